@@ -1,0 +1,207 @@
+"""The two small interfaces that a benchmark is: its tasks, and a simulator of one of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, ClassVar
+
+from protos.errors import UsageError, unknown
+from protos.spec import Offer
+from protos.tensor import Array
+
+Names = frozenset[str]
+Observation = Mapping[str, Array]
+
+NOTHING: Names = frozenset()
+
+
+@dataclass(frozen=True)
+class Task:
+    """One thing to do.
+
+    Attributes:
+        name: Unique in its benchmark: "reach-v3".
+        instruction: The task as a sentence, for language-conditioned policies.
+        group: The part of the selection that it was chosen by: a group's name, or its own.
+    """
+
+    name: str
+    instruction: str
+    group: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """What came of an action.
+
+    `terminated` means that the task itself ended the episode, `truncated` that time ran out.
+    """
+
+    observation: Observation
+    reward: float
+    terminated: bool
+    truncated: bool
+    success: bool
+
+
+@dataclass
+class RenderMeter:
+    """How many images a simulator made, and how long that took."""
+
+    renders: int = 0
+    seconds: float = 0.0
+
+    @contextmanager
+    def image(self) -> Iterator[None]:
+        """Counts one image and the time of making it."""
+        began = time.perf_counter()
+        yield
+        self.renders += 1
+        self.seconds += time.perf_counter() - began
+
+
+class Simulator(ABC):
+    """One task, ready to be played again and again.
+
+    Looking is an argument of stepping: only what is looked at is made, and physics must be the same,
+    bit for bit, whatever is looked at. Attributes `offers` and `meter` are set by the constructor.
+
+    Attributes:
+        offers: Everything that can be looked at, and the action space.
+        meter: Counts the images made.
+        camera: The observation that films are made of: uint8 (height, width, 3), upright; None if there is none.
+        max_steps: After how many steps an episode is truncated.
+    """
+
+    offers: Offer
+    meter: RenderMeter
+    camera: str | None = None
+    max_steps: int
+
+    @abstractmethod
+    def reset(self, *, seed: int, index: int, look: Names) -> Observation:
+        """Begins an episode. The seed and the index decide everything about it; nothing is left of the one before.
+
+        Args:
+            seed: Seeds every generator of the simulator.
+            index: Which of the task's episodes; benchmarks with a list of initial states choose by it.
+            look: The observations to make.
+        """
+
+    @abstractmethod
+    def step(self, action: Array, *, look: Names) -> Step:
+        """Executes one action and makes the observations that are looked at."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Frees the simulator and its GL context."""
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """For benchmarks without settings."""
+
+
+class Benchmark(ABC):
+    """A family of tasks that share their dependencies. Never imports its simulator before `make`.
+
+    Attributes:
+        name: As given to --benchmark.
+        summary: One line for `sparring ls benchmarks`.
+        requires: Modules that must be importable for `make` to work.
+        preload: Modules that slots import before they are forked, so that each starts in no time.
+        settings: A frozen dataclass; its fields are what --benchmark-arg takes.
+        tasks_per_process: After how many tasks a slot's process is replaced, for simulators that leak; 0 for never.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    requires: ClassVar[Sequence[str]] = ()
+    preload: ClassVar[Sequence[str]] = ()
+    settings: ClassVar[type[Any]] = NoSettings
+    tasks_per_process: ClassVar[int] = 0
+
+    @abstractmethod
+    def tasks(self, selection: str) -> Sequence[Task]:
+        """The tasks that a selection names: groups, single tasks, comma lists of both; each task once.
+
+        Raises:
+            UsageError: If something in it is unknown, with the nearest known names.
+        """
+
+    @abstractmethod
+    def groups(self) -> Mapping[str, Sequence[str]]:
+        """Names of groups and of the tasks in them."""
+
+    @abstractmethod
+    def make(self, task: Task, settings: Any) -> Simulator:
+        """A simulator of a task; called in the slot, never before the fork."""
+
+    def missing(self) -> list[str]:
+        """The required modules that are not installed here."""
+        return [name for name in self.requires if importlib.util.find_spec(name) is None]
+
+    def read_settings(self, given: Mapping[str, Any]) -> Any:
+        """The benchmark's settings from what was given to --benchmark-arg.
+
+        Raises:
+            UsageError: If a key is unknown or a value has the wrong type.
+        """
+        assert is_dataclass(self.settings)
+        known = {f.name: f for f in fields(self.settings)}
+        for key, value in given.items():
+            if key not in known:
+                raise unknown(f"setting of the benchmark {self.name!r}:", key, known)
+            default = known[key].default
+            if (
+                default is not None
+                and type(value) is not type(default)
+                and not (isinstance(default, float) and isinstance(value, int))
+            ):
+                raise UsageError(
+                    f"the setting {key!r} of the benchmark {self.name!r} must be of type {type(default).__name__}, not {value!r}."
+                )
+        return self.settings(**given)
+
+
+@dataclass
+class TaskTable:
+    """A fixed list of tasks with groups, and the selections one can make of it."""
+
+    benchmark: str
+    instructions: Mapping[str, str]
+    groups: Mapping[str, Sequence[str]]
+    prefixes: Sequence[str] = field(default_factory=tuple)
+    """Stripped from names, for people who come from tools that add them."""
+
+    def select(self, selection: str) -> list[Task]:
+        """The tasks of a comma list of groups and names, each once, in the order they are named.
+
+        Raises:
+            UsageError: If a name is unknown.
+        """
+        chosen: dict[str, Task] = {}
+        for part in filter(None, (p.strip() for p in selection.split(","))):
+            group = self._stripped(part)
+            if group not in self.groups and group not in self.instructions:
+                raise unknown(
+                    f"task or group of {self.benchmark}:",
+                    part,
+                    [*self.groups, *self.instructions],
+                    hint=f"See: sparring ls tasks --benchmark {self.benchmark}",
+                )
+            for name in self.groups.get(group, [group]):
+                chosen.setdefault(name, Task(name, self.instructions[name], group))
+        if not chosen:
+            raise UsageError(f"no task was named; see: sparring ls tasks --benchmark {self.benchmark}")
+        return list(chosen.values())
+
+    def _stripped(self, name: str) -> str:
+        for prefix in self.prefixes:
+            name = name.removeprefix(prefix)
+        return name

@@ -1,0 +1,1 @@
+"""One file per benchmark; each is found by being here."""

@@ -1,0 +1,163 @@
+"""Any registered Gymnasium environment: `--benchmark gym --task CartPole-v1`, or `--task my_module:MyEnv-v0`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task
+from protos.errors import SparringError, UsageError
+from protos.spec import Offer, TensorSpec, spec_of
+from protos.tensor import Array
+
+IMAGE: Final = "observation.image"
+OBSERVATION: Final = "observation"
+_SUCCESS_KEYS: Final = ("is_success", "success")
+
+
+@dataclass(frozen=True)
+class GymSettings:
+    """What --benchmark-arg takes.
+
+    Attributes:
+        render: Offer the rendered frame as "observation.image"; needed for films.
+        success_return: An episode with at least this sum of rewards is a success; NaN: as the environment says.
+        max_steps: Truncate after this many steps; 0: as the environment says.
+        kwargs: Keyword arguments of gymnasium.make.
+    """
+
+    render: bool = False
+    success_return: float = math.nan
+    max_steps: int = 0
+    kwargs: Mapping[str, Any] | None = None
+
+
+class Gym(Benchmark):
+    """A user's own environment, or one of Gymnasium's."""
+
+    name: ClassVar[str] = "gym"
+    summary: ClassVar[str] = "any registered Gymnasium environment, by its id"
+    requires: ClassVar[Sequence[str]] = ("gymnasium",)
+    preload: ClassVar[Sequence[str]] = ("gymnasium",)
+    settings: ClassVar[type[Any]] = GymSettings
+
+    def tasks(self, selection: str) -> Sequence[Task]:
+        names = dict.fromkeys(filter(None, (part.strip() for part in selection.split(","))))
+        if not names:
+            raise UsageError("no environment was named; give registered ids, for example --task CartPole-v1")
+        return [Task(name, name, name) for name in names]
+
+    def groups(self) -> Mapping[str, Sequence[str]]:
+        return {}
+
+    def make(self, task: Task, settings: GymSettings) -> Simulator:
+        import gymnasium
+
+        arguments = dict(settings.kwargs or {})
+        if settings.render:
+            arguments.setdefault("render_mode", "rgb_array")
+        try:
+            env = gymnasium.make(task.name, **arguments)
+        except gymnasium.error.Error as error:
+            raise SparringError(f"gymnasium cannot make {task.name!r}: {error}") from error
+        return GymSimulator(env, settings)
+
+
+class GymSimulator(Simulator):
+    """Shows what the environment returns: a Dict space by its keys, anything else as "observation"."""
+
+    def __init__(self, env: Any, settings: GymSettings) -> None:
+        self._env = env
+        self._success_return = settings.success_return
+        spec = env.spec
+        self.max_steps = settings.max_steps or (spec.max_episode_steps if spec else None) or 100_000
+        if math.isnan(self._success_return) and spec is not None and spec.reward_threshold is not None:
+            self._success_return = float(spec.reward_threshold)
+        self._steps = 0
+        self._return = 0.0
+        self._judged = False
+        self.meter = RenderMeter()
+        low, high, self._to_action = _action_space(env.action_space)
+        specs = {name: spec_of(array) for name, array in _named(env.observation_space.sample()).items()}
+        if settings.render:
+            env.reset(seed=0)
+            specs[IMAGE] = TensorSpec("uint8", self._render().shape)
+            self.camera = IMAGE
+        hz = float(env.metadata.get("render_fps") or 30.0)
+        self.offers = Offer(observations=specs, action_low=tuple(low), action_high=tuple(high), control_hz=hz)
+
+    def reset(self, *, seed: int, index: int, look: Names) -> Observation:
+        raw, _ = self._env.reset(seed=seed)
+        self._steps, self._return, self._judged = 0, 0.0, False
+        return self._observe(raw, look)
+
+    def step(self, action: Array, *, look: Names) -> Step:
+        raw, reward, terminated, truncated, info = self._env.step(self._to_action(action))
+        self._steps += 1
+        self._return += float(reward)
+        truncated = bool(truncated) or self._steps >= self.max_steps
+        ended = bool(terminated) or truncated
+        success = self._success(info, ended)
+        if ended and not self._judged:
+            raise SparringError(
+                "this environment does not say what success is: no 'is_success' or 'success' in its info, no reward threshold "
+                "in its registration. Say it with --benchmark-arg success_return=NUMBER."
+            )
+        return Step(self._observe(raw, look), float(reward), bool(terminated), truncated, success)
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _success(self, info: Mapping[str, Any], ended: bool) -> bool:
+        for key in _SUCCESS_KEYS:
+            if key in info:
+                self._judged = True
+                return bool(info[key])
+        if not math.isnan(self._success_return):
+            self._judged = True
+            return ended and self._return >= self._success_return  # a return is one only at the end
+        return False
+
+    def _observe(self, raw: Any, look: Names) -> Observation:
+        observation = {name: array for name, array in _named(raw).items() if name in look}
+        if IMAGE in look and IMAGE not in observation:
+            with self.meter.image():
+                observation[IMAGE] = self._render()
+        return observation
+
+    def _render(self) -> Array:
+        frame = self._env.render()
+        if not isinstance(frame, np.ndarray) or frame.ndim != 3:
+            raise SparringError(
+                f"{self._env.spec.id if self._env.spec else self._env} does not render to an RGB array."
+            )
+        return np.ascontiguousarray(frame)
+
+
+def _named(raw: Any) -> dict[str, Array]:
+    if isinstance(raw, Mapping):
+        flat: dict[str, Array] = {}
+        for key, value in raw.items():
+            inner = _named(value)
+            flat.update({key if name == OBSERVATION else f"{key}.{name}": array for name, array in inner.items()})
+        return flat
+    return {OBSERVATION: np.asarray(raw)}
+
+
+def _action_space(space: Any) -> tuple[list[float], list[float], Any]:
+    """Bounds of a flat vector of actions, and how such a vector becomes an action of the space."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Box):
+        low, high = space.low.ravel().tolist(), space.high.ravel().tolist()
+        return low, high, lambda vector: np.asarray(vector, dtype=space.dtype).reshape(space.shape)
+    if isinstance(space, spaces.Discrete):
+        first, last = int(space.start), int(space.start + space.n - 1)
+        return [first], [last], lambda vector: int(np.clip(round(float(vector[0])), first, last))
+    raise SparringError(
+        f"actions of the kind {type(space).__name__} are not supported; wrap the environment to have a Box or Discrete space."
+    )

@@ -1,0 +1,195 @@
+"""Meta-World: 50 tasks of a Sawyer arm, in LeRobot's observation layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task, TaskTable
+from protos.spec import Offer, TensorSpec
+from protos.tensor import Array
+
+IMAGE: Final = "observation.image"
+STATE: Final = "observation.state"
+ENVIRONMENT_STATE: Final = "environment_state"
+
+# The sentences that LeRobot's datasets were labelled with: language-conditioned checkpoints know these.
+_EASY: Final = {
+    "button-press-v3": "Press a button",
+    "button-press-topdown-v3": "Press a button from the top",
+    "button-press-topdown-wall-v3": "Bypass a wall and press a button from the top",
+    "button-press-wall-v3": "Bypass a wall and press a button",
+    "coffee-button-v3": "Push a button on the coffee machine",
+    "dial-turn-v3": "Rotate a dial 180 degrees",
+    "door-close-v3": "Close a door with a revolving joint",
+    "door-lock-v3": "Lock the door by rotating the lock clockwise",
+    "door-open-v3": "Open a door with a revolving joint",
+    "door-unlock-v3": "Unlock the door by rotating the lock counter-clockwise",
+    "drawer-close-v3": "Push and close a drawer",
+    "drawer-open-v3": "Open a drawer",
+    "faucet-close-v3": "Rotate the faucet clockwise",
+    "faucet-open-v3": "Rotate the faucet counter-clockwise",
+    "handle-press-v3": "Press a handle down",
+    "handle-press-side-v3": "Press a handle down sideways",
+    "handle-pull-v3": "Pull a handle up",
+    "handle-pull-side-v3": "Pull a handle up sideways",
+    "lever-pull-v3": "Pull a lever down 90 degrees",
+    "plate-slide-v3": "Slide a plate into a cabinet",
+    "plate-slide-back-v3": "Get a plate from the cabinet",
+    "plate-slide-back-side-v3": "Get a plate from the cabinet sideways",
+    "plate-slide-side-v3": "Slide a plate into a cabinet sideways",
+    "reach-v3": "Reach a goal position",
+    "reach-wall-v3": "Bypass a wall and reach a goal",
+    "window-close-v3": "Push and close a window",
+    "window-open-v3": "Push and open a window",
+    "peg-unplug-side-v3": "Unplug a peg sideways",
+}
+_MEDIUM: Final = {
+    "basketball-v3": "Dunk the basketball into the basket",
+    "bin-picking-v3": "Grasp the puck from one bin and place it into another bin",
+    "box-close-v3": "Grasp the cover and close the box with it",
+    "coffee-pull-v3": "Pull a mug from a coffee machine",
+    "coffee-push-v3": "Push a mug under a coffee machine",
+    "hammer-v3": "Hammer a screw on the wall",
+    "peg-insert-side-v3": "Insert a peg sideways",
+    "push-wall-v3": "Bypass a wall and push a puck to a goal",
+    "soccer-v3": "Kick a soccer into the goal",
+    "sweep-v3": "Sweep a puck off the table",
+    "sweep-into-v3": "Sweep a puck into a hole",
+}
+_HARD: Final = {
+    "assembly-v3": "Pick up a nut and place it onto a peg",
+    "hand-insert-v3": "Insert the gripper into a hole",
+    "pick-out-of-hole-v3": "Pick up a puck from a hole",
+    "pick-place-v3": "Pick and place a puck to a goal",
+    "push-v3": "Push the puck to a goal",
+    "push-back-v3": "Push the puck to a goal",
+}
+_VERY_HARD: Final = {
+    "shelf-place-v3": "Pick and place a puck onto a shelf",
+    "disassemble-v3": "Pick a nut out of a peg",
+    "stick-pull-v3": "Grasp a stick and pull a box with the stick",
+    "stick-push-v3": "Grasp a stick and push a box using the stick",
+    "pick-place-wall-v3": "Pick a puck, bypass a wall and place the puck",
+}
+_ALL: Final = {**_EASY, **_MEDIUM, **_HARD, **_VERY_HARD}
+
+TASKS: Final = TaskTable(
+    benchmark="metaworld",
+    instructions=_ALL,
+    groups={
+        "easy": tuple(_EASY),
+        "medium": tuple(_MEDIUM),
+        "hard": tuple(_HARD),
+        "very_hard": tuple(_VERY_HARD),
+        "mt10": (
+            "reach-v3",
+            "push-v3",
+            "pick-place-v3",
+            "door-open-v3",
+            "drawer-open-v3",
+            "drawer-close-v3",
+            "button-press-topdown-v3",
+            "peg-insert-side-v3",
+            "window-open-v3",
+            "window-close-v3",
+        ),
+        "mt50": tuple(sorted(_ALL)),
+    },
+    prefixes=("metaworld-",),
+)
+
+
+@dataclass(frozen=True)
+class MetaworldSettings:
+    """What --benchmark-arg takes.
+
+    Attributes:
+        resolution: Height and width of the image, in pixels.
+    """
+
+    resolution: int = 480
+
+
+class Metaworld(Benchmark):
+    """All 50 tasks, version 3."""
+
+    name: ClassVar[str] = "metaworld"
+    summary: ClassVar[str] = "50 manipulation tasks of a Sawyer arm (metaworld 3, all -v3)"
+    requires: ClassVar[Sequence[str]] = ("metaworld", "mujoco", "packaging")
+    preload: ClassVar[Sequence[str]] = ("metaworld.env_dict", "gymnasium.envs.mujoco.mujoco_rendering")
+    settings: ClassVar[type[Any]] = MetaworldSettings
+
+    def tasks(self, selection: str) -> Sequence[Task]:
+        return TASKS.select(selection)
+
+    def groups(self) -> Mapping[str, Sequence[str]]:
+        return TASKS.groups
+
+    def make(self, task: Task, settings: MetaworldSettings) -> Simulator:
+        return MetaworldSimulator(task.name, settings)
+
+
+class MetaworldSimulator(Simulator):
+    """One Meta-World task, set up as LeRobot does, without the detour over MT1.
+
+    MT1 samples 50 goals that are never used once goals are drawn from the seed; making the
+    environment directly is seven times faster and gives the same trajectories, bit for bit.
+    """
+
+    camera = IMAGE
+
+    def __init__(self, name: str, settings: MetaworldSettings) -> None:
+        from metaworld.env_dict import ALL_V3_ENVIRONMENTS
+
+        side = settings.resolution
+        env = ALL_V3_ENVIRONMENTS[name](render_mode="rgb_array", camera_name="corner2", width=side, height=side)
+        env.model.cam_pos[2] = [0.75, 0.075, 0.7]  # where the datasets' camera stood
+        env._set_task_called = True
+        env._partially_observable = False  # the goal is part of the state, as in MT1
+        env.__dict__.pop("sawyer_observation_space", None)  # cached with the goal hidden
+        env._freeze_rand_vec = False
+        env.seeded_rand_vec = True
+        self._env = env
+        self.max_steps = int(env.max_path_length)
+        self.meter = RenderMeter()
+        self.offers = Offer(
+            observations={
+                IMAGE: TensorSpec("uint8", (side, side, 3)),
+                STATE: TensorSpec("float32", (4,)),
+                ENVIRONMENT_STATE: TensorSpec("float64", (39,)),
+            },
+            action_low=(-1.0,) * 4,
+            action_high=(1.0,) * 4,
+            control_hz=float(env.metadata["render_fps"]),
+        )
+
+    def reset(self, *, seed: int, index: int, look: Names) -> Observation:
+        self._env.seed(seed)  # reset() ignores its seed
+        state, _ = self._env.reset()
+        return self._observe(state, look)
+
+    def step(self, action: Array, *, look: Names) -> Step:
+        state, reward, _, truncated, info = self._env.step(action)
+        success = bool(info["success"])
+        return Step(
+            self._observe(state, look), float(reward), terminated=success, truncated=bool(truncated), success=success
+        )
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _observe(self, state: Array, look: Names) -> Observation:
+        observation: dict[str, Array] = {}
+        if ENVIRONMENT_STATE in look:
+            observation[ENVIRONMENT_STATE] = state
+        if STATE in look:
+            observation[STATE] = state[:4].astype(np.float32)
+        if IMAGE in look:
+            with self.meter.image():
+                # This camera hangs upside down; LeRobot turns its images, and its checkpoints expect that.
+                observation[IMAGE] = np.ascontiguousarray(np.flip(self._env.render(), (0, 1)))
+        return observation

@@ -1,0 +1,216 @@
+"""A slot: one process, one simulator at a time, one stream to the policy server.
+
+Talks to its worker over a pipe in the contract's own messages: leases in; results, losses and
+activity out. Forked from a process that has imported the simulator and has never used gRPC or GL.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Final
+
+from env_worker.benchmark import Benchmark, Simulator, Task
+from env_worker.episode import Order, Record, run_episode
+from env_worker.registry import get_benchmark
+from policy_server.client import PolicyClient, PolicyRefused, PolicyUnreachable, Session
+from protos import evaluation_pb2 as pb
+from protos.errors import SparringError
+
+log = logging.getLogger(__name__)
+
+_ACTIVITY_SECONDS: Final = 0.5
+
+
+def main(pipe: Connection, number: int, assignment_bytes: bytes) -> None:
+    """Runs leases from the pipe until it closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the worker's to deal with
+    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s slot-{number} %(message)s", datefmt="%H:%M:%S")
+    assignment = pb.Assignment.FromString(assignment_bytes)
+    slot = _Slot(pipe, number, assignment)
+    try:
+        for lease in _leases(pipe):
+            slot.run(lease)
+    finally:
+        slot.close()
+
+
+def _leases(pipe: Connection) -> Iterator[pb.Lease]:
+    """Leases as they come. When the worker is gone the process ends at once, whatever it is doing."""
+    received: queue.SimpleQueue[pb.Lease | None] = queue.SimpleQueue()
+
+    def listen() -> None:
+        try:
+            while True:
+                message = pb.OrchestratorMessage.FromString(pipe.recv_bytes())
+                if message.WhichOneof("message") == "stop":
+                    received.put(None)
+                    return
+                received.put(message.lease)
+        except (EOFError, OSError):
+            os._exit(1)
+
+    threading.Thread(target=listen, name="leases", daemon=True).start()
+    return iter(received.get, None)
+
+
+class _HelloRefused(SparringError):
+    """The policy and this benchmark do not fit together: no episode can be played."""
+
+
+class _Slot:
+    def __init__(self, pipe: Connection, number: int, assignment: pb.Assignment) -> None:
+        self._pipe = pipe
+        self._number = number
+        self._assignment = assignment
+        self._benchmark: Benchmark = get_benchmark(assignment.benchmark)
+        self._settings = self._benchmark.read_settings(json.loads(assignment.benchmark_settings))
+        self._stage: _Stage | None = None
+        self._client: PolicyClient | None = None
+        self._session: Session | None = None
+        self._total_steps = 0
+
+    def run(self, lease: pb.Lease) -> None:
+        """Runs one lease and sends what came of it."""
+        began = time.perf_counter()
+        self._report_activity(lease, 0)
+        message = pb.WorkerMessage()
+        try:
+            record = self._play(lease)
+        except _HelloRefused as refusal:
+            message.refused.reason = str(refusal)
+        except PolicyUnreachable as loss:
+            message.lost.lease, message.lost.reason = lease.lease, str(loss)
+            message.lost.policy_unreachable = self._session is None
+            self._end_session()
+        except (
+            Exception
+        ) as error:  # the boundary: whatever a simulator or policy raises becomes an error, never a score
+            if not isinstance(error, SparringError):
+                log.exception("%s #%d", lease.task, lease.index)
+            self._end_session()
+            self._end_stage()  # a simulator that raised is not to be trusted with another episode
+            message.result.CopyFrom(pb.Result(lease=lease.lease, outcome=pb.OUTCOME_ERROR, error=_sentence(error)))
+            message.result.timing.total = time.perf_counter() - began
+        else:
+            message.result.CopyFrom(_result(lease, record, time.perf_counter() - began))
+        self._pipe.send_bytes(message.SerializeToString())
+
+    def close(self) -> None:
+        """Frees the simulator, so that its GL context does not complain at exit, and the connection."""
+        self._end_stage()
+        self._end_session()
+        if self._client is not None:
+            self._client.close()
+
+    def _play(self, lease: pb.Lease) -> Record:
+        stage = self._staged(lease.task)
+        order = Order(
+            task=stage.task,
+            index=lease.index,
+            seed=lease.seed,
+            max_steps=lease.max_steps,
+            observe_every_step=self._assignment.observe_every_step,
+            film_fps=self._assignment.video_fps if lease.film else 0.0,
+        )
+        last_report = time.monotonic()
+        steps_before = self._total_steps
+
+        def on_step(steps: int) -> None:
+            nonlocal last_report
+            self._total_steps = steps_before + steps
+            if time.monotonic() - last_report >= _ACTIVITY_SECONDS:
+                last_report = time.monotonic()
+                self._report_activity(lease, steps)
+
+        return run_episode(stage.simulator, self._connected(stage.simulator), order, on_step=on_step)
+
+    def _staged(self, name: str) -> _Stage:
+        """The simulator of a task, made if the last lease was of another one."""
+        if self._stage is None or self._stage.task.name != name:
+            self._end_stage()
+            task = self._benchmark.tasks(name)[0]
+            self._stage = _Stage(task, self._benchmark.make(task, self._settings))
+        return self._stage
+
+    def _connected(self, simulator: Simulator) -> Session:
+        """The stream to the policy server, opened anew if the last one failed or offered something else."""
+        if self._session is not None and self._offered != simulator.offers:
+            self._end_session()
+        if self._session is None:
+            if self._client is None:
+                address = nearest(self._assignment.policy_addresses)
+                self._client = PolicyClient(address, timeout=self._assignment.policy_seconds)
+            who = f"{socket.gethostname()}/{os.getpid()}/slot-{self._number}"
+            try:
+                self._session = self._client.open(simulator.offers, benchmark=self._benchmark.name, client=who)
+            except PolicyRefused as refusal:
+                raise _HelloRefused(str(refusal)) from refusal
+            self._offered = simulator.offers
+        return self._session
+
+    def _end_session(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _end_stage(self) -> None:
+        if self._stage is not None:
+            self._stage.simulator.close()
+            self._stage = None
+
+    def _report_activity(self, lease: pb.Lease, steps: int) -> None:
+        activity = pb.SlotActivity(
+            slot=self._number, task=lease.task, index=lease.index, steps=steps, total_steps=self._total_steps
+        )
+        self._pipe.send_bytes(pb.WorkerMessage(activity=activity).SerializeToString())
+
+
+@dataclass(frozen=True)
+class _Stage:
+    task: Task
+    simulator: Simulator
+
+
+def nearest(addresses: Sequence[str]) -> str:
+    """The first address that can be reached from this machine: a unix socket that is there, else TCP."""
+    for address in addresses:
+        if not address.startswith("unix:") or Path(address.removeprefix("unix:").removeprefix("//")).exists():
+            return address
+    return addresses[-1]
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, SparringError):
+        return str(error)
+    return f"the simulator raised {type(error).__name__}: {error}"
+
+
+def _result(lease: pb.Lease, record: Record, seconds: float) -> pb.Result:
+    return pb.Result(
+        lease=lease.lease,
+        outcome=pb.OUTCOME_SUCCESS if record.success else pb.OUTCOME_FAILURE,
+        reward_sum=record.reward_sum,
+        reward_max=record.reward_max,
+        steps=record.steps,
+        timing=pb.Timing(
+            total=seconds,
+            physics=record.physics_seconds,
+            render=record.render_seconds,
+            policy=record.policy_seconds,
+            transport=record.transport_seconds,
+        ),
+        renders=record.renders,
+        round_trips=record.round_trips,
+        video=record.video,
+    )

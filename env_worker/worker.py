@@ -1,0 +1,169 @@
+"""A worker: dials the orchestrator, holds slots, relays leases and results."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import platform
+import socket
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+
+import grpc
+
+from env_worker.registry import all_benchmarks, get_benchmark
+from env_worker.slots import SlotHandle, fork_server
+from protos import PROTOCOL_VERSION
+from protos import evaluation_pb2 as pb
+from protos.errors import SparringError, UsageError
+from protos.evaluation_pb2_grpc import WorkStub
+from protos.rpc import CLIENT_OPTIONS, StreamEnded
+
+log = logging.getLogger(__name__)
+
+_VERSIONS_OF: Final = ("sparring", "numpy", "grpcio", "protobuf", "gymnasium", "mujoco", "metaworld")
+_STOP_GRACE: Final = 5.0
+
+
+class OrchestratorGone(SparringError):
+    """The orchestrator cannot be reached, or went away."""
+
+
+class Worker:
+    """One worker's life.
+
+    Args:
+        address: Of the orchestrator's Work service.
+        name: For logs and displays; unique in the run.
+        slots: How many episodes at once; 0 lets the orchestrator decide.
+        benchmark: The only benchmark to work for; empty for any that is installed.
+        patience: Seconds to wait for the orchestrator to be reached.
+    """
+
+    def __init__(
+        self, address: str, *, name: str = "", slots: int = 0, benchmark: str = "", patience: float = 30.0
+    ) -> None:
+        self._address = address
+        self._name = name or f"{socket.gethostname()}-{os.getpid()}"
+        self._wanted_slots = slots
+        self._benchmark = benchmark
+        self._patience = patience
+        self._outbox: asyncio.Queue[pb.WorkerMessage] = asyncio.Queue()
+        self._slots: list[SlotHandle] = []
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Works until the orchestrator says stop, or `stop` is set.
+
+        Raises:
+            OrchestratorGone: If it cannot be reached or its stream breaks.
+            UsageError: If it refuses this worker.
+        """
+        async with grpc.aio.insecure_channel(self._address, options=CLIENT_OPTIONS) as channel:
+            call: Any = WorkStub(channel).Work(wait_for_ready=True)  # type: ignore[arg-type]
+            try:
+                await asyncio.wait_for(call.wait_for_connection(), self._patience)
+                await call.write(pb.WorkerMessage(register=self._register()))
+                assignment = await self._assignment(call)
+                await self._work(call, assignment, stop)
+            except asyncio.TimeoutError:
+                raise OrchestratorGone(
+                    f"no orchestrator answered at {self._address} within {self._patience:g} s. Is `sparring run` running there?"
+                ) from None
+            except grpc.RpcError as error:
+                raise _translated(error, self._address) from error
+            finally:
+                call.cancel()
+                await asyncio.gather(*(slot.stop(grace=_STOP_GRACE) for slot in self._slots))
+
+    def _register(self) -> pb.Register:
+        if self._benchmark:
+            benchmark = get_benchmark(self._benchmark)
+            if missing := benchmark.missing():
+                raise UsageError(
+                    f"the benchmark {benchmark.name!r} needs {', '.join(missing)}, not installed here. "
+                    f"Install it with: pip install 'sparring[{benchmark.name}]'"
+                )
+            able = [self._benchmark]
+        else:
+            able = [name for name, benchmark in all_benchmarks().items() if not benchmark.missing()]
+        return pb.Register(
+            protocol=PROTOCOL_VERSION,
+            worker=self._name,
+            slots=self._wanted_slots,
+            benchmarks=able,
+            versions=installed_versions(),
+            host=socket.gethostname(),
+        )
+
+    async def _assignment(self, call: Any) -> pb.Assignment:
+        message = await asyncio.wait_for(call.read(), self._patience)
+        if message is grpc.aio.EOF:
+            raise StreamEnded(await call.code(), await call.details())
+        if message.WhichOneof("message") == "stop":
+            raise UsageError(f"the orchestrator at {self._address} has no use for this worker: {message.stop.reason}")
+        return message.assignment  # type: ignore[no-any-return]
+
+    async def _work(self, call: Any, assignment: pb.Assignment, stop: asyncio.Event) -> None:
+        benchmark = get_benchmark(assignment.benchmark)
+        benchmark.read_settings(json.loads(assignment.benchmark_settings))
+        context = fork_server(benchmark)
+        self._slots = [
+            SlotHandle(context, number, assignment, benchmark.tasks_per_process, self._outbox.put_nowait)
+            for number in range(assignment.slots)
+        ]
+        chores = [
+            *(asyncio.create_task(slot.serve(), name="slot") for slot in self._slots),
+            asyncio.create_task(self._send(call), name="send"),
+            asyncio.create_task(self._watch(assignment), name="watch"),
+            asyncio.create_task(self._receive(call), name="receive"),
+            asyncio.create_task(stop.wait(), name="stop"),
+        ]
+        try:
+            done, _ = await asyncio.wait(chores, return_when=asyncio.FIRST_COMPLETED)
+            for chore in done:
+                chore.result()
+        finally:
+            for chore in chores:
+                chore.cancel()
+            await asyncio.gather(*chores, return_exceptions=True)
+
+    async def _receive(self, call: Any) -> None:
+        while (message := await call.read()) is not grpc.aio.EOF:
+            kind = message.WhichOneof("message")
+            if kind == "stop":
+                log.info("stopping: %s", message.stop.reason)
+                return
+            if kind == "lease":
+                self._slots[message.lease.slot].leases.put_nowait(message.lease)
+        raise StreamEnded(await call.code(), await call.details())
+
+    async def _send(self, call: Any) -> None:
+        while True:
+            await call.write(await self._outbox.get())
+
+    async def _watch(self, assignment: pb.Assignment) -> None:
+        while True:
+            for slot in self._slots:
+                slot.kill_if_stalled()
+            self._outbox.put_nowait(pb.WorkerMessage(heartbeat=pb.Heartbeat(slots=[s.activity for s in self._slots])))
+            await asyncio.sleep(assignment.heartbeat_seconds)
+
+
+def installed_versions() -> dict[str, str]:
+    """Versions of what can change a number, as installed here."""
+    versions = {"python": platform.python_version()}
+    for package in _VERSIONS_OF:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+def _translated(error: grpc.RpcError, address: str) -> SparringError:
+    details = error.details() or error.code().name
+    if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
+        return UsageError(details)
+    return OrchestratorGone(f"the orchestrator at {address} went away: {details}")

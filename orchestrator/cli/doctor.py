@@ -1,0 +1,159 @@
+"""`sparring doctor`: what works here, and what to do about what does not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from env_worker.gl import advice, choose_backend
+from env_worker.registry import all_benchmarks
+from env_worker.worker import installed_versions
+
+_MARKS: Final = {
+    "ok": Text("ok", style="green"),
+    "note": Text("note", style="yellow"),
+    "bad": Text("bad", style="red bold"),
+}
+_PROBE_SECONDS: Final = 60
+_LEAST_FREE_GIB: Final = 2.0
+
+# In a process of its own: a broken GL driver takes down whoever asks it.
+_GL_PROBE: Final = """
+import mujoco, numpy
+model = mujoco.MjModel.from_xml_string('<mujoco><worldbody><light pos="0 0 3"/><geom size=".5"/></worldbody></mujoco>')
+data = mujoco.MjData(model)
+mujoco.mj_forward(model, data)
+with mujoco.Renderer(model, 64, 64) as renderer:
+    renderer.update_scene(data)
+    image = renderer.render()
+    assert image.max() > 0, 'the image is black'
+    from OpenGL import GL
+    print(GL.glGetString(GL.GL_RENDERER).decode())
+"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    state: Literal["ok", "note", "bad"]
+    detail: str
+
+
+@click.command(short_help="check this machine")
+def doctor() -> int:
+    """Looks at rendering, versions, ports, GPU and disk, and says what to do. Exit code 1 if something must be done."""
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    findings = list(examine())
+    for finding in findings:
+        table.add_row(_MARKS[finding.state], Text(finding.what), Text(finding.detail))
+    console = Console()
+    if not console.is_terminal:
+        console.width = 160
+    console.print(table)
+    return 1 if any(finding.state == "bad" for finding in findings) else 0
+
+
+def examine() -> Iterator[Finding]:
+    """Everything worth knowing about this machine."""
+    for package, version in installed_versions().items():
+        yield Finding(package, "ok", version)
+    for name, benchmark in all_benchmarks().items():
+        if missing := benchmark.missing():
+            detail = f"needs {', '.join(missing)}: pip install 'sparring[{name}]'"
+            yield Finding(f"benchmark {name}", "note", detail)
+        else:
+            yield Finding(f"benchmark {name}", "ok", "installed")
+    yield from _rendering()
+    yield _gpu()
+    yield from (_port(port, role) for port, role in ((50051, "policy server"), (50052, "orchestrator")))
+    yield _disk()
+    yield _video()
+
+
+def _rendering() -> Iterator[Finding]:
+    chosen = choose_backend()
+    working = []
+    for backend in ("egl", "osmesa"):
+        ok, said = _probe_gl(backend)
+        if ok:
+            working.append(backend)
+        used = " (used by workers here)" if backend == chosen else ""
+        yield Finding(f"rendering {backend}", "ok" if ok else "note", f"{said}{used}")
+    if not working:
+        yield Finding("rendering", "bad", f"nothing renders: {advice()}")
+    elif chosen not in working:
+        yield Finding(
+            "rendering", "bad", f"MUJOCO_GL={chosen or 'unset'} does not work here; set MUJOCO_GL={working[0]}"
+        )
+
+
+def _probe_gl(backend: str) -> tuple[bool, str]:
+    environment = {**os.environ, "MUJOCO_GL": backend, "PYOPENGL_PLATFORM": backend}
+    try:
+        probe = subprocess.run(
+            [sys.executable, "-c", _GL_PROBE],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False, f"did not answer within {_PROBE_SECONDS} s"
+    if probe.returncode == 0:
+        return True, probe.stdout.strip()
+    said = probe.stderr.strip().splitlines()
+    errors = [line for line in said if "Error" in line and not line.startswith(" ")]
+    return False, f"does not work: {errors[-1] if errors else (said[-1] if said else 'no reason given')}"
+
+
+def _gpu() -> Finding:
+    if shutil.which("nvidia-smi") is None:
+        return Finding("GPU", "note", "no nvidia-smi; policies run on the CPU, rendering is done in software")
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    try:
+        asked = subprocess.run(query, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return Finding("GPU", "bad", "nvidia-smi does not answer; the driver may need a restart")
+    if asked.returncode != 0:
+        return Finding("GPU", "note", f"nvidia-smi finds none: {asked.stdout.strip() or asked.stderr.strip()}")
+    return Finding("GPU", "ok", "; ".join(asked.stdout.strip().splitlines()))
+
+
+def _port(port: int, role: str) -> Finding:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return Finding(f"port {port}", "note", f"taken; give the {role} another with --listen")
+    return Finding(f"port {port}", "ok", f"free for the {role}")
+
+
+def _disk() -> Finding:
+    free = shutil.disk_usage(os.getcwd()).free / 2**30
+    state: Literal["ok", "bad"] = "ok" if free >= _LEAST_FREE_GIB else "bad"
+    return Finding(
+        "disk", state, f"{free:.0f} GiB free here" + ("" if state == "ok" else "; films and journals need room")
+    )
+
+
+def _video() -> Finding:
+    try:
+        import av
+    except ImportError:
+        return Finding("video", "note", "--video needs the av package: pip install av")
+    return Finding("video", "ok", f"av {av.__version__}")

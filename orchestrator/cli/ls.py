@@ -1,0 +1,69 @@
+"""`sparring ls`: what there is to name in a command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from env_worker.registry import all_benchmarks, get_benchmark
+from protos.errors import SparringError
+
+
+@click.group()
+def ls() -> None:
+    """Lists benchmarks, tasks and policies."""
+
+
+@ls.command("benchmarks")
+def benchmarks() -> None:
+    """The benchmarks, and whether what they need is installed here."""
+    rows = []
+    for name, benchmark in all_benchmarks().items():
+        missing = benchmark.missing()
+        rows.append((name, benchmark.summary, f"needs {', '.join(missing)}" if missing else "installed"))
+    _print(("benchmark", "what it is", "here"), rows)
+
+
+@ls.command("tasks")
+@click.option("--benchmark", required=True, help="whose tasks")
+def tasks(benchmark: str) -> None:
+    """The tasks of a benchmark with the sentence that policies get, and its groups."""
+    found = get_benchmark(benchmark)
+    groups = found.groups()
+    if not groups:
+        click.echo(f"{benchmark} has no list of tasks: {found.summary}.")
+        return
+    everything = {task.name: task for group in groups for task in found.tasks(group)}
+    of = {name: [group for group, names in groups.items() if name in names] for name in everything}
+    _print(
+        ("task", "groups", "sentence"), [(n, ", ".join(of[n]), everything[n].instruction) for n in sorted(everything)]
+    )
+    click.echo()
+    _print(("group", "tasks"), [(group, str(len(names))) for group, names in groups.items()])
+
+
+@ls.command("policies")
+def policies() -> None:
+    """The policies that --policy takes."""
+    # Asked of the policy server's own program: what is in that room is not for this one to import.
+    asked = subprocess.run(
+        [sys.executable, "-m", "policy_server", "--list"], capture_output=True, text=True, timeout=60, check=False
+    )
+    if asked.returncode != 0:
+        raise SparringError(f"the policy server cannot be asked: {asked.stderr.strip()}")
+    _print(("policy", "what it is"), list(json.loads(asked.stdout).items()))
+
+
+def _print(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    table = Table(*headings, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*row)
+    console = Console()
+    if not console.is_terminal:
+        console.width = 200  # a pipe has no width to fit into
+    console.print(table, highlight=False)

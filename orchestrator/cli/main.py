@@ -1,0 +1,57 @@
+"""The command's root: subcommands, exit codes, and how errors are told."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+import click
+
+from orchestrator.cli.doctor import doctor
+from orchestrator.cli.ls import ls
+from orchestrator.cli.processes import serve, worker
+from orchestrator.cli.run import resume, run
+from protos.errors import SparringError, UsageError
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+
+
+def _version() -> str:
+    try:
+        return version("sparring")
+    except PackageNotFoundError:
+        return "0+unknown"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(_version(), prog_name="sparring")
+def cli() -> None:
+    """Puts robot policies through simulation benchmarks."""
+
+
+for command in (run, resume, serve, worker, ls, doctor):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Entry point of the `sparring` command."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("orchestrator").setLevel(logging.INFO)
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        raise SystemExit(130) from None
+    except click.ClickException as error:
+        _tell(error.format_message())
+        raise SystemExit(EXIT_USAGE) from None
+    except SparringError as error:
+        _tell(str(error))
+        raise SystemExit(EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED) from None
+    raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _tell(sentence: str) -> None:
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {sentence}", err=True)

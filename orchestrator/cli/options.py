@@ -1,0 +1,59 @@
+"""Flags made from the settings themselves, so that a flag, a YAML key and a saved setting can never differ."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+import click
+
+from orchestrator.settings import RunSettings, parse_pairs
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def setting_options(names: Iterable[str]) -> Callable[[F], F]:
+    """Adds one option for each of the named settings. An option that is not given is not there: defaults are the settings'."""
+
+    def decorate(function: F) -> F:
+        for name in reversed(list(names)):
+            field = RunSettings.model_fields[name]
+            repeated = get_origin(field.annotation) is dict
+            help_text = field.description or ""
+            if not field.is_required() and not repeated and field.default is not None:
+                help_text += f" [default: {field.default}]"
+            function = click.option(
+                f"--{name.replace('_', '-')}",
+                name,
+                multiple=repeated,
+                type=_click_type(field.annotation),
+                metavar="KEY=VALUE" if repeated else None,
+                help=help_text,
+            )(function)
+        return function
+
+    return decorate
+
+
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings among a command's values that were given on the command line."""
+    settings: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in RunSettings.model_fields or value is None or value == ():
+            continue
+        settings[name] = parse_pairs(value, f"--{name.replace('_', '-')}") if isinstance(value, tuple) else value
+    return settings
+
+
+def _click_type(annotation: Any) -> Any:
+    if get_origin(annotation) in (Union, types.UnionType):
+        inner = [a for a in get_args(annotation) if a is not type(None)]
+        # A union of kinds (slots: a number or "auto") is checked by the settings, not by click.
+        return _click_type(inner[0]) if len(inner) == 1 else str
+    if get_origin(annotation) is Literal:
+        return click.Choice(get_args(annotation))
+    if annotation is Path:
+        return click.Path(path_type=Path)
+    return annotation if annotation in (int, float) else str

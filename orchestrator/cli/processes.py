@@ -1,0 +1,96 @@
+"""`sparring serve` and `sparring worker`: the other two rooms, by the same command.
+
+Each replaces this process with the room's own program: a worker's slots are forked from it and must
+not inherit what the command line has imported, and the policy server is no business of this room.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from orchestrator.settings import parse_pairs
+from protos.errors import UsageError
+
+
+@click.command(short_help="host a policy for others")
+@click.option(
+    "--policy", required=True, help="a shipped policy, an installed one, or module:Class; see: sparring ls policies"
+)
+@click.option("--policy-arg", multiple=True, metavar="KEY=VALUE", help="an argument of the policy; may be repeated")
+@click.option("--benchmark", default="", help="whose expert, for --policy expert")
+@click.option(
+    "--listen",
+    multiple=True,
+    default=["127.0.0.1:50051"],
+    show_default=True,
+    help="HOST:PORT or unix:///path; may be repeated",
+)
+@click.option(
+    "--max-batch",
+    type=click.IntRange(1),
+    default=64,
+    show_default=True,
+    help="the most observations in one forward pass",
+)
+@click.option(
+    "--max-sessions", type=click.IntRange(1), default=256, show_default=True, help="the most sessions at once"
+)
+@click.option(
+    "--grace", type=float, default=10.0, show_default=True, help="seconds that running episodes have to end on SIGTERM"
+)
+def serve(
+    policy: str,
+    policy_arg: tuple[str, ...],
+    benchmark: str,
+    listen: Sequence[str],
+    max_batch: int,
+    max_sessions: int,
+    grace: float,
+) -> None:
+    """Hosts a policy until Ctrl-C or SIGTERM; use it with: sparring run --policy-server HOST:PORT"""
+    arguments = json.dumps(parse_pairs(policy_arg, "--policy-arg"))
+    _become(
+        "policy_server",
+        f"--policy={policy}",
+        f"--policy-args={arguments}",
+        f"--benchmark={benchmark}",
+        *(f"--listen={address}" for address in listen),
+        f"--max-batch={max_batch}",
+        f"--max-sessions={max_sessions}",
+        f"--grace={grace}",
+    )
+
+
+@click.command(short_help="add a worker to a run")
+@click.option("--orchestrator", required=True, help="where the run listens, HOST:PORT")
+@click.option(
+    "--slots", type=click.IntRange(0), default=0, help="episodes at once; 0: as many as the run's own workers have"
+)
+@click.option("--benchmark", default="", help="work for this benchmark only")
+@click.option("--name", default="", help="name of the worker in logs and displays; default: host and process")
+@click.option(
+    "--patience", type=float, default=30.0, show_default=True, help="seconds to wait for the run to be reached"
+)
+def worker(orchestrator: str, slots: int, benchmark: str, name: str, patience: float) -> None:
+    """Runs episodes for a run that is going on somewhere, until it has ended."""
+    if ":" not in orchestrator:
+        raise UsageError(f"--orchestrator {orchestrator!r} is not HOST:PORT.")
+    _become(
+        "env_worker",
+        f"--orchestrator={orchestrator}",
+        f"--slots={slots}",
+        f"--benchmark={benchmark}",
+        f"--name={name}",
+        f"--patience={patience}",
+    )
+
+
+def _become(module: str, *arguments: str) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])

@@ -1,0 +1,135 @@
+"""`sparring run` and `sparring resume`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import shlex
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.console import Console
+from rich.logging import RichHandler
+
+from orchestrator.cli.options import given, setting_options
+from orchestrator.coordinator import RunStopped
+from orchestrator.display import Tally, make_display
+from orchestrator.journal import FILE_NAME, Journal
+from orchestrator.plan import Plan, make_plan
+from orchestrator.results import read_run
+from orchestrator.run import Interrupted
+from orchestrator.run import run as run_plan
+from orchestrator.settings import RunSettings, read_settings
+from orchestrator.table import print_table
+from protos.errors import SparringError, UsageError
+
+EXIT_ERRORS: Final = 3
+EXIT_INTERRUPTED: Final = 130
+
+
+@click.command(short_help="evaluate a policy on a benchmark")
+@click.option(
+    "--config", type=click.Path(path_type=Path), help="YAML file with any of these settings; flags win over it"
+)
+@click.option("--json", "as_json", is_flag=True, help="print the results as JSON, and nothing else, on standard output")
+@setting_options(RunSettings.model_fields)
+def run(config: Path | None, as_json: bool, **values: Any) -> int:
+    """Evaluates a policy and prints a table of success rates.
+
+    Running the same command again, with the same --output, goes on where it ended.
+
+    \b
+    Exit codes: 0 all episodes have an outcome, 3 some ended in an error,
+    2 wrong usage, 1 the run could not be finished, 130 interrupted.
+    """
+    return _evaluate(read_settings(given(values), config), as_json)
+
+
+@click.command(short_help="go on with a run that was interrupted")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="print the results as JSON, and nothing else, on standard output")
+@setting_options(["slots", "policy_server", "launcher", "listen"])
+def resume(folder: Path, as_json: bool, **values: Any) -> int:
+    """Goes on with the run whose results are in FOLDER, with the settings saved there."""
+    try:
+        saved = read_run(folder)["settings"]
+    except SparringError as error:
+        raise UsageError(str(error)) from error
+    return _evaluate(read_settings({**saved, **given(values), "output": str(folder)}, None), as_json)
+
+
+def _evaluate(settings: RunSettings, as_json: bool) -> int:
+    plan = make_plan(settings)
+    folder = settings.output or _new_folder(settings)
+    settings = settings.model_copy(update={"output": folder})
+    errors = Console(stderr=True)
+    _log_through(errors)
+    tally = _tally(plan, folder)
+    try:
+        with make_display(tally, errors, _title(settings, plan)) as display:
+            results = asyncio.run(run_plan(settings, plan, folder, display))
+    except (Interrupted, RunStopped) as error:
+        _tell_partial(error, folder, errors)
+        return EXIT_INTERRUPTED if isinstance(error, Interrupted) else 1
+    if as_json:
+        sys.stdout.write(json.dumps(results.to_json()) + "\n")
+    else:
+        print_table(results, Console())
+    return EXIT_ERRORS if results.overall.errors else 0
+
+
+def _tell_partial(error: SparringError, folder: Path, console: Console) -> None:
+    console.print(f"[bold red]stopped:[/] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+    recorded = _recorded(folder)
+    console.print(
+        f"{recorded} episodes are recorded. Go on with: sparring resume {shlex.quote(str(folder))}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _recorded(folder: Path) -> int:
+    if not (folder / FILE_NAME).is_file():
+        return 0
+    journal = Journal(folder)
+    try:
+        return len(journal.rows())
+    finally:
+        journal.close()
+
+
+def _tally(plan: Plan, folder: Path) -> Tally:
+    """Counts from where an earlier session left off."""
+    rows = []
+    if (folder / FILE_NAME).is_file():
+        journal = Journal(folder)
+        try:
+            rows = [row for row in journal.rows() if row.outcome != "error"]
+        finally:
+            journal.close()
+    return Tally(len(plan.ids()), len(rows), sum(row.outcome == "success" for row in rows))
+
+
+def _title(settings: RunSettings, plan: Plan) -> str:
+    policy = settings.policy or f"policy at {settings.policy_server}"
+    return f"{policy} on {settings.benchmark}: {len(plan.tasks)} tasks × {plan.episodes} episodes"
+
+
+def _new_folder(settings: RunSettings) -> Path:
+    policy = re.sub(r"[^A-Za-z0-9.-]+", "-", settings.policy or "remote")
+    return Path("outputs") / f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{settings.benchmark}_{policy}"
+
+
+def _log_through(console: Console) -> None:
+    """Log lines go through the console, so that they do not tear the live display."""
+    handler = RichHandler(console=console, show_path=False, show_level=False, markup=False, log_time_format="%H:%M:%S")
+    logging.getLogger().handlers = [handler]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", "\\[")

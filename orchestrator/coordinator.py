@@ -1,0 +1,236 @@
+"""The heart of a run: leases out, results in, every one of them written to the journal before anything else hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from orchestrator.journal import EpisodeRow, Journal, Outcome
+from orchestrator.plan import EpisodeId, Plan
+from orchestrator.scheduler import MAX_LOSSES, Lease, Scheduler, SlotId
+from orchestrator.settings import RunSettings
+from protos import evaluation_pb2 as pb
+from protos.errors import SparringError, UsageError
+
+log = logging.getLogger(__name__)
+
+_OUTCOMES: Final[Mapping[int, Outcome]] = {
+    pb.OUTCOME_SUCCESS: "success",
+    pb.OUTCOME_FAILURE: "failure",
+    pb.OUTCOME_ERROR: "error",
+}
+_UNREACHABLE_LIMIT: Final = 2
+"""So many slots in a row must have waited in vain for the policy server before the run is given up."""
+
+
+class RunStopped(SparringError):
+    """The run cannot go on. What was recorded is whole, and the run can be resumed."""
+
+
+class Watcher(Protocol):
+    """Whoever wants to see a run go by: displays, logs, tests."""
+
+    def on_worker(self, worker: str, slots: int) -> None:
+        """A worker joined with so many slots; 0 slots: it left."""
+
+    def on_result(self, row: EpisodeRow) -> None:
+        """An episode was recorded."""
+
+    def on_retry(self, episode: EpisodeId, reason: str) -> None:
+        """An episode goes back in the queue."""
+
+    def on_activity(self, worker: str, activity: pb.SlotActivity) -> None:
+        """What a slot is doing."""
+
+
+@dataclass
+class _Worker:
+    send: Callable[[pb.OrchestratorMessage], None]
+    waiting: list[int] = field(default_factory=list)
+    """Slots that have asked and not been answered."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+class Coordinator:
+    """Knows the workers, the queue and the journal. All methods are called from the event loop."""
+
+    def __init__(self, plan: Plan, settings: RunSettings, journal: Journal, folder: Path, watcher: Watcher) -> None:
+        self._plan = plan
+        self._settings = settings
+        self._journal = journal
+        self._folder = folder
+        self._watcher = watcher
+        done = {row.id for row in journal.rows() if row.outcome != "error"}
+        self._scheduler = Scheduler(
+            plan, done=done, retries=settings.retries, max_parallel_tasks=settings.max_parallel_tasks
+        )
+        self._workers: dict[str, _Worker] = {}
+        self._unreachable_in_a_row = 0
+        self.results_of: dict[str, int] = {}
+        """How many results each worker has delivered; the launcher tells by it whether respawning is of any use."""
+        self.versions: dict[str, Mapping[str, str]] = {}
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when nothing is left to run; fails with RunStopped when the run cannot go on."""
+        self._end_if_finished()
+
+    @property
+    def unfinished(self) -> int:
+        """Episodes without a final result."""
+        return self._scheduler.unfinished
+
+    def join(
+        self, worker: str, versions: Mapping[str, str], slots: int, send: Callable[[pb.OrchestratorMessage], None]
+    ) -> None:
+        """A worker has dialled in.
+
+        Raises:
+            UsageError: If one of that name is here already.
+        """
+        if worker in self._workers:
+            raise UsageError(f"a worker named {worker!r} is connected already; give this one another --name.")
+        self._workers[worker] = _Worker(send)
+        self.versions[worker] = dict(versions)
+        self._watcher.on_worker(worker, slots)
+
+    def leave(self, worker: str, reason: str) -> None:
+        """A worker's stream has ended: its leases go back in the queue at once."""
+        del self._workers[worker]
+        for lease in self._scheduler.leases_of(worker):
+            self._lost(lease, reason, worker)
+        self._scheduler.forget_worker(worker)
+        self._watcher.on_worker(worker, 0)
+        self._serve_waiting()
+
+    def handle(self, worker: str, message: pb.WorkerMessage) -> None:
+        """Deals with one message of a worker."""
+        if self.ended.done():
+            return
+        try:
+            self._handle(worker, message)
+        except SparringError as error:  # the journal cannot be written
+            self.stop(RunStopped(str(error)))
+
+    def stop(self, reason: RunStopped) -> None:
+        """Ends the run with an error."""
+        if not self.ended.done():
+            self.ended.set_exception(reason)
+
+    def _handle(self, worker: str, message: pb.WorkerMessage) -> None:
+        kind = message.WhichOneof("message")
+        if kind == "ready":
+            self._workers[worker].waiting.append(message.ready.slot)
+            self._serve_waiting()
+        elif kind == "result":
+            self._result(worker, message.result)
+        elif kind == "lost":
+            lease = self._scheduler.holder(message.lost.lease)
+            if lease is not None:
+                self._lost(lease, message.lost.reason, worker)
+            if message.lost.policy_unreachable:
+                self._policy_unreachable(message.lost.reason)
+            self._serve_waiting()
+        elif kind == "refused":
+            self.stop(RunStopped(message.refused.reason))
+        elif kind == "heartbeat":
+            for activity in message.heartbeat.slots:
+                self._watcher.on_activity(worker, activity)
+
+    def _serve_waiting(self) -> None:
+        for name, worker in self._workers.items():
+            for number in list(worker.waiting):
+                lease = self._scheduler.lease(SlotId(name, number))
+                if lease is None:
+                    return  # what one slot cannot have, the others cannot have either
+                worker.waiting.remove(number)
+                worker.send(pb.OrchestratorMessage(lease=self._lease_message(lease)))
+                self._watcher.on_activity(
+                    name, pb.SlotActivity(slot=number, task=lease.episode.task, index=lease.episode.index)
+                )
+
+    def _lease_message(self, lease: Lease) -> pb.Lease:
+        return pb.Lease(
+            lease=lease.number,
+            slot=lease.slot.number,
+            task=lease.episode.task,
+            index=lease.episode.index,
+            seed=self._plan.seed_of(lease.episode),
+            film=self._settings.films(lease.episode.index),
+            max_steps=self._settings.max_steps,
+        )
+
+    def _result(self, worker: str, result: pb.Result) -> None:
+        lease = self._scheduler.holder(result.lease)
+        outcome = _OUTCOMES.get(result.outcome, "error")
+        verdict = self._scheduler.finish(result.lease, error=outcome == "error")
+        if lease is None or verdict == "stale":
+            log.info("a late result of worker %s for lease %d changes nothing", worker, result.lease)
+            return
+        self._unreachable_in_a_row = 0
+        self.results_of[worker] = self.results_of.get(worker, 0) + 1
+        if outcome == "error":
+            self._journal.note("error", result.error, episode=lease.episode, worker=worker)
+        if verdict == "retry":
+            self._watcher.on_retry(lease.episode, result.error)
+            self._serve_waiting()
+            return
+        self._record(lease.episode, outcome, result, result.error)
+
+    def _lost(self, lease: Lease, reason: str, worker: str) -> None:
+        self._journal.note("lost", reason, episode=lease.episode, worker=worker)
+        if self._scheduler.lose(lease.number) == "retry":
+            self._watcher.on_retry(lease.episode, reason)
+        else:
+            self._record(
+                lease.episode, "error", pb.Result(), f"lost {MAX_LOSSES} times, the last time because: {reason}"
+            )
+
+    def _record(self, episode: EpisodeId, outcome: Outcome, result: pb.Result, error: str) -> None:
+        row = EpisodeRow(
+            benchmark=episode.benchmark,
+            task=episode.task,
+            index=episode.index,
+            seed=self._plan.seed_of(episode),
+            outcome=outcome,
+            reward_sum=result.reward_sum,
+            reward_max=result.reward_max,
+            steps=result.steps,
+            seconds=result.timing.total,
+            physics_s=result.timing.physics,
+            render_s=result.timing.render,
+            policy_s=result.timing.policy,
+            transport_s=result.timing.transport,
+            renders=result.renders,
+            round_trips=result.round_trips,
+            attempts=self._scheduler.attempts(episode),
+            video=self._save_film(episode, outcome, result.video),
+            error=error if outcome == "error" else "",
+        )
+        if self._journal.record(row):
+            self._watcher.on_result(row)
+        self._end_if_finished()
+        self._serve_waiting()
+
+    def _save_film(self, episode: EpisodeId, outcome: Outcome, film: bytes) -> str:
+        if not film or (self._settings.video == "failures" and outcome != "failure"):
+            return ""
+        name = f"{episode.task.replace('/', '_').replace(':', '_')}_{episode.index:04d}_{outcome}.mp4"
+        path = self._folder / "videos" / name
+        try:
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(film)
+        except OSError as error:
+            raise SparringError(f"the film {str(path)!r} cannot be written: {error.strerror}.") from error
+        return f"videos/{name}"
+
+    def _policy_unreachable(self, reason: str) -> None:
+        self._unreachable_in_a_row += 1
+        if self._unreachable_in_a_row >= _UNREACHABLE_LIMIT:
+            self.stop(RunStopped(reason))
+
+    def _end_if_finished(self) -> None:
+        if self._scheduler.unfinished == 0 and not self.ended.done():
+            self.ended.set_result(None)

@@ -1,0 +1,199 @@
+"""What came of a run, and the files it is written to."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import platform
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from orchestrator.journal import COLUMNS, EpisodeRow
+from orchestrator.plan import Plan
+from orchestrator.settings import RunSettings
+from orchestrator.statistics import Summary
+from policy_server.client import Description
+from protos.errors import SparringError
+
+RUN_FILE: Final = "run.json"
+RUN_SCHEMA: Final = 1
+
+
+@dataclass(frozen=True)
+class Results:
+    """All recorded episodes of a run, and the numbers they come to.
+
+    Attributes:
+        plan: What was to be done.
+        rows: What was done, sorted by task and index.
+        seconds: Wall-clock time of the run, over all its sessions.
+        folder: Where the files are.
+    """
+
+    plan: Plan
+    rows: Sequence[EpisodeRow]
+    seconds: float
+    folder: Path
+
+    @property
+    def missing(self) -> int:
+        """Episodes of the plan that have no row."""
+        return len(self.plan.ids()) - len(self.rows)
+
+    @property
+    def overall(self) -> Summary:
+        """Over all episodes."""
+        return Summary.of(self.rows)
+
+    @property
+    def tasks(self) -> dict[str, Summary]:
+        """Per task, in the plan's order."""
+        return {task.name: Summary.of(self._of([task.name])) for task in self.plan.tasks}
+
+    @property
+    def groups(self) -> dict[str, Summary]:
+        """Per group, in the plan's order."""
+        return {group: Summary.of(self._of(names)) for group, names in self.plan.groups().items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {
+            "overall": self.overall.to_json(),
+            "groups": {name: summary.to_json() for name, summary in self.groups.items()},
+            "tasks": {name: summary.to_json() for name, summary in self.tasks.items()},
+            "seconds": self.seconds,
+            "output": str(self.folder),
+        }
+
+    def _of(self, tasks: Sequence[str]) -> list[EpisodeRow]:
+        wanted = set(tasks)
+        return [row for row in self.rows if row.task in wanted]
+
+    def eval_info(self) -> dict[str, Any]:
+        """The same results in the layout of LeRobot's eval_info.json. Episodes that ended in an error are left out."""
+        groups = self.plan.groups()
+        per_task = [
+            {"task_group": group, "task_id": number, "metrics": _metrics(self._judged([name]), self.folder)}
+            for group, names in groups.items()
+            for number, name in enumerate(names)
+        ]
+        overall = _averages(self._judged([task.name for task in self.plan.tasks]), self.folder)
+        overall["eval_s"] = self.seconds
+        overall["eval_ep_s"] = self.seconds / max(1, overall["n_episodes"])
+        return {
+            "per_task": per_task,
+            "per_group": {group: _averages(self._judged(names), self.folder) for group, names in groups.items()},
+            "overall": overall,
+        }
+
+    def _judged(self, tasks: Sequence[str]) -> list[EpisodeRow]:
+        return [row for row in self._of(tasks) if row.outcome != "error"]
+
+
+def _metrics(rows: Sequence[EpisodeRow], folder: Path) -> dict[str, Any]:
+    return {
+        "sum_rewards": [row.reward_sum for row in rows],
+        "max_rewards": [row.reward_max for row in rows],
+        "successes": [row.outcome == "success" for row in rows],
+        "video_paths": [str(folder / row.video) for row in rows if row.video],
+    }
+
+
+def _averages(rows: Sequence[EpisodeRow], folder: Path) -> dict[str, Any]:
+    metrics = _metrics(rows, folder)
+    # NaN, which LeRobot writes for an empty list as well, is not JSON; null is.
+    return {
+        "avg_sum_reward": float(np.mean(metrics["sum_rewards"])) if rows else None,
+        "avg_max_reward": float(np.mean(metrics["max_rewards"])) if rows else None,
+        "pc_success": 100.0 * float(np.mean(metrics["successes"])) if rows else None,
+        "n_episodes": len(rows),
+        "video_paths": metrics["video_paths"],
+    }
+
+
+def write_results(results: Results) -> None:
+    """Writes episodes.csv and eval_info.json; each is replaced in one go, so that a reader never sees half of one.
+
+    Raises:
+        SparringError: If they cannot be written.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(astuple(row) for row in results.rows)
+    _replace(results.folder / "episodes.csv", text.getvalue())
+    _replace(results.folder / "eval_info.json", json.dumps(results.eval_info(), indent=2) + "\n")
+
+
+def write_run(
+    folder: Path,
+    settings: RunSettings,
+    plan: Plan,
+    policy: Description | None,
+    *,
+    versions: Mapping[str, Mapping[str, str]],
+    status: str,
+    seconds: float,
+) -> None:
+    """Writes run.json: everything that is needed to tell, and to repeat, what this run was.
+
+    Raises:
+        SparringError: If it cannot be written.
+    """
+    document = {
+        "schema": RUN_SCHEMA,
+        "status": status,
+        "settings": settings.model_dump(mode="json"),
+        "seed": plan.seed,
+        "tasks": {task.name: {"group": task.group, "instruction": task.instruction} for task in plan.tasks},
+        "policy": None
+        if policy is None
+        else {
+            "name": policy.name,
+            "arguments": policy.arguments,
+            "checkpoint_sha256": policy.checkpoint_sha256 or None,
+            "server_version": policy.server_version,
+        },
+        "versions": {name: dict(found) for name, found in versions.items()},
+        "host": {"name": socket.gethostname(), "system": platform.platform(), "cores": os.cpu_count()},
+        "seconds": seconds,
+    }
+    _replace(folder / RUN_FILE, json.dumps(document, indent=2) + "\n")
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """The run.json of an output folder.
+
+    Raises:
+        SparringError: If there is none, or it cannot be read.
+    """
+    path = folder / RUN_FILE
+    try:
+        document = json.loads(path.read_text())
+    except OSError as error:
+        raise SparringError(
+            f"{str(folder)!r} is not the output folder of a run: {path.name}: {error.strerror}."
+        ) from error
+    except ValueError as error:
+        raise SparringError(f"{str(path)!r} is damaged: {error}") from error
+    if not isinstance(document, dict) or document.get("schema") != RUN_SCHEMA:
+        raise SparringError(
+            f"{str(path)!r} was written by another release (schema {document.get('schema')}, not {RUN_SCHEMA})."
+        )
+    return document
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".new")
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    except OSError as error:
+        raise SparringError(f"{str(path)!r} cannot be written: {error.strerror}.") from error

@@ -1,0 +1,182 @@
+"""A run from plan to results: brings everything up, waits, and takes everything down again on every way out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from env_worker.worker import installed_versions
+from orchestrator.coordinator import Coordinator, RunStopped, Watcher
+from orchestrator.journal import Journal
+from orchestrator.launchers.base import Launcher, LaunchFailed, NoLauncher, WorkerOrder
+from orchestrator.launchers.process import ProcessLauncher
+from orchestrator.plan import Plan, identity
+from orchestrator.policy_host import PolicyHost, PolicyHostFailed, describe, policy_identity
+from orchestrator.results import Results, write_results, write_run
+from orchestrator.settings import RunSettings
+from orchestrator.work_service import WorkService, socket_folder
+from policy_server.client import Description
+from protos.errors import SparringError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Interrupted(SparringError):
+    """The user asked the run to end; what was recorded is whole."""
+
+
+async def run(settings: RunSettings, plan: Plan, folder: Path, watcher: Watcher) -> Results:
+    """Runs what is left of a plan and returns all its results.
+
+    Raises:
+        UsageError: If the folder belongs to another plan, or the policy cannot be made.
+        Interrupted, RunStopped, and other SparringErrors: If the run could not be finished.
+    """
+    journal = Journal(folder)
+    try:
+        return await _Session(settings, plan, folder, journal, watcher).run()
+    finally:
+        journal.close()
+
+
+class _Session:
+    """One go at a run: from start, or resume, to its end or interruption."""
+
+    def __init__(self, settings: RunSettings, plan: Plan, folder: Path, journal: Journal, watcher: Watcher) -> None:
+        self._settings = settings
+        self._plan = plan
+        self._folder = folder
+        self._journal = journal
+        self._watcher = watcher
+        self._began = time.monotonic()
+        self._seconds_before = float(journal.meta("seconds") or 0.0)
+        self._policy: Description | None = None
+        self._versions = {"orchestrator": installed_versions(), **(journal.meta("versions") or {})}
+
+    async def run(self) -> Results:
+        self._journal.check(identity(self._settings, self._plan))
+        interrupted = _on_signals()
+        try:
+            async with AsyncExitStack() as stack:
+                await self._play(stack, interrupted)
+        except BaseException:
+            if self._policy is not None:  # else the folder is not known to be ours, and nothing has happened
+                try:
+                    self._save("unfinished")
+                except SparringError as error:  # the first failure is the one to report
+                    log.error("%s", error)
+            raise
+        return self._save("finished")
+
+    def _save(self, status: str) -> Results:
+        self._journal.set_meta("seconds", self._seconds)
+        self._journal.set_meta("versions", self._versions)
+        self._write_run(status)
+        results = Results(self._plan, self._journal.rows(), self._seconds, self._folder)
+        write_results(results)
+        return results
+
+    @property
+    def _seconds(self) -> float:
+        return self._seconds_before + time.monotonic() - self._began
+
+    async def _play(self, stack: AsyncExitStack, interrupted: asyncio.Future[None]) -> None:
+        settings = self._settings
+        sockets = Path(stack.enter_context(socket_folder()))
+        addresses: Sequence[str] = [settings.policy_server] if settings.policy_server else []
+        watched: list[asyncio.Future[None]] = [interrupted]
+        if settings.policy is not None:
+            host_name = (settings.listen or "127.0.0.1:0").rpartition(":")[0]
+            host = PolicyHost(settings, host=host_name, sockets=sockets, logs=self._folder / "logs")
+            watched.append(await stack.enter_async_context(_hosted(host, interrupted)))
+            addresses = host.addresses
+        policy = await _first(asyncio.ensure_future(describe(addresses, settings.policy_timeout)), watched)
+        self._journal.claim({**identity(settings, self._plan), "policy": policy_identity(policy)})
+        self._policy = policy
+        self._write_run("running")
+
+        coordinator = Coordinator(self._plan, settings, self._journal, self._folder, self._watcher)
+        if coordinator.ended.done():
+            return
+        slots = settings.slot_count(coordinator.unfinished)
+        service = WorkService(coordinator, settings, addresses, slots)
+        local, public = await service.start(sockets)
+        stack.push_async_callback(service.stop, "the run has ended.")
+        log.info("more workers may join: sparring worker --orchestrator %s", public)
+
+        order = WorkerOrder(settings.benchmark, slots, local, self._folder / "logs")
+        launcher = self._launcher(coordinator)
+        watched.append(await stack.enter_async_context(_background(launcher.run(order))))
+        stack.callback(lambda: self._versions.update(coordinator.versions))
+        try:
+            await _first(coordinator.ended, watched)
+        except (LaunchFailed, PolicyHostFailed) as error:
+            raise RunStopped(str(error)) from error
+
+    def _launcher(self, coordinator: Coordinator) -> Launcher:
+        if self._settings.launcher == "none":
+            return NoLauncher()
+        return ProcessLauncher(lambda worker: coordinator.results_of.get(worker, 0))
+
+    def _write_run(self, status: str) -> None:
+        write_run(
+            self._folder,
+            self._settings,
+            self._plan,
+            self._policy,
+            versions=self._versions,
+            status=status,
+            seconds=self._seconds,
+        )
+
+
+def _on_signals() -> asyncio.Future[None]:
+    """Fails with Interrupted on the first Ctrl-C or SIGTERM."""
+    loop = asyncio.get_running_loop()
+    interrupted: asyncio.Future[None] = loop.create_future()
+
+    def stop(number: signal.Signals) -> None:
+        if not interrupted.done():
+            interrupted.set_exception(Interrupted(f"interrupted by {number.name}."))
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop, number)
+    interrupted.add_done_callback(lambda future: future.exception())  # seen, even if nobody waits for it any more
+    return interrupted
+
+
+@asynccontextmanager
+async def _background(coroutine: object) -> AsyncIterator[asyncio.Future[None]]:
+    task: asyncio.Future[None] = asyncio.ensure_future(coroutine)  # type: ignore[arg-type]
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def _hosted(host: PolicyHost, interrupted: asyncio.Future[None]) -> AsyncIterator[asyncio.Future[None]]:
+    ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async with _background(host.run(ready)) as task:
+        await _first(ready, [task, interrupted])
+        yield task
+
+
+async def _first(wanted: asyncio.Future[T], others: Sequence[asyncio.Future[None]]) -> T:
+    """Waits for one thing, unless another fails first."""
+    pending: set[asyncio.Future[object]] = {wanted, *others}  # type: ignore[arg-type]
+    while True:
+        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        for future in done - {wanted}:  # type: ignore[operator]
+            future.result()
+        if wanted in done:
+            return wanted.result()

@@ -1,0 +1,80 @@
+"""Child processes: started in a group of their own, tied to this process, logged, and ended for certain."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+_END_GRACE: Final = 5.0
+
+
+class Child:
+    """A process that is told by its standard input when we are gone, and whose whole group ends with it."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        self._process = process
+        self.log = log
+
+    @classmethod
+    async def start(cls, module: str, arguments: Sequence[str], *, log: Path, capture_stdout: bool = False) -> Child:
+        """Starts `python -m module` with this interpreter."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as sink:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                module,
+                *arguments,
+                "--exit-with-parent",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE if capture_stdout else sink,
+                stderr=sink,
+                start_new_session=True,  # Ctrl-C in the terminal is ours to deal with, not theirs
+            )
+        return cls(process, log)
+
+    @property
+    def pid(self) -> int:
+        """Of the process, and of its group."""
+        return self._process.pid
+
+    async def first_line(self) -> bytes:
+        """The first line on its standard output; empty if it ends without one."""
+        assert self._process.stdout is not None
+        return await self._process.stdout.readline()
+
+    async def wait(self) -> int:
+        """Its exit code, when it has ended; what is left of its group is ended, too."""
+        code = await self._process.wait()
+        self._signal(signal.SIGKILL)
+        return code
+
+    async def end(self) -> None:
+        """Ends the process and its group: politely, then not."""
+        self._signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(self._process.wait(), _END_GRACE)
+        except asyncio.TimeoutError:
+            pass
+        finally:
+            self._signal(signal.SIGKILL)
+        await self._process.wait()
+
+    def last_words(self, lines: int = 12) -> str:
+        """The end of its log; only the sentence, if it ended with one that is meant for people."""
+        written = self.log.read_text(errors="replace").splitlines()
+        for number in range(len(written) - 1, -1, -1):
+            if written[number].startswith("error: "):
+                return "\n".join(written[number:]).removeprefix("error: ")
+        return "\n".join(written[-lines:])
+
+    def _signal(self, number: signal.Signals) -> None:
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            pass

@@ -1,0 +1,140 @@
+"""The gRPC side of the coordinator: one stream per worker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+
+from orchestrator.coordinator import Coordinator
+from orchestrator.settings import RunSettings
+from protos import PROTOCOL_VERSION
+from protos import evaluation_pb2 as pb
+from protos.errors import SparringError, UsageError
+from protos.evaluation_pb2_grpc import WorkServicer, add_WorkServicer_to_server
+from protos.rpc import SERVER_OPTIONS, bind
+
+log = logging.getLogger(__name__)
+
+DEFAULT_LISTEN: Final = "127.0.0.1:50052"
+HEARTBEAT_SECONDS: Final = 1.0
+SILENCE_SECONDS: Final = 30.0
+_STOP_GRACE: Final = 1.0
+
+
+class WorkService(WorkServicer):
+    """Takes in workers and passes their messages to the coordinator.
+
+    Args:
+        coordinator: Of the run.
+        settings: Of the run.
+        policy_addresses: Where workers find the policy.
+        default_slots: For workers that leave it to us.
+    """
+
+    def __init__(
+        self, coordinator: Coordinator, settings: RunSettings, policy_addresses: Sequence[str], default_slots: int
+    ) -> None:
+        self._coordinator = coordinator
+        self._settings = settings
+        self._policy_addresses = list(policy_addresses)
+        self._default_slots = default_slots
+        self._outboxes: set[asyncio.Queue[pb.OrchestratorMessage]] = set()
+        self._stopping = ""
+
+    async def start(self, sockets: Path) -> tuple[str, str]:
+        """Listens on a unix socket for workers on this machine and on TCP for others; returns both addresses."""
+        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        add_WorkServicer_to_server(self, self._server)
+        local = bind(self._server, f"unix://{sockets}/work.sock")
+        if self._settings.listen is not None:
+            public = bind(self._server, self._settings.listen)
+        else:
+            try:
+                public = bind(self._server, DEFAULT_LISTEN)
+            except UsageError:  # another run has it; any port will do, nobody asked for this one
+                public = bind(self._server, "127.0.0.1:0")
+        await self._server.start()
+        return local, public
+
+    async def stop(self, reason: str) -> None:
+        """Tells all workers to stop and closes their streams."""
+        self._stopping = reason
+        for outbox in self._outboxes:
+            outbox.put_nowait(pb.OrchestratorMessage(stop=pb.Stop(reason=reason)))
+        await self._server.stop(_STOP_GRACE)
+
+    async def Work(  # type: ignore[override]
+        self, requests: AsyncIterator[pb.WorkerMessage], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        first = await asyncio.wait_for(context.read(), SILENCE_SECONDS)
+        if first is grpc.aio.EOF:
+            return
+        if self._stopping:
+            await context.write(pb.OrchestratorMessage(stop=pb.Stop(reason=self._stopping)))
+            return
+        outbox: asyncio.Queue[pb.OrchestratorMessage] = asyncio.Queue()
+        try:
+            assignment = self._assignment(first)
+            register = first.register
+            self._coordinator.join(register.worker, register.versions, assignment.slots, outbox.put_nowait)
+        except SparringError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        reason = f"the connection to worker {register.worker!r} was lost."
+        self._outboxes.add(outbox)
+        outbox.put_nowait(pb.OrchestratorMessage(assignment=assignment))
+        sender = asyncio.create_task(self._send(context, outbox))
+        try:
+            while True:
+                message = await asyncio.wait_for(context.read(), SILENCE_SECONDS)
+                if message is grpc.aio.EOF:
+                    return
+                self._coordinator.handle(register.worker, message)
+        except asyncio.TimeoutError:
+            reason = f"worker {register.worker!r} was silent for {SILENCE_SECONDS:g} s."
+        finally:
+            self._outboxes.discard(outbox)
+            sender.cancel()
+            self._coordinator.leave(register.worker, reason)
+
+    async def _send(
+        self, context: grpc.aio.ServicerContext[Any, Any], outbox: asyncio.Queue[pb.OrchestratorMessage]
+    ) -> None:
+        while True:
+            await context.write(await outbox.get())
+
+    def _assignment(self, first: pb.WorkerMessage) -> pb.Assignment:
+        if first.WhichOneof("message") != "register":
+            raise UsageError("a worker's first message must be its registration.")
+        register, settings = first.register, self._settings
+        if register.protocol != PROTOCOL_VERSION:
+            raise UsageError(
+                f"the worker speaks protocol version {register.protocol}, this orchestrator {PROTOCOL_VERSION}; "
+                "install the same release of sparring on both sides."
+            )
+        if settings.benchmark not in register.benchmarks:
+            able = ", ".join(register.benchmarks) or "nothing"
+            raise UsageError(f"this run is of {settings.benchmark}, and the worker has only {able} installed.")
+        return pb.Assignment(
+            benchmark=settings.benchmark,
+            benchmark_settings=json.dumps(settings.benchmark_arg),
+            slots=register.slots or self._default_slots,
+            policy_addresses=self._policy_addresses,
+            observe_every_step=settings.observe == "every-step",
+            video_fps=settings.video_fps,
+            policy_seconds=settings.policy_timeout,
+            stall_seconds=settings.stall_timeout,
+            heartbeat_seconds=HEARTBEAT_SECONDS,
+            silence_seconds=SILENCE_SECONDS,
+        )
+
+
+def socket_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder for unix sockets, whose paths must be short: an output folder's may be too long."""
+    return tempfile.TemporaryDirectory(prefix="sparring-")

@@ -1,0 +1,82 @@
+"""`python -m policy_server`: hosts a policy until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import signal
+import sys
+from typing import Any, NoReturn
+
+from policy_server.policies import known_policies, load_policy
+from policy_server.server import PolicyServer, serve_until
+from protos.errors import SparringError, UsageError
+from protos.process import stop_with_parent
+
+log = logging.getLogger("policy_server")
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Parses the command line, serves, and exits with 2 if it was asked for something that cannot be."""
+    options = _parser().parse_args(argv)
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s", datefmt="%H:%M:%S"
+    )
+    try:
+        if options.list:
+            sys.stdout.write(json.dumps(known_policies()) + "\n")
+            return
+        asyncio.run(_serve(options))
+    except SparringError as error:
+        sys.stderr.write(f"error: {error}\n")
+        raise SystemExit(2 if isinstance(error, UsageError) else 1) from error
+
+
+async def _serve(options: argparse.Namespace) -> None:
+    arguments = json.loads(options.policy_args)
+    policy = load_policy(options.policy, arguments, benchmark=options.benchmark)
+    server = PolicyServer(
+        policy, name=options.policy, arguments=arguments, max_batch=options.max_batch, max_sessions=options.max_sessions
+    )
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if options.exit_with_parent:
+        stop_with_parent(stop)
+    addresses = await server.start(options.listen or ["127.0.0.1:50051"])
+    # The one line on stdout is for the program that started this one: where it can be reached.
+    sys.stdout.write(json.dumps({"listening": addresses}) + "\n")
+    sys.stdout.flush()
+    log.info("serving %s at %s", options.policy, ", ".join(addresses))
+    await serve_until(server, stop, grace=options.grace)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        sys.stderr.write(f"error: {message}\n")
+        raise SystemExit(2)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m policy_server", description="Hosts a policy over gRPC.")
+
+    def add(*names: str, **settings: Any) -> None:
+        parser.add_argument(*names, **settings)
+
+    add("--list", action="store_true", help="print the known policies as JSON and exit")
+    add("--policy", default="", help="a shipped policy, an installed one, or module:Class")
+    add("--policy-args", default="{}", help="keyword arguments of the policy, a JSON object")
+    add("--benchmark", default="", help="whose expert, for --policy expert")
+    add("--listen", action="append", help="HOST:PORT or unix:///path; may be given more than once")
+    add("--max-batch", type=int, default=64, help="the most rows in one forward pass")
+    add("--max-sessions", type=int, default=256, help="the most sessions at once")
+    add("--grace", type=float, default=10.0, help="seconds that running episodes have to end on SIGTERM")
+    add("--exit-with-parent", action="store_true", help="stop when standard input closes")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""Greedy batching: the moment the policy is free it takes everything that is queued, and never waits for more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from policy_server.policies.base import Instruction, Observation, Policy
+from protos.errors import SparringError
+from protos.tensor import Array
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class PolicyFailed(SparringError):
+    """The policy raised, or answered with something that is not a chunk of actions."""
+
+
+class EpisodeInterrupted(SparringError):
+    """The episode cannot go on, through no fault of its own; it may be started again."""
+
+
+class QueueFull(SparringError):
+    """More observations are waiting than the server was told to hold."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A chunk for one observation, and how it came about."""
+
+    actions: Array
+    queue_seconds: float
+    inference_seconds: float
+    batch_size: int
+
+
+@dataclass
+class _Waiting:
+    observation: Observation
+    state: Any
+    action_dim: int
+    arrived: float
+    answer: asyncio.Future[Answer]
+
+
+class Batcher:
+    """Runs a policy in one thread of its own, on batches of whatever is waiting."""
+
+    def __init__(self, policy: Policy, *, max_batch: int = 64, max_queue: int = 1024) -> None:
+        self._policy = policy
+        self._max_batch = max_batch
+        self._max_queue = max_queue
+        self._queue: deque[_Waiting] = deque()
+        self._wake = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="policy")
+        self._task = asyncio.get_running_loop().create_task(self._serve(), name="batcher")
+
+    async def new_session(self, task: Instruction, seed: int) -> Any:
+        """The policy's memory of a new episode.
+
+        Raises:
+            PolicyFailed: If the policy raised.
+        """
+        return await self._in_thread(lambda: _calling("new_session", lambda: self._policy.new_session(task, seed)))
+
+    async def act(self, observation: Observation, state: Any, *, action_dim: int) -> Answer:
+        """The policy's answer to one observation.
+
+        Raises:
+            PolicyFailed: If the policy raised on this row, or answered it with something that is not a chunk.
+            EpisodeInterrupted: If another row of the same batch made the policy raise.
+            QueueFull: If too much is waiting already.
+        """
+        if len(self._queue) >= self._max_queue:
+            raise QueueFull(f"{len(self._queue)} observations are waiting, more are not held (--max-queue).")
+        waiting = _Waiting(
+            observation, state, action_dim, time.perf_counter(), asyncio.get_running_loop().create_future()
+        )
+        self._queue.append(waiting)
+        self._wake.set()
+        return await waiting.answer
+
+    async def close(self) -> None:
+        """Answers nobody any more and ends the thread."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        for waiting in self._queue:
+            waiting.answer.cancel()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    async def _serve(self) -> None:
+        while True:
+            await self._wake.wait()
+            batch: list[_Waiting] = []
+            while self._queue and len(batch) < self._max_batch:
+                waiting = self._queue.popleft()
+                if not waiting.answer.done():  # else its stream is gone, nobody wants the answer
+                    batch.append(waiting)
+            if not self._queue:
+                self._wake.clear()
+            if batch:
+                outcomes = await self._in_thread(lambda batch=batch: self._forward(batch))
+                for waiting, outcome in zip(batch, outcomes, strict=True):
+                    if waiting.answer.done():
+                        continue
+                    if isinstance(outcome, Answer):
+                        waiting.answer.set_result(outcome)
+                    else:
+                        waiting.answer.set_exception(outcome)
+
+    def _forward(self, batch: Sequence[_Waiting]) -> Sequence[Answer | SparringError]:
+        began = time.perf_counter()
+        try:
+            chunks = self._call_act(batch)
+        except PolicyFailed as failure:
+            return [failure] if len(batch) == 1 else self._blame(batch, failure)
+        seconds = time.perf_counter() - began
+        outcomes: list[Answer | SparringError] = []
+        for waiting, chunk in zip(batch, chunks, strict=True):
+            try:
+                actions = checked_chunk(chunk, waiting.action_dim, self._policy.spec.chunk_length)
+            except PolicyFailed as failure:
+                outcomes.append(failure)
+            else:
+                outcomes.append(Answer(actions, began - waiting.arrived, seconds, len(batch)))
+        return outcomes
+
+    def _call_act(self, batch: Sequence[_Waiting]) -> Sequence[Any]:
+        chunks = _calling("act", lambda: self._policy.act([w.observation for w in batch], [w.state for w in batch]))
+        try:
+            count = len(chunks)
+        except TypeError:
+            raise PolicyFailed(f"act() returned {type(chunks).__name__}, not a sequence of chunks.") from None
+        if count != len(batch):
+            raise PolicyFailed(f"act() got {len(batch)} observations and returned {count} chunks.")
+        return chunks
+
+    def _blame(self, batch: Sequence[_Waiting], failure: PolicyFailed) -> Sequence[SparringError]:
+        """Finds which rows made a batch fail, so that an episode is not charged with its neighbour's error.
+
+        A batch that failed halfway may have moved the memory of any of its rows, so none of the
+        episodes can go on: the rows at fault fail, the others are interrupted and start anew.
+        """
+        verdicts: list[SparringError] = []
+        for waiting in batch:
+            try:
+                self._call_act([waiting])
+            except PolicyFailed as alone:
+                verdicts.append(alone)
+            else:
+                verdicts.append(
+                    EpisodeInterrupted(
+                        "the policy failed on another session in the same batch; start the episode again."
+                    )
+                )
+        if not any(isinstance(v, PolicyFailed) for v in verdicts):
+            return [PolicyFailed(f"{failure} (only in a batch of {len(batch)}, not row by row)") for _ in batch]
+        return verdicts
+
+
+def _calling(method: str, call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except Exception as error:  # a user's policy may raise anything; the server must stay up
+        log.exception("the policy's %s() raised", method)
+        said = str(error) if isinstance(error, SparringError) else f"{type(error).__name__}: {error}"
+        raise PolicyFailed(f"the policy's {method}() raised {said}") from error
+
+
+def checked_chunk(chunk: Any, action_dim: int, chunk_length: int) -> Array:
+    """A policy's answer to one observation, if it is a chunk of usable actions.
+
+    Raises:
+        PolicyFailed: If its type, shape or values are wrong, with what they should be.
+    """
+    actions = np.asarray(chunk)
+    wanted = f"a chunk is (length, action_dim) with length 1 to {chunk_length} and action_dim {action_dim}"
+    if actions.dtype.kind not in "fiub":
+        raise PolicyFailed(f"the policy answered with elements of {actions.dtype}; actions are numbers.")
+    if actions.ndim != 2 or not 1 <= actions.shape[0] <= chunk_length or actions.shape[1] != action_dim:
+        raise PolicyFailed(f"the policy answered one observation with the shape {actions.shape}; {wanted}.")
+    if not np.isfinite(actions).all():
+        row, column = np.argwhere(~np.isfinite(actions))[0]
+        raise PolicyFailed(
+            f"the policy answered with {actions[row, column]} in dimension {column} of action {row} of its chunk."
+        )
+    return actions

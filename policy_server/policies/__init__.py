@@ -1,0 +1,127 @@
+"""Finds policies by name: the ones that ship with Sparring, entry points, and any `module:Class`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+from policy_server.policies.base import Policy
+from protos.errors import SparringError, UsageError, unknown
+from protos.spec import PolicySpec
+
+ENTRY_POINTS: Final = "sparring.policies"
+
+_SHIPPED: Final = {
+    "random": "policy_server.policies.blind:RandomPolicy",
+    "zero": "policy_server.policies.blind:ZeroPolicy",
+    "replay": "policy_server.policies.replay:ReplayPolicy",
+}
+_EXPERTS: Final = {
+    "metaworld": "policy_server.policies.metaworld_expert:MetaworldExpert",
+}
+
+
+def known_policies() -> dict[str, str]:
+    """Names that `--policy` takes, with a line about each."""
+    lines = {
+        "expert": f"scripted experts of a benchmark ({', '.join(sorted(_EXPERTS))})",
+        "random": "uniform in the action space; chunk=N, observations=[names]",
+        "replay": "recorded actions; file=PATH, chunk=N",
+        "zero": "all zeros; chunk=N, observations=[names]",
+        "module:Class": "a class of your own",
+    }
+    lines.update({point.name: f"{point.value} (installed)" for point in entry_points(group=ENTRY_POINTS)})
+    return lines
+
+
+def load_policy(name: str, arguments: Mapping[str, Any], *, benchmark: str = "") -> Policy:
+    """Makes the policy that `--policy NAME --policy-arg KEY=VALUE` asks for.
+
+    Args:
+        name: A shipped policy, an installed entry point, or `module:Class`.
+        arguments: Keyword arguments of its constructor.
+        benchmark: Which benchmark's expert is meant, for `expert`.
+
+    Raises:
+        UsageError: If there is no such policy, or it cannot be made, with what to do about it.
+    """
+    policy = _construct(name, _find(name, benchmark), arguments)
+    return _checked(name, policy)
+
+
+def _find(name: str, benchmark: str) -> Any:
+    if name == "expert":
+        if not benchmark:
+            raise UsageError("the policy 'expert' is a different one for each benchmark: name it with --benchmark.")
+        if benchmark not in _EXPERTS:
+            raise UsageError(
+                f"there is no scripted expert for the benchmark {benchmark!r}, only for: {', '.join(_EXPERTS)}."
+            )
+        return _import(_EXPERTS[benchmark])
+    if name in _SHIPPED:
+        return _import(_SHIPPED[name])
+    for point in entry_points(group=ENTRY_POINTS):
+        if point.name == name:
+            return _import(point.value)
+    if ":" in name:
+        return _import(name)
+    raise unknown(
+        "policy",
+        name,
+        [n for n in known_policies() if ":" not in n],
+        hint="A class of your own is given as module:Class.",
+    )
+
+
+def _import(reference: str) -> Any:
+    module_name, _, attribute = reference.partition(":")
+    # The user's own module lies beside them, as with `python -m`; an installed command does not look there.
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and module_name.split(".")[0] == error.name.split(".")[0]:
+            raise UsageError(
+                f"there is no module {module_name!r} to take a policy from; run from the folder it is in, or put that on PYTHONPATH."
+            ) from error
+        raise UsageError(f"the module {module_name!r} needs {error.name!r}, which is not installed.") from error
+    except Exception as error:  # a user's module may raise anything while it is imported
+        raise UsageError(f"importing {module_name!r} failed: {type(error).__name__}: {error}") from error
+    try:
+        return getattr(module, attribute)
+    except AttributeError:
+        classes = [n for n, v in vars(module).items() if isinstance(v, type) and v.__module__ == module.__name__]
+        raise unknown(f"class in {module_name!r}:", attribute, classes) from None
+
+
+def _construct(name: str, factory: Any, arguments: Mapping[str, Any]) -> Any:
+    try:
+        return factory(**arguments)
+    except SparringError:
+        raise
+    except Exception as error:  # a user's constructor may raise anything
+        given = ", ".join(f"{k}={v!r}" for k, v in arguments.items()) or "no arguments"
+        raise UsageError(
+            f"the policy {name!r} could not be made with {given}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _checked(name: str, policy: Any) -> Policy:
+    missing = [m for m in ("new_session", "act") if not callable(getattr(policy, m, None))]
+    # The base class has an `act` that only says it is missing; that is no better than none.
+    if isinstance(policy, Policy) and type(policy).act is Policy.act:
+        missing.append("act")
+    if missing:
+        raise UsageError(
+            f"the policy {name!r} lacks {' and '.join(m + '()' for m in dict.fromkeys(missing))}; docs/policies.md shows one that is whole."
+        )
+    if not isinstance(getattr(policy, "spec", None), PolicySpec):
+        raise UsageError(
+            f"the policy {name!r} needs an attribute `spec` that is a PolicySpec; docs/policies.md shows one that is whole."
+        )
+    return policy  # type: ignore[no-any-return]

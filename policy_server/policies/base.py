@@ -1,0 +1,80 @@
+"""What a policy is: what it needs, what it remembers per session, what it does with a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from protos.spec import Offer, PolicySpec, TensorSpec
+from protos.tensor import Array
+
+__all__ = ["Array", "Instruction", "Observation", "Policy", "PolicySpec", "TensorSpec"]
+
+
+class Instruction(str):
+    """The task as a sentence, which goes straight into a tokenizer, and the episode it was given for.
+
+    Being the sentence itself, it cannot be confused with the task's name: language-conditioned
+    policies that were shown names scored nothing. Scripted policies find the name in `name`.
+    """
+
+    benchmark: str
+    name: str
+    index: int
+    offer: Offer
+
+    def __new__(cls, text: str, *, benchmark: str = "", name: str = "", index: int = 0, offer: Offer) -> Instruction:
+        self = super().__new__(cls, text)
+        self.benchmark, self.name, self.index, self.offer = benchmark, name, index, offer
+        return self
+
+
+@dataclass(frozen=True)
+class Observation(Mapping[str, Array]):
+    """What the policy asked to see at one step: a mapping from names to arrays.
+
+    The arrays are read-only views of the received message: copy what you want to change.
+    """
+
+    tensors: Mapping[str, Array]
+    task: Instruction
+    step: int = field(default=0)
+
+    def __getitem__(self, name: str) -> Array:
+        return self.tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+
+class Policy:
+    """Base of all policies; deriving from it is optional, having its members is not.
+
+    `new_session` and `act` are called from one thread, never at the same time.
+    """
+
+    spec: PolicySpec
+
+    checkpoint_sha256: str = ""
+    """Hash of the weights, if there are any; saved with the results."""
+
+    def new_session(self, task: Instruction, seed: int) -> Any:
+        """What the policy remembers in one episode; called when the episode starts.
+
+        Args:
+            task: The sentence, knowing the task's name and the benchmark's action space.
+            seed: For a policy that samples: seed the episode's own generator with it.
+        """
+        return None
+
+    def act(self, observations: Sequence[Observation], states: Sequence[Any]) -> Sequence[Array]:
+        """One chunk of actions, of shape (length, action_dim), for each observation.
+
+        The rows of a batch are of different sessions, in any mix. The answer to a row may depend
+        on that row and its state and on nothing else. States may be changed in place.
+        """
+        raise NotImplementedError

@@ -1,0 +1,46 @@
+"""Policies that know nothing: `random` and `zero`. They can be told to look at anything, to imitate another policy's load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
+
+
+class _Blind(Policy):
+    def __init__(self, *, chunk: int = 1, observations: Sequence[str] = (), history: int = 1) -> None:
+        self.spec = PolicySpec(observations=observations, chunk_length=chunk, history=history)
+
+
+class ZeroPolicy(_Blind):
+    """Does nothing, in chunks of `chunk` actions."""
+
+    def new_session(self, task: Instruction, seed: int) -> Array:
+        return np.zeros((self.spec.chunk_length, task.offer.action_dim), np.float32)
+
+    def act(self, observations: Sequence[Observation], states: Sequence[Array]) -> Sequence[Array]:
+        return states
+
+
+@dataclass
+class _Dice:
+    generator: np.random.Generator
+    low: Array
+    high: Array
+
+
+class RandomPolicy(_Blind):
+    """Uniform in the action space, in chunks of `chunk` actions; the episode's seed decides every number."""
+
+    def new_session(self, task: Instruction, seed: int) -> _Dice:
+        # Unbounded axes exist in Gymnasium; one standard unit is as good a guess as any.
+        low = np.nan_to_num(np.asarray(task.offer.action_low), neginf=-1.0)
+        high = np.nan_to_num(np.asarray(task.offer.action_high), posinf=1.0)
+        return _Dice(np.random.default_rng(seed), low, high)
+
+    def act(self, observations: Sequence[Observation], states: Sequence[_Dice]) -> Sequence[Array]:
+        length = self.spec.chunk_length
+        return [s.generator.uniform(s.low, s.high, (length, len(s.low))).astype(np.float32) for s in states]

@@ -1,0 +1,59 @@
+"""Plays back recorded actions: `--policy replay --policy-arg file=actions.npz`.
+
+The file is an .npz archive with one array of shape (steps, action_dim) per episode, named
+`<benchmark>/<task>/<index>`, for example `metaworld/reach-v3/0`. Arrays are read without pickle.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
+from protos.errors import UsageError
+
+
+@dataclass
+class _Tape:
+    actions: Array
+
+
+class ReplayPolicy(Policy):
+    """Answers step k of an episode with the actions recorded from step k on.
+
+    After the end of a recording, its last action is repeated.
+    """
+
+    def __init__(self, *, file: str, chunk: int = 1, observations: Sequence[str] = ()) -> None:
+        path = Path(file)
+        if not path.is_file():
+            raise UsageError(f"there is no recording {file!r}; give an .npz file with --policy-arg file=PATH.")
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                self._tapes = {name: np.asarray(archive[name]) for name in archive.files}
+        except (ValueError, OSError, zipfile.BadZipFile) as error:
+            raise UsageError(f"{file!r} cannot be read as an .npz archive of plain arrays: {error}") from error
+        sizes = {tape.shape[1] for tape in self._tapes.values() if tape.ndim == 2 and len(tape)}
+        if len(sizes) != 1 or any(tape.ndim != 2 or not len(tape) for tape in self._tapes.values()):
+            shapes = ", ".join(f"{name}: {tape.shape}" for name, tape in list(self._tapes.items())[:5])
+            raise UsageError(
+                f"the arrays in {file!r} must all be (steps, action_dim) with one action_dim; it has {shapes or 'none'}."
+            )
+        self.spec = PolicySpec(observations=observations, action_dim=sizes.pop(), chunk_length=chunk)
+
+    def new_session(self, task: Instruction, seed: int) -> _Tape:
+        name = f"{task.benchmark}/{task.name}/{task.index}"
+        if name not in self._tapes:
+            raise UsageError(f"the recording has no actions for the episode {name!r}.")
+        return _Tape(self._tapes[name])
+
+    def act(self, observations: Sequence[Observation], states: Sequence[_Tape]) -> Sequence[Array]:
+        return [self._next(o.step, s.actions) for o, s in zip(observations, states, strict=True)]
+
+    def _next(self, step: int, actions: Array) -> Array:
+        start = min(step, len(actions) - 1)
+        return actions[start : start + self.spec.chunk_length]

@@ -1,0 +1,146 @@
+"""The gRPC server around a policy: sessions, health, reflection, graceful drain."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from policy_server.batcher import Batcher, EpisodeInterrupted, PolicyFailed, QueueFull
+from policy_server.policies.base import Policy
+from policy_server.session import Draining, OutOfOrder, Session
+from protos import PROTOCOL_VERSION
+from protos import policy_pb2 as pb
+from protos.errors import SparringError
+from protos.policy_pb2_grpc import PolicyServicer, add_PolicyServicer_to_server
+from protos.rpc import SERVER_OPTIONS, bind
+from protos.spec import SpecMismatch
+from protos.tensor import TensorError
+
+log = logging.getLogger(__name__)
+
+SERVICE: Final = "sparring.policy.v1.Policy"
+
+_STATUS: Final[dict[type[SparringError], grpc.StatusCode]] = {
+    OutOfOrder: grpc.StatusCode.FAILED_PRECONDITION,
+    SpecMismatch: grpc.StatusCode.FAILED_PRECONDITION,
+    TensorError: grpc.StatusCode.INVALID_ARGUMENT,
+    PolicyFailed: grpc.StatusCode.ABORTED,
+    EpisodeInterrupted: grpc.StatusCode.UNAVAILABLE,
+    Draining: grpc.StatusCode.UNAVAILABLE,
+    QueueFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+
+
+class _Servicer(PolicyServicer):
+    def __init__(self, description: pb.PolicyDescription, policy: Policy, batcher: Batcher, max_sessions: int) -> None:
+        self._description = description
+        self._policy = policy
+        self._batcher = batcher
+        self._max_sessions = max_sessions
+        self._numbers = itertools.count(1)
+        self.sessions: set[Session] = set()
+        self.draining = False
+
+    async def Describe(  # type: ignore[override]
+        self, request: pb.DescribeRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.PolicyDescription:
+        return self._description
+
+    async def Rollout(  # type: ignore[override]
+        self, requests: AsyncIterator[pb.RolloutRequest], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        if self.draining:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the policy server is shutting down.")
+        if len(self.sessions) >= self._max_sessions:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"the policy server holds {self._max_sessions} sessions and takes no more; raise --max-sessions.",
+            )
+        session = Session(f"session-{next(self._numbers)}", self._description, self._policy.spec, self._batcher)
+        self.sessions.add(session)
+        try:
+            while (request := await context.read()) is not grpc.aio.EOF:
+                await context.write(await session.answer(request))
+        except SparringError as error:
+            log.warning("%s ended: %s", session.name, error)
+            await context.abort(_STATUS.get(type(error), grpc.StatusCode.INTERNAL), str(error))
+        finally:
+            self.sessions.discard(session)
+
+
+class PolicyServer:
+    """Hosts one policy at one or more addresses."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        max_batch: int = 64,
+        max_sessions: int = 256,
+    ) -> None:
+        self._policy = policy
+        self._max_batch = max_batch
+        self._max_sessions = max_sessions
+        self._description = pb.PolicyDescription(
+            name=name,
+            arguments={k: json.dumps(v, sort_keys=True) for k, v in (arguments or {}).items()},
+            checkpoint_sha256=getattr(policy, "checkpoint_sha256", ""),
+            server_version=_version(),
+            protocol=PROTOCOL_VERSION,
+            needs=policy.spec.to_message(),
+        )
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self, addresses: Sequence[str]) -> list[str]:
+        """Listens at the addresses and returns them with port 0 replaced by the port that was taken.
+
+        Raises:
+            UsageError: If an address cannot be listened at.
+        """
+        self._batcher = Batcher(self._policy, max_batch=self._max_batch, max_queue=self._max_sessions)
+        self._servicer = _Servicer(self._description, self._policy, self._batcher, self._max_sessions)
+        self._health = health.aio.HealthServicer()
+        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        add_PolicyServicer_to_server(self._servicer, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection([SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
+        bound = [bind(self._server, address) for address in addresses]
+        await self._server.start()
+        for service in ("", SERVICE):
+            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        return bound
+
+    async def drain(self, grace: float) -> None:
+        """Starts nothing new, lets running episodes end for up to `grace` seconds, then stops."""
+        assert self._server is not None, "start() comes first"
+        await self._health.enter_graceful_shutdown()
+        self._servicer.draining = True
+        for session in self._servicer.sessions:
+            session.draining = True
+        await self._server.stop(grace)
+        await self._batcher.close()
+
+
+def _version() -> str:
+    try:
+        return version("sparring")
+    except PackageNotFoundError:  # run from a source tree that was not installed
+        return "0+unknown"
+
+
+async def serve_until(server: PolicyServer, stop: asyncio.Event, *, grace: float) -> None:
+    """Serves until `stop` is set, then drains."""
+    await stop.wait()
+    log.info("draining: no new episodes, running ones have %.0f s", grace)
+    await server.drain(grace)

@@ -1,0 +1,127 @@
+"""One slot's stream: the rules of order, and the policy's memory of the running episode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from policy_server.batcher import Batcher
+from policy_server.policies.base import Instruction, Observation
+from protos import PROTOCOL_VERSION
+from protos import policy_pb2 as pb
+from protos.errors import SparringError
+from protos.spec import Offer, PolicySpec, SpecMismatch
+from protos.tensor import Array, TensorError, decode, encode
+
+
+class OutOfOrder(SparringError):
+    """A message that the contract does not allow at this point of the stream."""
+
+
+class Draining(SparringError):
+    """The server is about to end and starts nothing new."""
+
+
+class Session:
+    """Answers the messages of one stream, one after the other.
+
+    A message that breaks the rules raises, and the stream ends with it: a mixed-up action must be
+    impossible, not unlikely.
+    """
+
+    def __init__(self, name: str, description: pb.PolicyDescription, spec: PolicySpec, batcher: Batcher) -> None:
+        self.name = name
+        self.draining = False
+        self._description = description
+        self._spec = spec
+        self._batcher = batcher
+        self._needs: PolicySpec | None = None
+        self._offer: Offer | None = None
+        self._benchmark = ""
+        self._episode = 0
+        self._step = -1
+        self._task: Instruction | None = None
+        self._state: Any = None
+
+    async def answer(self, request: pb.RolloutRequest) -> pb.RolloutResponse:
+        """The one answer to a message.
+
+        Raises:
+            OutOfOrder, SpecMismatch, TensorError, Draining: The client broke a rule, or may not go on.
+            PolicyFailed, EpisodeInterrupted, QueueFull: The policy could not answer.
+        """
+        kind = request.WhichOneof("message")
+        if kind == "observation":
+            return pb.RolloutResponse(chunk=await self._observe(request.observation))
+        if kind == "episode_start":
+            return pb.RolloutResponse(episode_started=await self._start(request.episode_start))
+        if kind == "hello":
+            return pb.RolloutResponse(welcome=self._welcome(request.hello))
+        raise OutOfOrder("a message without content, or of a kind that this protocol version does not have.")
+
+    def _welcome(self, hello: pb.Hello) -> pb.Welcome:
+        if self._needs is not None:
+            raise OutOfOrder("a second hello; a stream has one, and it is the first message.")
+        if hello.protocol != PROTOCOL_VERSION:
+            raise SpecMismatch(
+                f"the client speaks protocol version {hello.protocol}, this server {PROTOCOL_VERSION}; "
+                "install the same release of sparring on both sides."
+            )
+        self._offer = Offer.from_message(hello.offer)
+        self._needs = self._spec.settle(self._offer)
+        self._benchmark = hello.benchmark
+        return pb.Welcome(policy=self._description, needs=self._needs.to_message(), session=self.name)
+
+    async def _start(self, start: pb.EpisodeStart) -> pb.EpisodeStarted:
+        if self._needs is None or self._offer is None:
+            raise OutOfOrder("an episode start before the hello.")
+        if start.number <= self._episode:
+            raise OutOfOrder(f"episode {start.number} was started after episode {self._episode}; numbers only go up.")
+        if self.draining:
+            raise Draining(
+                "the policy server is shutting down; start the episode on another one, or on this one when it is back."
+            )
+        task = Instruction(
+            start.instruction, benchmark=self._benchmark, name=start.task, index=start.index, offer=self._offer
+        )
+        # Until the new memory exists there is no episode: an observation that arrives after a failed
+        # start must never be answered from the memory of the episode before.
+        self._task = self._state = None
+        self._episode, self._step = start.number, -1
+        self._state = await self._batcher.new_session(task, start.seed)
+        self._task = task
+        return pb.EpisodeStarted(number=start.number)
+
+    async def _observe(self, message: pb.Observation) -> pb.Chunk:
+        if self._task is None or self._needs is None:
+            raise OutOfOrder("an observation before its episode was started and acknowledged.")
+        if message.episode != self._episode:
+            raise OutOfOrder(f"an observation of episode {message.episode} while episode {self._episode} is running.")
+        # message.step is unsigned, so a first step of 0 is above -1.
+        if message.step <= self._step:
+            raise OutOfOrder(f"an observation of step {message.step} after one of step {self._step}; steps only go up.")
+        self._step = message.step
+        observation = Observation(self._decoded(message, self._needs), self._task, message.step)
+        assert self._needs.action_dim is not None
+        answer = await self._batcher.act(observation, self._state, action_dim=self._needs.action_dim)
+        return pb.Chunk(
+            episode=message.episode,
+            step=message.step,
+            actions=encode(answer.actions),
+            queue_seconds=answer.queue_seconds,
+            inference_seconds=answer.inference_seconds,
+            batch_size=answer.batch_size,
+        )
+
+    def _decoded(self, message: pb.Observation, needs: PolicySpec) -> dict[str, Array]:
+        if message.tensors.keys() != needs.named.keys():
+            raise TensorError(
+                f"the observation has {sorted(message.tensors)}, the policy asked for {sorted(needs.named)}."
+            )
+        arrays: dict[str, Array] = {}
+        for name, tensor in message.tensors.items():
+            array = decode(tensor)
+            if array.shape != needs.batched_shape(name) or array.dtype.name != needs.named[name].dtype:
+                wanted = f"{needs.named[name].dtype} {needs.batched_shape(name)}"
+                raise TensorError(f"{name!r} came as {array.dtype.name} {array.shape}, the policy asked for {wanted}.")
+            arrays[name] = array
+        return arrays

@@ -1,0 +1,69 @@
+"""What every gRPC peer here does alike: options, addresses, and how the end of a stream is told."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import grpc
+
+from protos.errors import UsageError
+from protos.tensor import MAX_TENSOR_BYTES
+
+_MESSAGE_SIZE: Final = [
+    ("grpc.max_receive_message_length", MAX_TENSOR_BYTES),
+    ("grpc.max_send_message_length", MAX_TENSOR_BYTES),
+]
+
+CLIENT_OPTIONS: Final = [
+    *_MESSAGE_SIZE,
+    # A peer whose machine vanished sends no goodbye; pings notice within half a minute.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # Two clients in one process must not share a connection: one slow reader would stall the other.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+SERVER_OPTIONS: Final = [
+    *_MESSAGE_SIZE,
+    # A second server on a taken port must fail, not share the port's clients with the first.
+    ("grpc.so_reuseport", 0),
+    # Clients ping while they wait; that is not abuse.
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+]
+
+
+class StreamEnded(grpc.RpcError):
+    """A stream that ended where an answer was due, with the status it ended with."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self._code, self._details = code, details
+
+    def code(self) -> grpc.StatusCode:
+        """As of every RpcError."""
+        return self._code
+
+    def details(self) -> str:
+        """As of every RpcError."""
+        return self._details
+
+
+def bind(server: grpc.aio.Server, address: str) -> str:
+    """Adds an address to a server and returns it with the port it really has.
+
+    Raises:
+        UsageError: If the address is taken or not an address of this machine.
+    """
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise UsageError(
+            f"cannot listen at {address!r}: it is taken, or not an address of this machine. Give another with --listen."
+        )
+    if address.startswith("unix:"):
+        return address
+    return f"{address.rpartition(':')[0]}:{port}"

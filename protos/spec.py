@@ -1,0 +1,206 @@
+"""What a benchmark offers and what a policy needs, and whether the two fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from protos import policy_pb2 as pb
+from protos.errors import SparringError
+from protos.tensor import dtype_code, dtype_of
+
+
+class SpecMismatch(SparringError):
+    """A policy and a benchmark that do not fit together; the message shows both sides as a table."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Type and shape of one named tensor. In a need, None means "whatever is offered"."""
+
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+    """-1 stands for any length of that axis."""
+
+    def __post_init__(self) -> None:
+        if self.dtype is not None:
+            object.__setattr__(self, "dtype", dtype_of(dtype_code(self.dtype)).name)
+        if self.shape is not None:
+            object.__setattr__(self, "shape", tuple(int(n) for n in self.shape))
+
+    def __str__(self) -> str:
+        shape = "any shape" if self.shape is None else str(self.shape).replace("-1", "any")
+        return f"{self.dtype or 'any type'} {shape}"
+
+    def accepts(self, offered: TensorSpec) -> bool:
+        """Whether an offered tensor is what is needed here."""
+        if self.dtype is not None and self.dtype != offered.dtype:
+            return False
+        if self.shape is None:
+            return True
+        if offered.shape is None or len(offered.shape) != len(self.shape):
+            return False
+        return all(need in (-1, have) for need, have in zip(self.shape, offered.shape, strict=True))
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a simulator can show and can be told to do."""
+
+    observations: Mapping[str, TensorSpec]
+    action_low: tuple[float, ...]
+    action_high: tuple[float, ...]
+    control_hz: float = 0.0
+
+    @property
+    def action_dim(self) -> int:
+        """Size of one action."""
+        return len(self.action_low)
+
+    def to_message(self) -> pb.Offer:
+        """As it stands in a Hello."""
+        return pb.Offer(
+            observations=_spec_messages(self.observations),
+            action_low=self.action_low,
+            action_high=self.action_high,
+            control_hz=self.control_hz,
+        )
+
+    @classmethod
+    def from_message(cls, message: pb.Offer) -> Offer:
+        """From a Hello."""
+        if len(message.action_low) != len(message.action_high):
+            raise SpecMismatch(
+                f"the offer has {len(message.action_low)} lower and {len(message.action_high)} upper action bounds."
+            )
+        return cls(
+            observations=_specs(message.observations),
+            action_low=tuple(message.action_low),
+            action_high=tuple(message.action_high),
+            control_hz=message.control_hz,
+        )
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """What a policy looks at and answers with.
+
+    Attributes:
+        observations: What it looks at. A name alone (or a spec without type or shape) takes what is offered.
+        action_dim: Size of one action; None takes what the benchmark takes.
+        chunk_length: The most actions in one answer; they are played without looking.
+        history: How many of the last steps it looks at; with more than one, tensors have a leading axis of that length.
+    """
+
+    observations: Mapping[str, TensorSpec] | Sequence[str] = field(default_factory=dict)
+    action_dim: int | None = None
+    chunk_length: int = 1
+    history: int = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.observations, Mapping):
+            if isinstance(self.observations, str):
+                raise SparringError(f"observations must be a list of names, not the text {self.observations!r}.")
+            object.__setattr__(self, "observations", {name: TensorSpec() for name in self.observations})
+        for name, value, least in (("chunk_length", self.chunk_length, 1), ("history", self.history, 1)):
+            if not isinstance(value, int) or value < least:
+                raise SparringError(f"a policy's {name} must be a whole number of at least {least}, not {value!r}.")
+        if self.action_dim is not None and self.action_dim < 1:
+            raise SparringError(f"a policy's action_dim must be at least 1 or None, not {self.action_dim!r}.")
+
+    @property
+    def named(self) -> Mapping[str, TensorSpec]:
+        """The observations as a mapping, which they always are after construction."""
+        assert isinstance(self.observations, Mapping)
+        return self.observations
+
+    def to_message(self) -> pb.Needs:
+        """As it stands in a Welcome."""
+        return pb.Needs(
+            observations=_spec_messages(self.named),
+            history=self.history,
+            action_dim=self.action_dim or 0,
+            chunk_length=self.chunk_length,
+        )
+
+    @classmethod
+    def from_message(cls, message: pb.Needs) -> PolicySpec:
+        """From a Welcome."""
+        return cls(
+            observations=_specs(message.observations),
+            action_dim=message.action_dim or None,
+            chunk_length=message.chunk_length,
+            history=message.history,
+        )
+
+    def settle(self, offer: Offer) -> PolicySpec:
+        """The same needs with every open type, shape and size filled in from what is offered.
+
+        Raises:
+            SpecMismatch: If something needed is not offered, with both sides as a table.
+        """
+        rows: list[tuple[str, str, str, str]] = []
+        settled: dict[str, TensorSpec] = {}
+        for name, need in self.named.items():
+            have = offer.observations.get(name)
+            if have is None:
+                rows.append((name, str(need), "-", "not offered"))
+            elif not need.accepts(have):
+                rows.append((name, str(need), str(have), "differs"))
+            else:
+                rows.append((name, str(need), str(have), ""))
+                settled[name] = have
+        needs_action = "any size" if self.action_dim is None else f"{self.action_dim}"
+        action_differs = self.action_dim not in (None, offer.action_dim)
+        rows.append(("action", needs_action, str(offer.action_dim), "differs" if action_differs else ""))
+        if any(row[3] for row in rows):
+            unused = sorted(set(offer.observations) - set(self.named))
+            rows += [(name, "-", str(offer.observations[name]), "") for name in unused]
+            raise SpecMismatch("the policy and the benchmark do not fit together:\n" + _table(rows))
+        return replace(self, observations=settled, action_dim=offer.action_dim)
+
+    def batched_shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a settled observation as it is sent: with the history axis, if there is one."""
+        shape = self.named[name].shape
+        assert shape is not None
+        return (self.history, *shape) if self.history > 1 else shape
+
+
+def _table(rows: list[tuple[str, str, str, str]]) -> str:
+    header = ("", "policy needs", "benchmark offers", "")
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(4)]
+    return "\n".join(
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in [header, *rows]
+    )
+
+
+def _spec_messages(specs: Mapping[str, TensorSpec]) -> list[pb.TensorSpec]:
+    return [
+        pb.TensorSpec(
+            name=name,
+            dtype=pb.DTYPE_UNSPECIFIED if spec.dtype is None else dtype_code(spec.dtype),  # type: ignore[arg-type]
+            shape=spec.shape or (),
+            any_shape=spec.shape is None,
+        )
+        for name, spec in specs.items()
+    ]
+
+
+def _specs(messages: Any) -> dict[str, TensorSpec]:
+    return {
+        m.name: TensorSpec(
+            dtype=None if m.dtype == pb.DTYPE_UNSPECIFIED else dtype_of(m.dtype).name,
+            shape=None if m.any_shape else tuple(m.shape),
+        )
+        for m in messages
+    }
+
+
+def spec_of(array: Any) -> TensorSpec:
+    """The spec of an array as it is."""
+    array = np.asarray(array)
+    return TensorSpec(dtype=array.dtype.name, shape=array.shape)
