@@ -163,9 +163,8 @@ class Benchmark(ABC):
                 and type(value) is not type(default)
                 and not (isinstance(default, float) and isinstance(value, int))
             ):
-                raise UsageError(
-                    f"the setting {key!r} of the benchmark {self.name!r} must be of type {type(default).__name__}, not {value!r}."
-                )
+                wanted = type(default).__name__
+                raise UsageError(f"the setting {key!r} of the benchmark {self.name!r} must be {wanted}, not {value!r}.")
         return self.settings(**given)
 
 

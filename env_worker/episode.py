@@ -142,7 +142,7 @@ class _NoFilm:
 
 
 class _Filming(_NoFilm):
-    """Adds the camera to what is looked at, at the steps that the film wants; a frame the policy looks at too is made once."""
+    """Looks through the camera at the steps that the film wants; a frame that the policy looks at too is made once."""
 
     def __init__(self, camera: str, film: Film) -> None:
         self._camera = camera

@@ -23,7 +23,7 @@ from typing import Final
 from env_worker.benchmark import Benchmark, Simulator, Task
 from env_worker.episode import Order, Record, run_episode
 from env_worker.registry import get_benchmark
-from policy_server.client import PolicyClient, PolicyRefused, PolicyUnreachable, Session
+from policy_server.client import Offer, PolicyClient, PolicyRefused, PolicyUnreachable, Session
 from protos import evaluation_pb2 as pb
 from protos.errors import SparringError
 
@@ -78,6 +78,7 @@ class _Slot:
         self._stage: _Stage | None = None
         self._client: PolicyClient | None = None
         self._session: Session | None = None
+        self._offered: Offer | None = None
         self._total_steps = 0
 
     def run(self, lease: pb.Lease) -> None:

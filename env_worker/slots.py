@@ -8,6 +8,7 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 
@@ -77,10 +78,8 @@ class SlotHandle:
         self._tasks.add(lease.task)
         self._heard = time.monotonic()
         assert self._pipe is not None
-        try:
+        with suppress(OSError):  # it has just died; the reader finds out and gives the lease back
             self._pipe.send_bytes(pb.OrchestratorMessage(lease=lease).SerializeToString())
-        except OSError:
-            pass  # it has just died; the reader finds out and gives the lease back
 
     def kill_if_stalled(self) -> None:
         """Kills the process if it has not made a step for too long."""
@@ -119,11 +118,10 @@ class SlotHandle:
     async def _retire(self, *, grace: float = 10.0) -> None:
         process, pipe = self._process, self._pipe
         self._detach(close=False)
-        assert process is not None and pipe is not None
-        try:
+        assert process is not None
+        assert pipe is not None
+        with suppress(OSError):  # dead already
             pipe.send_bytes(pb.OrchestratorMessage(stop=pb.Stop()).SerializeToString())
-        except OSError:
-            pass  # dead already
         await asyncio.to_thread(process.join, grace)
         if process.is_alive():
             process.kill()

@@ -9,7 +9,7 @@ import os
 import platform
 import socket
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
@@ -20,6 +20,9 @@ from protos import evaluation_pb2 as pb
 from protos.errors import SparringError, UsageError
 from protos.evaluation_pb2_grpc import WorkStub
 from protos.rpc import CLIENT_OPTIONS, StreamEnded
+
+if TYPE_CHECKING:  # exists in the type stubs only
+    from protos.evaluation_pb2_grpc import WorkAsyncStub
 
 log = logging.getLogger(__name__)
 
@@ -61,15 +64,17 @@ class Worker:
             UsageError: If it refuses this worker.
         """
         async with grpc.aio.insecure_channel(self._address, options=CLIENT_OPTIONS) as channel:
-            call: Any = WorkStub(channel).Work(wait_for_ready=True)  # type: ignore[arg-type]
+            stub: WorkAsyncStub = WorkStub(channel)  # type: ignore[assignment]
+            call: Any = stub.Work(wait_for_ready=True)
             try:
                 await asyncio.wait_for(call.wait_for_connection(), self._patience)
                 await call.write(pb.WorkerMessage(register=self._register()))
                 assignment = await self._assignment(call)
                 await self._work(call, assignment, stop)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 raise OrchestratorGone(
-                    f"no orchestrator answered at {self._address} within {self._patience:g} s. Is `sparring run` running there?"
+                    f"no orchestrator answered at {self._address} within {self._patience:g} s. "
+                    "Is `sparring run` running there?"
                 ) from None
             except grpc.RpcError as error:
                 raise _translated(error, self._address) from error

@@ -1,4 +1,4 @@
-"""The heart of a run: leases out, results in, every one of them written to the journal before anything else hears of it."""
+"""The heart of a run: leases out, results in, each written to the journal before anybody else hears of it."""
 
 from __future__ import annotations
 
@@ -99,8 +99,13 @@ class Coordinator:
     def leave(self, worker: str, reason: str) -> None:
         """A worker's stream has ended: its leases go back in the queue at once."""
         del self._workers[worker]
-        for lease in self._scheduler.leases_of(worker):
-            self._lost(lease, reason, worker)
+        if self.ended.done():
+            return
+        try:
+            for lease in self._scheduler.leases_of(worker):
+                self._lost(lease, reason, worker)
+        except SparringError as error:  # the journal cannot be written
+            self.stop(RunStopped(str(error)))
         self._scheduler.forget_worker(worker)
         self._watcher.on_worker(worker, 0)
         self._serve_waiting()
@@ -114,7 +119,7 @@ class Coordinator:
         except SparringError as error:  # the journal cannot be written
             self.stop(RunStopped(str(error)))
 
-    def stop(self, reason: RunStopped) -> None:
+    def stop(self, reason: SparringError) -> None:
         """Ends the run with an error."""
         if not self.ended.done():
             self.ended.set_exception(reason)
@@ -134,7 +139,7 @@ class Coordinator:
                 self._policy_unreachable(message.lost.reason)
             self._serve_waiting()
         elif kind == "refused":
-            self.stop(RunStopped(message.refused.reason))
+            self.stop(UsageError(message.refused.reason))
         elif kind == "heartbeat":
             for activity in message.heartbeat.slots:
                 self._watcher.on_activity(worker, activity)

@@ -89,15 +89,16 @@ class Journal:
         execute("CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
         execute(f'CREATE TABLE IF NOT EXISTS episodes ({columns}, PRIMARY KEY (benchmark, task, "index"))')
         execute(
-            "CREATE TABLE IF NOT EXISTS events "
-            '(at REAL NOT NULL, kind TEXT NOT NULL, benchmark TEXT, task TEXT, "index" INTEGER, worker TEXT, message TEXT NOT NULL)'
+            "CREATE TABLE IF NOT EXISTS events (at REAL NOT NULL, kind TEXT NOT NULL, "
+            'benchmark TEXT, task TEXT, "index" INTEGER, worker TEXT, message TEXT NOT NULL)'
         )
         version = self.meta("schema")
         if version is None:
             self.set_meta("schema", _SCHEMA_VERSION)
         elif version != _SCHEMA_VERSION:
             raise UsageError(
-                f"{str(folder)!r} was written by another release (journal version {version}, not {_SCHEMA_VERSION}); give another --output."
+                f"{str(folder)!r} was written by another release (journal version {version}, not {_SCHEMA_VERSION}); "
+                "give another --output."
             )
 
     def meta(self, key: str) -> Any:

@@ -63,7 +63,7 @@ class PolicyHost:
             deaths = deaths + 1 if lived < _CHECK_SECONDS else 1
             if deaths > MAX_DEATHS:
                 raise PolicyHostFailed(
-                    f"the policy server died {deaths} times within {_CHECK_SECONDS:g} s of starting (exit code {code}). "
+                    f"the policy server died {deaths} times soon after it had started (exit code {code}). "
                     f"Its log {str(self._log)!r} ends with:\n{child.last_words()}"
                 )
             log.warning("the policy server ended with exit code %d; starting it again", code)
@@ -71,7 +71,7 @@ class PolicyHost:
     async def _await_start(self, child: Child) -> None:
         try:
             line = await asyncio.wait_for(child.first_line(), START_SECONDS)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise PolicyHostFailed(
                 f"the policy did not load within {START_SECONDS:g} s; see {str(self._log)!r}."
             ) from None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import signal
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from env_worker.worker import installed_versions
 from orchestrator.coordinator import Coordinator, RunStopped, Watcher
@@ -40,11 +41,15 @@ async def run(settings: RunSettings, plan: Plan, folder: Path, watcher: Watcher)
         UsageError: If the folder belongs to another plan, or the policy cannot be made.
         Interrupted, RunStopped, and other SparringErrors: If the run could not be finished.
     """
+    new = not folder.exists()
     journal = Journal(folder)
+    session = _Session(settings, plan, folder, journal, watcher)
     try:
-        return await _Session(settings, plan, folder, journal, watcher).run()
+        return await session.run()
     finally:
         journal.close()
+        if new and not session.claimed:  # it never came to a run; leave no debris of a mistyped command
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Session:
@@ -68,7 +73,7 @@ class _Session:
             async with AsyncExitStack() as stack:
                 await self._play(stack, interrupted)
         except BaseException:
-            if self._policy is not None:  # else the folder is not known to be ours, and nothing has happened
+            if self.claimed:
                 try:
                     self._save("unfinished")
                 except SparringError as error:  # the first failure is the one to report
@@ -83,6 +88,11 @@ class _Session:
         results = Results(self._plan, self._journal.rows(), self._seconds, self._folder)
         write_results(results)
         return results
+
+    @property
+    def claimed(self) -> bool:
+        """Whether the folder is known to be this plan's."""
+        return self._policy is not None
 
     @property
     def _seconds(self) -> float:
@@ -154,8 +164,8 @@ def _on_signals() -> asyncio.Future[None]:
 
 
 @asynccontextmanager
-async def _background(coroutine: object) -> AsyncIterator[asyncio.Future[None]]:
-    task: asyncio.Future[None] = asyncio.ensure_future(coroutine)  # type: ignore[arg-type]
+async def _background(coroutine: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Future[None]]:
+    task: asyncio.Future[None] = asyncio.ensure_future(coroutine)
     try:
         yield task
     finally:
@@ -173,10 +183,10 @@ async def _hosted(host: PolicyHost, interrupted: asyncio.Future[None]) -> AsyncI
 
 async def _first(wanted: asyncio.Future[T], others: Sequence[asyncio.Future[None]]) -> T:
     """Waits for one thing, unless another fails first."""
-    pending: set[asyncio.Future[object]] = {wanted, *others}  # type: ignore[arg-type]
+    pending: set[asyncio.Future[Any]] = {wanted, *others}
     while True:
         done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-        for future in done - {wanted}:  # type: ignore[operator]
+        for future in done:
             future.result()
         if wanted in done:
             return wanted.result()

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -59,7 +60,7 @@ class Child:
         self._signal(signal.SIGTERM)
         try:
             await asyncio.wait_for(self._process.wait(), _END_GRACE)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             pass
         finally:
             self._signal(signal.SIGKILL)
@@ -74,7 +75,5 @@ class Child:
         return "\n".join(written[-lines:])
 
     def _signal(self, number: signal.Signals) -> None:
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
-        except ProcessLookupError:
-            pass

@@ -96,7 +96,7 @@ class WorkService(WorkServicer):
                 if message is grpc.aio.EOF:
                     return
                 self._coordinator.handle(register.worker, message)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             reason = f"worker {register.worker!r} was silent for {SILENCE_SECONDS:g} s."
         finally:
             self._outboxes.discard(outbox)

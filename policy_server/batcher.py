@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -112,7 +113,7 @@ class Batcher:
             if not self._queue:
                 self._wake.clear()
             if batch:
-                outcomes = await self._in_thread(lambda batch=batch: self._forward(batch))
+                outcomes = await self._in_thread(partial(self._forward, batch))
                 for waiting, outcome in zip(batch, outcomes, strict=True):
                     if waiting.answer.done():
                         continue

@@ -51,7 +51,7 @@ class PolicyUnreachable(SparringError):
 
 
 class PolicyRefused(SparringError):
-    """The server does not serve this client: the two do not fit together, or a rule was broken. Trying again is no use."""
+    """The server does not serve this client: the two do not fit together, or a rule was broken. Do not try again."""
 
 
 class PolicyFailed(SparringError):
@@ -142,7 +142,7 @@ class PolicyClient:
         Raises:
             PolicyUnreachable: If nobody answers in time.
         """
-        stub: PolicyAsyncStub = PolicyStub(self._channel)  # type: ignore[assignment,arg-type]
+        stub: PolicyAsyncStub = PolicyStub(self._channel)  # type: ignore[assignment]
 
         async def ask() -> pb.PolicyDescription:
             return await stub.Describe(pb.DescribeRequest(), timeout=self.timeout, wait_for_ready=True)
@@ -164,7 +164,7 @@ class PolicyClient:
             PolicyRefused: If the policy and the offer do not fit together, with both sides as a table.
             PolicyUnreachable: If nobody answers in time.
         """
-        stub: PolicyAsyncStub = PolicyStub(self._channel)  # type: ignore[assignment,arg-type]
+        stub: PolicyAsyncStub = PolicyStub(self._channel)  # type: ignore[assignment]
 
         async def call() -> Any:
             return stub.Rollout(wait_for_ready=True)
@@ -265,7 +265,7 @@ class Session:
             self._loop.run(asyncio.wait_for(self._call.wait_for_connection(), self._timeout))
         except grpc.RpcError as error:
             raise _translated(error, self._address, self._timeout) from error
-        except (asyncio.TimeoutError, asyncio.CancelledError):
+        except (TimeoutError, asyncio.CancelledError):
             raise _translated(
                 StreamEnded(grpc.StatusCode.DEADLINE_EXCEEDED, ""), self._address, self._timeout
             ) from None
@@ -317,6 +317,7 @@ def _translated(error: grpc.RpcError, address: str, timeout: float) -> SparringE
         return PolicyRefused(details)
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
         return PolicyUnreachable(
-            f"no policy server answered at {address} within {timeout:g} s. Is it running there, or is it busy for longer than that (--policy-timeout)?"
+            f"no policy server answered at {address} within {timeout:g} s. "
+            "Is it running there, or is it busy for longer than that (--policy-timeout)?"
         )
     return PolicyUnreachable(f"the policy server at {address} went away: {details or code.name}")

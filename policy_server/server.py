@@ -50,7 +50,7 @@ class _Servicer(PolicyServicer):
         self.sessions: set[Session] = set()
         self.draining = False
 
-    async def Describe(  # type: ignore[override]
+    async def Describe(
         self, request: pb.DescribeRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.PolicyDescription:
         return self._description

@@ -81,7 +81,7 @@ class Session:
                 "the policy server is shutting down; start the episode on another one, or on this one when it is back."
             )
         task = Instruction(
-            start.instruction, benchmark=self._benchmark, name=start.task, index=start.index, offer=self._offer
+            start.instruction, benchmark=self._benchmark, name=start.task, episode=start.index, offer=self._offer
         )
         # Until the new memory exists there is no episode: an observation that arrives after a failed
         # start must never be answered from the memory of the episode before.

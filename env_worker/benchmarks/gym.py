@@ -104,8 +104,8 @@ class GymSimulator(Simulator):
         success = self._success(info, ended)
         if ended and not self._judged:
             raise SparringError(
-                "this environment does not say what success is: no 'is_success' or 'success' in its info, no reward threshold "
-                "in its registration. Say it with --benchmark-arg success_return=NUMBER."
+                "this environment does not say what success is: no 'is_success' or 'success' in its info, "
+                "no reward threshold in its registration. Say it with --benchmark-arg success_return=NUMBER."
             )
         return Step(self._observe(raw, look), float(reward), bool(terminated), truncated, success)
 
@@ -159,5 +159,6 @@ def _action_space(space: Any) -> tuple[list[float], list[float], Any]:
         first, last = int(space.start), int(space.start + space.n - 1)
         return [first], [last], lambda vector: int(np.clip(round(float(vector[0])), first, last))
     raise SparringError(
-        f"actions of the kind {type(space).__name__} are not supported; wrap the environment to have a Box or Discrete space."
+        f"actions of the kind {type(space).__name__} are not supported; "
+        "wrap the environment to have a Box or Discrete space."
     )

@@ -153,7 +153,7 @@ class MetaworldSimulator(Simulator):
         env.__dict__.pop("sawyer_observation_space", None)  # cached with the goal hidden
         env._freeze_rand_vec = False
         env.seeded_rand_vec = True
-        self._env = env
+        self._env: Any = env
         self.max_steps = int(env.max_path_length)
         self.meter = RenderMeter()
         self.offers = Offer(

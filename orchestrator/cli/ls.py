@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from env_worker.registry import all_benchmarks, get_benchmark
 from protos.errors import SparringError
@@ -59,10 +61,10 @@ def policies() -> None:
     _print(("policy", "what it is"), list(json.loads(asked.stdout).items()))
 
 
-def _print(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def _print(headings: tuple[str, ...], rows: Sequence[Sequence[str]]) -> None:
     table = Table(*headings, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(cell) for cell in row))
     console = Console()
     if not console.is_terminal:
         console.width = 200  # a pipe has no width to fit into

@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def setting_options(names: Iterable[str]) -> Callable[[F], F]:
-    """Adds one option for each of the named settings. An option that is not given is not there: defaults are the settings'."""
+    """Adds an option for each of the named settings; one that is not given stays out: defaults are the settings'."""
 
     def decorate(function: F) -> F:
         for name in reversed(list(names)):

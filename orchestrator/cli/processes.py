@@ -52,7 +52,7 @@ def serve(
     max_sessions: int,
     grace: float,
 ) -> None:
-    """Hosts a policy until Ctrl-C or SIGTERM; use it with: sparring run --policy-server HOST:PORT"""
+    """Hosts a policy until Ctrl-C or SIGTERM; use it with sparring run --policy-server."""
     arguments = json.dumps(parse_pairs(policy_arg, "--policy-arg"))
     _become(
         "policy_server",

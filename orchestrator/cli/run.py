@@ -39,7 +39,7 @@ EXIT_INTERRUPTED: Final = 130
 @click.option("--json", "as_json", is_flag=True, help="print the results as JSON, and nothing else, on standard output")
 @setting_options(RunSettings.model_fields)
 def run(config: Path | None, as_json: bool, **values: Any) -> int:
-    """Evaluates a policy and prints a table of success rates.
+    r"""Evaluates a policy and prints a table of success rates.
 
     Running the same command again, with the same --output, goes on where it ended.
 

@@ -14,6 +14,7 @@ from protos.errors import SparringError, UsageError, unknown
 from protos.spec import PolicySpec
 
 ENTRY_POINTS: Final = "sparring.policies"
+_SEE: Final = "docs/policies.md shows one that is whole"
 
 _SHIPPED: Final = {
     "random": "policy_server.policies.blind:RandomPolicy",
@@ -87,7 +88,8 @@ def _import(reference: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name and module_name.split(".")[0] == error.name.split(".")[0]:
             raise UsageError(
-                f"there is no module {module_name!r} to take a policy from; run from the folder it is in, or put that on PYTHONPATH."
+                f"there is no module {module_name!r} to take a policy from; "
+                "run from the folder it is in, or put that on PYTHONPATH."
             ) from error
         raise UsageError(f"the module {module_name!r} needs {error.name!r}, which is not installed.") from error
     except Exception as error:  # a user's module may raise anything while it is imported
@@ -117,11 +119,8 @@ def _checked(name: str, policy: Any) -> Policy:
     if isinstance(policy, Policy) and type(policy).act is Policy.act:
         missing.append("act")
     if missing:
-        raise UsageError(
-            f"the policy {name!r} lacks {' and '.join(m + '()' for m in dict.fromkeys(missing))}; docs/policies.md shows one that is whole."
-        )
+        lacking = " and ".join(f"{method}()" for method in dict.fromkeys(missing))
+        raise UsageError(f"the policy {name!r} lacks {lacking}; {_SEE}.")
     if not isinstance(getattr(policy, "spec", None), PolicySpec):
-        raise UsageError(
-            f"the policy {name!r} needs an attribute `spec` that is a PolicySpec; docs/policies.md shows one that is whole."
-        )
+        raise UsageError(f"the policy {name!r} needs an attribute `spec` that is a PolicySpec; {_SEE}.")
     return policy  # type: ignore[no-any-return]

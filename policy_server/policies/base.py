@@ -21,12 +21,12 @@ class Instruction(str):
 
     benchmark: str
     name: str
-    index: int
+    episode: int
     offer: Offer
 
-    def __new__(cls, text: str, *, benchmark: str = "", name: str = "", index: int = 0, offer: Offer) -> Instruction:
+    def __new__(cls, text: str, *, benchmark: str = "", name: str = "", episode: int = 0, offer: Offer) -> Instruction:
         self = super().__new__(cls, text)
-        self.benchmark, self.name, self.index, self.offer = benchmark, name, index, offer
+        self.benchmark, self.name, self.episode, self.offer = benchmark, name, episode, offer
         return self
 
 

@@ -1,4 +1,4 @@
-"""Policies that know nothing: `random` and `zero`. They can be told to look at anything, to imitate another policy's load."""
+"""Policies that know nothing: `random` and `zero`. They look at anything, to imitate another policy's load."""
 
 from __future__ import annotations
 

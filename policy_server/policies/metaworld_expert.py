@@ -24,9 +24,10 @@ class MetaworldExpert(Policy):
             from metaworld.policies import ENV_POLICY_MAP
         except ImportError as error:
             raise UsageError(
-                f"the Meta-World experts need the metaworld package ({error}). Install it with: pip install 'sparring[metaworld]'"
+                f"the Meta-World experts need the metaworld package ({error}). "
+                "Install it with: pip install 'sparring[metaworld]'"
             ) from error
-        self._experts = ENV_POLICY_MAP
+        self._experts: dict[str, Any] = dict(ENV_POLICY_MAP)
         # The experts warn at every step that environments clip actions; ours does, as theirs do.
         warnings.filterwarnings("ignore", message="Constant.s. may be too high", category=UserWarning)
 
@@ -37,6 +38,8 @@ class MetaworldExpert(Policy):
 
     def act(self, observations: Sequence[Observation], states: Sequence[Any]) -> Sequence[Array]:
         return [
-            np.asarray(expert.get_action(observation[STATE]))[None]
+            np.asarray(expert.get_action(observation[STATE].copy()))[
+                None
+            ]  # some experts write into what they are shown
             for observation, expert in zip(observations, states, strict=True)
         ]

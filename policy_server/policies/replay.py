@@ -41,12 +41,12 @@ class ReplayPolicy(Policy):
         if len(sizes) != 1 or any(tape.ndim != 2 or not len(tape) for tape in self._tapes.values()):
             shapes = ", ".join(f"{name}: {tape.shape}" for name, tape in list(self._tapes.items())[:5])
             raise UsageError(
-                f"the arrays in {file!r} must all be (steps, action_dim) with one action_dim; it has {shapes or 'none'}."
+                f"the arrays in {file!r} must all be (steps, action_dim) of one action_dim; it has {shapes or 'none'}."
             )
         self.spec = PolicySpec(observations=observations, action_dim=sizes.pop(), chunk_length=chunk)
 
     def new_session(self, task: Instruction, seed: int) -> _Tape:
-        name = f"{task.benchmark}/{task.name}/{task.index}"
+        name = f"{task.benchmark}/{task.name}/{task.episode}"
         if name not in self._tapes:
             raise UsageError(f"the recording has no actions for the episode {name!r}.")
         return _Tape(self._tapes[name])
