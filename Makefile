@@ -1,0 +1,35 @@
+# make eval   sets everything up and evaluates the scripted expert on Meta-World
+# make test   sets everything up and runs all checks and tests
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup eval test lint protos clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints/dev.txt tools/system-libraries
+	@tools/system-libraries $(PYTHON)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "error: Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints/dev.txt -e '.[metaworld,dev]'
+	@touch $(STAMP)
+
+eval: setup
+	$(BIN)/sparring run --benchmark metaworld --task mt50 --policy expert --episodes 5
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest
+
+protos: setup
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m protos.generate
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

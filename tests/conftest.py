@@ -1,0 +1,55 @@
+"""What all tests share: the command as a user runs it, and a toy benchmark that is found as a user's own would be."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support import ROOT, Sparring, orphans
+
+TOY = ROOT / "tests" / "toy"
+
+# The toy's entry points must be found by everything that tests start (pytest's own path has them by configuration).
+os.environ["PYTHONPATH"] = os.pathsep.join([str(TOY), str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+
+
+@pytest.fixture
+def sparring(tmp_path: Path) -> Sparring:
+    """Runs the command in an empty folder and returns what it said. Nothing it started may outlive it."""
+
+    def run(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "orchestrator", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=timeout, check=False)
+        assert orphans(tmp_path) == [], done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture
+def start_sparring(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts the command in an empty folder; it is ended with the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "orchestrator", *arguments],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()

@@ -1,0 +1,252 @@
+"""`sparring run` as a user runs it: real processes, real gRPC, a toy world."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from support import Sparring, read_csv
+
+TOY = ("run", "--benchmark", "toy", "--output", "out")
+GOOD = (*TOY, "--task", "good", "--policy", "toy_policies:Wanderer", "--episodes", "6")
+
+
+def test_results_are_complete_and_consistent(sparring: Sparring, tmp_path: Path) -> None:
+    done = sparring(*GOOD, "--slots", "2", "--json", "--seed", "40")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert set(document) == {"overall", "groups", "tasks", "seconds", "output"}
+    assert set(document["overall"]) == {"success_rate", "interval", "n", "errors"}
+    assert set(document["groups"]) == {"good"}
+    rows = read_csv(tmp_path / "out")
+    assert [(r["task"], int(r["index"]), int(r["seed"])) for r in rows] == [
+        (task, k, 40 + k) for task in ("long", "short") for k in range(6)
+    ]
+    successes = sum(r["outcome"] == "success" for r in rows)
+    assert successes > 0
+    assert document["overall"]["success_rate"] == pytest.approx(successes / 12)
+    assert document["overall"]["n"] == 12
+    info = json.loads((tmp_path / "out" / "eval_info.json").read_text())
+    assert [(t["task_group"], t["task_id"]) for t in info["per_task"]] == [("good", 0), ("good", 1)]
+    assert info["per_task"][0]["metrics"]["sum_rewards"] == [
+        float(r["reward_sum"]) for r in rows if r["task"] == "short"
+    ], "the plan's order is short, long"
+    assert info["overall"]["pc_success"] == pytest.approx(100 * successes / 12)
+    assert set(info["overall"]) == {
+        "avg_sum_reward", "avg_max_reward", "pc_success", "n_episodes", "video_paths", "eval_s", "eval_ep_s"
+    }  # fmt: skip
+    run = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert run["status"] == "finished"
+    assert run["settings"]["episodes"] == 6
+    assert run["seed"] == 40
+    assert run["policy"]["name"] == "toy_policies:Wanderer"
+    assert run["policy"]["checkpoint_sha256"] is None
+    assert {"orchestrator", "toy-0"} <= set(run["versions"])
+    assert run["host"]["name"]
+    with (tmp_path / "out" / "episodes.csv").open() as file:
+        for row in csv.DictReader(file):
+            split = sum(float(row[c]) for c in ("physics_s", "render_s", "policy_s", "transport_s"))
+            assert 0 < split <= float(row["seconds"])
+
+
+def test_slots_and_order_change_no_number(sparring: Sparring, tmp_path: Path) -> None:
+    tables = []
+    for slots in ("1", "4"):
+        done = sparring(*GOOD, "--slots", slots, "--output", f"out{slots}")
+        assert done.returncode == 0, done.stderr
+        tables.append(read_csv(tmp_path / f"out{slots}"))
+    assert tables[0] == tables[1]
+
+
+def test_running_again_and_resuming_run_nothing_twice(sparring: Sparring, tmp_path: Path) -> None:
+    assert sparring(*GOOD).returncode == 0
+    before = (tmp_path / "out" / "episodes.csv").read_text()
+    for command in (GOOD, ("resume", "out")):
+        done = sparring(*command)
+        assert done.returncode == 0, done.stderr
+        assert "overall" in done.stdout
+        assert (tmp_path / "out" / "episodes.csv").read_text() == before
+
+
+def test_another_plan_is_refused_and_touches_nothing(sparring: Sparring, tmp_path: Path) -> None:
+    assert sparring(*GOOD).returncode == 0
+    before = {p: p.read_bytes() for p in (tmp_path / "out").glob("*.*s*") if p.suffix in (".csv", ".json")}
+    done = sparring(*GOOD, "--seed", "5")
+    assert done.returncode == 2
+    assert "seed: 1000 there, 5 now" in done.stderr
+    done = sparring(*TOY, "--task", "good", "--policy", "zero", "--episodes", "6")
+    assert done.returncode == 2
+    assert "policy:" in done.stderr
+    assert before == {p: p.read_bytes() for p in before}
+
+
+@pytest.mark.parametrize(
+    ("policy", "sentence"),
+    [("Raises", "my knees are weak"), ("SaysNaN", "nan in dimension 0"), ("WrongShape", "the shape (1, 3)")],
+)
+def test_a_broken_policy_is_an_error_of_its_episodes_only(
+    sparring: Sparring, tmp_path: Path, policy: str, sentence: str
+) -> None:
+    done = sparring(
+        *TOY,
+        "--task",
+        "short",
+        "--policy",
+        f"toy_policies:{policy}",
+        "--episodes",
+        "4",
+        "--retries",
+        "1",
+        "--slots",
+        "2",
+    )
+    assert done.returncode == 3, done.stderr
+    rows = read_csv(tmp_path / "out")
+    assert [r["outcome"] for r in rows] == ["success", "error", "success", "error"]
+    assert [r["attempts"] for r in rows] == ["1", "2", "1", "2"]
+    assert all(sentence in r["error"] for r in rows if r["outcome"] == "error")
+    assert "100.0 %" in done.stdout, "errors count against the policy"
+    assert "2 episodes ended in an error" in done.stdout
+
+
+def test_errors_are_tried_again_when_a_run_is_resumed(sparring: Sparring, tmp_path: Path) -> None:
+    flags = tmp_path / "flags"
+    flags.mkdir()
+    command = (*TOY, "--task", "flaky", "--policy", "toy_policies:Forward", "--episodes", "2")
+    command = (*command, "--benchmark-arg", f"flag_folder={flags}", "--retries", "0")
+    assert sparring(*command).returncode == 3
+    assert [r["outcome"] for r in read_csv(tmp_path / "out")] == ["error", "error"]
+    assert sparring(*command).returncode == 0
+    assert [r["outcome"] for r in read_csv(tmp_path / "out")] == ["success", "success"]
+
+
+def test_retries_are_counted(sparring: Sparring, tmp_path: Path) -> None:
+    (tmp_path / "flags").mkdir()
+    done = sparring(
+        *TOY, "--task", "flaky", "--policy", "toy_policies:Forward", "--episodes", "2",
+        "--benchmark-arg", f"flag_folder={tmp_path / 'flags'}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [(r["outcome"], r["attempts"]) for r in read_csv(tmp_path / "out")] == [("success", "2")] * 2
+    with sqlite3.connect(tmp_path / "out" / "journal.sqlite") as journal:
+        events = journal.execute("SELECT kind, message FROM events").fetchall()
+    assert events == [("error", "the simulator raised ValueError: only the first time")] * 2
+
+
+def test_a_simulator_that_fails_does_not_stop_the_others(sparring: Sparring, tmp_path: Path) -> None:
+    done = sparring(
+        *TOY, "--task", "raises,segfaults,unmakeable,short", "--policy", "toy_policies:Forward", "--episodes", "1",
+        "--retries", "1", "--slots", "2",
+    )  # fmt: skip
+    assert done.returncode == 3, done.stderr
+    rows = {r["task"]: r for r in read_csv(tmp_path / "out")}
+    assert rows["short"]["outcome"] == "success"
+    assert "the world came apart" in rows["raises"]["error"]
+    assert "SIGSEGV" in rows["segfaults"]["error"]
+    assert "no such world" in rows["unmakeable"]["error"]
+
+
+def test_a_simulator_that_hangs_is_killed(sparring: Sparring, tmp_path: Path) -> None:
+    done = sparring(
+        *TOY, "--task", "hangs,short", "--policy", "toy_policies:Forward", "--episodes", "1", "--retries", "0",
+        "--stall-timeout", "2",
+    )  # fmt: skip
+    assert done.returncode == 3, done.stderr
+    rows = {r["task"]: r for r in read_csv(tmp_path / "out")}
+    assert "made no step" in rows["hangs"]["error"]
+    assert rows["short"]["outcome"] == "success"
+
+
+def test_a_policy_that_does_not_fit_is_refused_with_both_sides(sparring: Sparring) -> None:
+    done = sparring(*TOY, "--task", "short", "--policy", "toy_policies:WantsTooMuch")
+    assert done.returncode == 2
+    table = [line.split() for line in done.stderr.splitlines()]
+    assert ["image", "uint8", "(32,", "32,", "3)", "uint8", "(16,", "16,", "3)", "differs"] in table
+    assert ["action", "7", "1", "differs"] in table
+    assert any(line[:1] == ["depth"] and line[-2:] == ["not", "offered"] for line in table)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--benchmark", "tyo", "--task", "short", "--policy", "zero"), "Did you mean 'toy'"),
+        (("--benchmark", "toy", "--task", "shrot", "--policy", "zero"), "Did you mean 'short'"),
+        (("--benchmark", "toy", "--task", "short", "--policy", "zreo"), "Did you mean 'zero'"),
+        (("--benchmark", "toy", "--task", "short", "--polciy", "zero"), "--policy"),
+        (("--benchmark", "toy", "--task", "short", "--policy", "no_such_module:X"), "no module 'no_such_module'"),
+        (("--benchmark", "toy", "--task", "short", "--policy", "toy_policies:Froward"), "Did you mean 'Forward'"),
+        (("--benchmark", "toy", "--task", "short", "--policy", "toy_policies:LacksAct"), "lacks act()"),
+        (
+            ("--benchmark", "toy", "--task", "short", "--policy", "toy_policies:Forward", "--policy-arg", "gian=2"),
+            "gian",
+        ),
+        (
+            ("--benchmark", "toy", "--task", "short", "--policy", "zero", "--benchmark-arg", "step_second=2"),
+            "step_seconds",
+        ),
+        (("--benchmark", "toy", "--task", "short", "--policy", "expert"), "no scripted expert"),
+        (("--config", "missing.yaml"), "cannot be read"),
+    ],
+)
+def test_mistakes_are_named_before_anything_starts(
+    sparring: Sparring, tmp_path: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    done = sparring("run", *arguments)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert not list(tmp_path.glob("outputs/*")), "a mistyped command left a folder"
+
+
+def test_a_policy_server_that_is_not_there(sparring: Sparring) -> None:
+    done = sparring(*TOY, "--task", "short", "--policy-server", "127.0.0.1:9", "--policy-timeout", "1")
+    assert done.returncode == 1
+    assert "no policy server answered at 127.0.0.1:9 within 1 s" in done.stderr
+
+
+def test_films(sparring: Sparring, tmp_path: Path) -> None:
+    # A gain of 0.55 reaches the goal in 20 steps from some starts only.
+    base = (*TOY, "--task", "short", "--policy", "toy_policies:Forward", "--policy-arg", "gain=0.75", "--episodes", "5")
+    assert sparring(*base, "--output", "plain").returncode == 0
+    outcomes = [r["outcome"] for r in read_csv(tmp_path / "plain")]
+    assert {"success", "failure"} == set(outcomes), "the test needs both"
+    for which, filmed in {
+        "all": list(range(5)),
+        "first:2": [0, 1],
+        "failures": [k for k, outcome in enumerate(outcomes) if outcome == "failure"],
+    }.items():
+        assert sparring(*base, "--output", which, "--video", which).returncode == 0
+        rows = read_csv(tmp_path / which)
+        assert [k for k, r in enumerate(rows) if r["video"]] == filmed
+        assert [r["reward_sum"] for r in rows] == [r["reward_sum"] for r in read_csv(tmp_path / "plain")]
+        for k in filmed:
+            assert rows[k]["video"] == f"videos/short_{k:04d}_{outcomes[k]}.mp4"
+            assert (tmp_path / which / rows[k]["video"]).read_bytes()[4:8] == b"ftyp"
+
+
+def test_max_parallel_tasks_still_finishes(sparring: Sparring, tmp_path: Path) -> None:
+    done = sparring(*GOOD, "--slots", "3", "--max-parallel-tasks", "1")
+    assert done.returncode == 0, done.stderr
+    assert len(read_csv(tmp_path / "out")) == 12
+
+
+def test_an_installed_benchmark_and_policy_are_listed(sparring: Sparring) -> None:
+    assert "a point on a line" in sparring("ls", "benchmarks").stdout
+    assert "Go a little" in sparring("ls", "tasks", "--benchmark", "toy").stdout
+    listed = sparring("ls", "policies").stdout
+    assert "toy-installed" in listed
+    assert "observations=[names]" in listed
+
+
+def test_settings_from_a_file(sparring: Sparring, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(
+        "benchmark: toy\ntask: short\npolicy: toy_policies:Forward\npolicy-arg: {gain: 0.5}\nepisodes: 2\noutput: out\n"
+    )
+    done = sparring("run", "--config", "run.yaml", "--episodes", "3")
+    assert done.returncode == 0, done.stderr
+    run = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert (run["settings"]["episodes"], run["policy"]["arguments"]) == (3, {"gain": 0.5})

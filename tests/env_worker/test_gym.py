@@ -1,0 +1,122 @@
+"""Any Gymnasium environment as a Simulator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from env_worker.benchmark import NOTHING
+from env_worker.benchmarks.gym import Gym, GymSettings
+from protos.errors import SparringError
+
+
+class Walk(gymnasium.Env):
+    """A user's own environment with a Dict space."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+    observation_space = gymnasium.spaces.Dict(
+        {
+            "where": gymnasium.spaces.Box(-9, 9, (2,), np.float32),
+            "inner": gymnasium.spaces.Dict({"a": gymnasium.spaces.Box(0, 1, (1,), np.float64)}),
+        }
+    )
+    action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, render_mode: str | None = None, says: str = "is_success") -> None:
+        self.render_mode = render_mode
+        self._says = says
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self._where = self.np_random.uniform(-1, 0, 2).astype(np.float32)
+        return self._observation(), {}
+
+    def step(self, action: Any) -> Any:
+        self._where = self._where + action
+        done = bool((self._where > 1).all())
+        return self._observation(), 1.0, done, False, {self._says: done} if self._says else {}
+
+    def render(self) -> Any:
+        return np.full((8, 8, 3), 7, np.uint8)
+
+    def _observation(self) -> Any:
+        return {"where": self._where, "inner": {"a": np.zeros(1)}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered() -> None:
+    gymnasium.register("Walk-v0", Walk, max_episode_steps=30)
+
+
+def make(name: str, **settings: Any) -> Any:
+    benchmark = Gym()
+    return benchmark.make(benchmark.tasks(name)[0], GymSettings(**settings))
+
+
+def test_dict_spaces_are_offered_by_their_keys() -> None:
+    simulator = make("Walk-v0")
+    assert {n: str(s) for n, s in simulator.offers.observations.items()} == {
+        "where": "float32 (2,)",
+        "inner.a": "float64 (1,)",
+    }
+    seen = simulator.reset(seed=1, index=0, look=frozenset({"where"}))
+    assert set(seen) == {"where"}
+    assert np.array_equal(seen["where"], simulator.reset(seed=1, index=5, look=frozenset({"where"}))["where"])
+
+
+def test_success_is_what_the_environment_says() -> None:
+    simulator = make("Walk-v0")
+    simulator.reset(seed=1, index=0, look=NOTHING)
+    steps = [simulator.step(np.ones(2), look=NOTHING) for _ in range(3)]
+    assert [s.success for s in steps][-1]
+    assert steps[-1].terminated
+
+
+def test_frames_are_made_on_demand() -> None:
+    simulator = make("Walk-v0", render=True)
+    assert simulator.camera == "observation.image"
+    simulator.reset(seed=1, index=0, look=NOTHING)
+    assert simulator.meter.renders == 0
+    assert simulator.step(np.ones(2), look=frozenset({"observation.image"})).observation["observation.image"].shape == (
+        8,
+        8,
+        3,
+    )
+    assert simulator.meter.renders == 1
+
+
+def test_time_runs_out() -> None:
+    simulator = make("Walk-v0", max_steps=4)
+    simulator.reset(seed=1, index=0, look=NOTHING)
+    assert [simulator.step(-np.ones(2), look=NOTHING).truncated for _ in range(4)] == [False, False, False, True]
+
+
+def test_discrete_actions_and_reward_thresholds() -> None:
+    simulator = make("CartPole-v1")
+    assert (simulator.offers.action_low, simulator.offers.action_high) == ((0,), (1,))
+    simulator.reset(seed=1, index=0, look=NOTHING)
+    step = simulator.step(np.array([0.8]), look=frozenset({"observation"}))
+    assert step.observation["observation"].shape == (4,)
+    while not step.terminated:
+        step = simulator.step(np.array([1.0]), look=NOTHING)
+    assert not step.success, "falling over after ten steps is not a success"
+
+
+def test_an_environment_that_knows_no_success_is_an_error_and_never_a_zero() -> None:
+    simulator = make("Walk-v0", kwargs={"says": ""}, max_steps=2)
+    simulator.reset(seed=1, index=0, look=NOTHING)
+    simulator.step(np.ones(2), look=NOTHING)
+    with pytest.raises(SparringError, match="success_return"):
+        simulator.step(np.ones(2), look=NOTHING)
+    judged = make("Walk-v0", kwargs={"says": ""}, max_steps=2, success_return=2.0)
+    judged.reset(seed=1, index=0, look=NOTHING)
+    assert not judged.step(-np.ones(2), look=NOTHING).success
+    assert judged.step(-np.ones(2), look=NOTHING).success
+
+
+def test_an_unknown_environment_is_named() -> None:
+    with pytest.raises(SparringError, match="NoSuchThing-v0"):
+        make("NoSuchThing-v0")

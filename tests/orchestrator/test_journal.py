@@ -1,0 +1,141 @@
+"""The journal: recorded once, whole after anything."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import ROOT
+
+from orchestrator.journal import COLUMNS, EpisodeRow, Journal, JournalError
+from protos.errors import UsageError
+
+ROW = EpisodeRow(
+    benchmark="toy",
+    task="x",
+    index=0,
+    seed=5,
+    outcome="success",
+    reward_sum=1.5,
+    reward_max=1.0,
+    steps=3,
+    seconds=0.1,
+    physics_s=0.1,
+    render_s=0.0,
+    policy_s=0.0,
+    transport_s=0.0,
+    renders=0,
+    round_trips=3,
+    attempts=1,
+    video="",
+    error="",
+)
+
+
+def test_columns_are_the_contract() -> None:
+    assert ",".join(COLUMNS) == (
+        "benchmark,task,index,seed,outcome,reward_sum,reward_max,steps,seconds,physics_s,render_s,policy_s,"
+        "transport_s,renders,round_trips,attempts,video,error"
+    )
+
+
+def test_an_episode_is_recorded_once(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    assert journal.record(ROW)
+    assert not journal.record(replace(ROW, outcome="failure", reward_sum=9.0)), "a late duplicate changed the row"
+    assert journal.rows() == [ROW]
+
+
+def test_an_error_may_be_replaced_by_an_outcome_but_not_the_other_way_round(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    assert journal.record(replace(ROW, outcome="error", error="boom"))
+    assert journal.record(ROW)
+    assert not journal.record(replace(ROW, outcome="error", error="boom"))
+    assert journal.rows() == [ROW]
+
+
+def test_rows_are_sorted_and_survive_reopening(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for task, index in (("y", 10), ("x", 1), ("y", 9), ("x", 0)):
+        journal.record(replace(ROW, task=task, index=index))
+    journal.close()
+    assert [(r.task, r.index) for r in Journal(tmp_path).rows()] == [("x", 0), ("x", 1), ("y", 9), ("y", 10)]
+
+
+def test_another_plan_is_refused_with_the_difference(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.claim({"seed": 1, "tasks": ["x"]})
+    journal.claim({"seed": 1, "tasks": ["x"]})
+    with pytest.raises(UsageError, match=r"seed: 1 there, 2 now"):
+        journal.claim({"seed": 2, "tasks": ["x"]})
+
+
+def test_one_writer(tmp_path: Path) -> None:
+    first = Journal(tmp_path)
+    with pytest.raises(UsageError, match="another run is writing"):
+        Journal(tmp_path)
+    first.close()
+    Journal(tmp_path).close()
+
+
+def test_a_full_disk_is_told_and_loses_nothing(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.record(ROW)
+    pages = journal._connection.execute("PRAGMA page_count").fetchone()[0]
+    journal._connection.execute(f"PRAGMA max_page_count = {pages + 1}")  # SQLite's own disk-full, without filling one
+
+    def fill() -> None:
+        for index in range(1, 10_000):
+            journal.record(replace(ROW, index=index))
+
+    with pytest.raises(JournalError, match="Is the disk full"):
+        fill()
+    recorded = len(journal.rows())
+    assert recorded >= 1
+    journal.close()
+    reopened = Journal(tmp_path)
+    assert len(reopened.rows()) == recorded
+    assert reopened.record(replace(ROW, index=99_999))
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JournalError, match="cannot be written"):
+        Journal(tmp_path / "file" / "folder")
+
+
+def test_a_file_that_is_no_journal_is_told(tmp_path: Path) -> None:
+    (tmp_path / "journal.sqlite").write_text("not a database, not at all, " * 100)
+    with pytest.raises(UsageError, match="is not a journal"):
+        Journal(tmp_path)
+
+
+def test_it_is_whole_after_a_kill(tmp_path: Path) -> None:
+    writer = f"""
+import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests" / "orchestrator")!r}, {str(ROOT / "tests")!r}]
+from dataclasses import replace
+from pathlib import Path
+from test_journal import ROW
+from orchestrator.journal import Journal
+journal = Journal(Path({str(tmp_path)!r}))
+for index in range(100_000):
+    journal.record(replace(ROW, index=index))
+    sys.stdout.write(f"{{index}}\\n"); sys.stdout.flush()
+"""
+    with subprocess.Popen([sys.executable, "-c", writer], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for _ in range(50):
+            last = int(process.stdout.readline())
+        os.kill(process.pid, signal.SIGKILL)
+        last = max([last, *(int(line) for line in process.stdout if line.endswith("\n"))])
+    rows = Journal(tmp_path).rows()
+    assert [r.index for r in rows] == list(range(len(rows)))
+    assert len(rows) >= last + 1, "a row that was reported is missing"
+    with sqlite3.connect(tmp_path / "journal.sqlite") as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)

@@ -1,0 +1,140 @@
+"""Who gets which episode."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from env_worker.benchmark import Task
+from orchestrator.plan import EpisodeId, Plan
+from orchestrator.scheduler import MAX_LOSSES, Lease, Scheduler, SlotId
+
+A, B, C = (SlotId("w", n) for n in range(3))
+
+
+def plan(episodes: int, *names: str) -> Plan:
+    return Plan("toy", [Task(name, name, "g") for name in names], episodes, seed=100)
+
+
+def take(scheduler: Scheduler, slot: SlotId) -> Lease:
+    lease = scheduler.lease(slot)
+    assert lease is not None
+    return lease
+
+
+def test_a_slot_stays_with_its_task() -> None:
+    scheduler = Scheduler(plan(3, "x", "y"))
+    first, second = take(scheduler, A), take(scheduler, B)
+    assert {first.episode.task, second.episode.task} == {"x", "y"}
+    scheduler.finish(first.number, error=False)
+    assert take(scheduler, A).episode == EpisodeId("toy", first.episode.task, 1)
+
+
+def test_a_slot_between_two_episodes_keeps_its_task_to_itself() -> None:
+    scheduler = Scheduler(plan(3, "x", "y"))
+    first, second = take(scheduler, A), take(scheduler, B)
+    scheduler.finish(first.number, error=False)
+    scheduler.finish(second.number, error=False)
+    assert take(scheduler, B).episode.task == second.episode.task
+
+
+def test_a_slot_whose_task_is_done_opens_the_one_with_most_to_do_then_helps() -> None:
+    scheduler = Scheduler(plan(2, "x", "y", "z"), done=[EpisodeId("toy", "x", 1), EpisodeId("toy", "y", 0)])
+    lease = take(scheduler, A)
+    assert lease.episode.task == "z"
+    assert take(scheduler, B).episode.task in ("x", "y")
+    assert take(scheduler, C).episode.task in ("x", "y")
+    assert take(scheduler, SlotId("v", 0)).episode == EpisodeId("toy", "z", 1), "nothing unopened is left: help"
+    assert scheduler.lease(SlotId("v", 1)) is None
+
+
+def test_no_slot_idles_while_episodes_are_left() -> None:
+    dice = random.Random(1)
+    scheduler = Scheduler(plan(7, *"abcdef"))
+    slots = [SlotId("w", n) for n in range(5)]
+    running: dict[SlotId, Lease] = {slot: take(scheduler, slot) for slot in slots}
+    recorded: Counter[EpisodeId] = Counter()
+    while running:
+        slot = dice.choice(list(running))
+        lease = running.pop(slot)
+        assert scheduler.finish(lease.number, error=False) == "record"
+        recorded[lease.episode] += 1
+        nxt = scheduler.lease(slot)
+        assert nxt is not None or scheduler.pending == 0
+        if nxt:
+            running[slot] = nxt
+    assert len(recorded) == 42
+    assert set(recorded.values()) == {1}
+    assert scheduler.unfinished == 0
+
+
+def test_max_parallel_tasks_bounds_the_open_tasks() -> None:
+    scheduler = Scheduler(plan(2, "x", "y"), max_parallel_tasks=1)
+    first, second = take(scheduler, A), take(scheduler, B)
+    assert first.episode.task == second.episode.task
+    assert scheduler.lease(C) is None, "the other task may not be opened"
+    scheduler.finish(first.number, error=False)
+    assert scheduler.lease(A) is None
+    scheduler.finish(second.number, error=False)
+    assert {take(scheduler, A).episode.task, take(scheduler, B).episode.task} == {"y"} - {first.episode.task} or {"x"}
+
+
+def test_errors_are_tried_again_so_often_and_no_more() -> None:
+    scheduler = Scheduler(plan(1, "x"), retries=2)
+    verdicts = []
+    for _ in range(3):
+        lease = take(scheduler, A)
+        verdicts.append(scheduler.finish(lease.number, error=True))
+    assert verdicts == ["retry", "retry", "record"]
+    assert scheduler.attempts(lease.episode) == 3
+    assert scheduler.unfinished == 0
+
+
+def test_a_loss_is_not_an_attempt() -> None:
+    scheduler = Scheduler(plan(1, "x"), retries=0)
+    lost = take(scheduler, A)
+    assert scheduler.lose(lost.number) == "retry"
+    again = take(scheduler, B)
+    assert again.episode == lost.episode
+    assert scheduler.finish(again.number, error=False) == "record"
+    assert scheduler.attempts(again.episode) == 1
+
+
+def test_a_late_result_is_stale() -> None:
+    scheduler = Scheduler(plan(1, "x"))
+    lost = take(scheduler, A)
+    scheduler.lose(lost.number)
+    again = take(scheduler, B)
+    assert scheduler.finish(lost.number, error=False) == "stale"
+    assert scheduler.lose(lost.number) == "stale"
+    assert scheduler.finish(again.number, error=False) == "record"
+    assert scheduler.finish(again.number, error=False) == "stale"
+
+
+def test_what_always_kills_its_worker_is_given_up() -> None:
+    scheduler = Scheduler(plan(1, "x"))
+    verdicts = [scheduler.lose(take(scheduler, A).number) for _ in range(MAX_LOSSES)]
+    assert verdicts == ["retry"] * (MAX_LOSSES - 1) + ["record"]
+    assert scheduler.unfinished == 0
+
+
+def test_the_leases_of_a_worker_can_be_found_and_forgotten() -> None:
+    scheduler = Scheduler(plan(2, "x", "y"))
+    lease = take(scheduler, A)
+    take(scheduler, SlotId("other", 0))
+    assert scheduler.leases_of("w") == [lease]
+    scheduler.lose(lease.number)
+    scheduler.forget_worker("w")
+    assert take(scheduler, SlotId("new", 0)).episode == lease.episode, "a task that lost its slot counts as unopened"
+
+
+def test_done_episodes_are_not_run() -> None:
+    done = [EpisodeId("toy", "x", n) for n in range(3)]
+    assert Scheduler(plan(3, "x"), done=done).lease(A) is None
+
+
+@pytest.mark.parametrize("index", [0, 7])
+def test_seeds_follow_from_the_identity_alone(index: int) -> None:
+    assert plan(9, "x", "y").seed_of(EpisodeId("toy", "y", index)) == 100 + index

@@ -1,0 +1,92 @@
+"""Settings from flags and files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from orchestrator.cli.main import cli
+from orchestrator.settings import RunSettings, parse_pairs, read_settings
+from protos.errors import UsageError
+
+BASE = {"benchmark": "toy", "task": "short", "policy": "zero"}
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path: Path) -> None:
+    path = write(tmp_path, "benchmark: toy\ntask: short\npolicy: zero\nepisodes: 7\nmax-parallel-tasks: 2\n")
+    settings = read_settings({"episodes": 3}, path)
+    assert (settings.episodes, settings.max_parallel_tasks, settings.seed) == (3, 2, 1000)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("episods: 3", r"unknown setting in .*'episods'. Did you mean 'episodes'"),
+        ("- a\n- b", "key: value"),
+        ("a: [", "not valid YAML"),
+    ],
+)
+def test_files_with_mistakes(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        read_settings(BASE, write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"episodes": 0}, "--episodes: .*greater than or equal to 1, not 0"),
+        ({"slots": "many"}, "--slots"),
+        ({"slots": 0}, "--slots: must be at least 1, or auto"),
+        ({"video": "some"}, "--video: must be none, failures, all or first:N"),
+        ({"policy": None}, "give either --policy"),
+        ({"policy_server": "a:1"}, "give either --policy"),
+        ({"observe": "never"}, "--observe"),
+        ({"task": None}, "--task"),
+    ],
+)
+def test_values_that_are_wrong(change: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        read_settings({**BASE, **change}, None)
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(UsageError, match=r"--benchmark is missing.*--task is missing"):
+        read_settings({"policy": "zero"}, None)
+
+
+def test_every_setting_is_a_flag() -> None:
+    said = CliRunner().invoke(cli, ["run", "--help"]).output
+    for name in RunSettings.model_fields:
+        assert f"--{name.replace('_', '-')}" in said
+
+
+def test_pairs_have_types() -> None:
+    given = ("a=2", "b=2.5", "c=true", 'd=["x", "y"]', "e=text", "f=a=b")
+    expected = {"a": 2, "b": 2.5, "c": True, "d": ["x", "y"], "e": "text", "f": "a=b"}
+    assert parse_pairs(given, "--policy-arg") == expected
+    for wrong in ("novalue", "=1", "a b=1"):
+        with pytest.raises(UsageError, match="not KEY=VALUE"):
+            parse_pairs((wrong,), "--policy-arg")
+
+
+@pytest.mark.parametrize(
+    ("cores", "episodes", "slots"), [(1, 100, 1), (2, 100, 1), (4, 100, 2), (10, 100, 7), (10, 3, 3), (200, 999, 64)]
+)
+def test_automatic_slots(monkeypatch: pytest.MonkeyPatch, cores: int, episodes: int, slots: int) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    assert RunSettings(**BASE).slot_count(episodes) == slots
+
+
+def test_which_episodes_are_filmed() -> None:
+    assert [RunSettings(**BASE, video="first:2").films(n) for n in range(4)] == [True, True, False, False]
+    assert not RunSettings(**BASE).films(0)
+    assert RunSettings(**BASE, video="failures").films(5)

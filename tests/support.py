@@ -1,0 +1,63 @@
+"""Helpers of the tests: who is running, and what a run wrote."""
+
+from __future__ import annotations
+
+import csv
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+TIMING_COLUMNS = {"seconds", "physics_s", "render_s", "policy_s", "transport_s"}
+
+Sparring = Callable[..., subprocess.CompletedProcess[str]]
+StartSparring = Callable[..., subprocess.Popen[str]]
+
+
+def processes_of(folder: Path) -> list[psutil.Process]:
+    """Every process that was started in a folder: workers, slots, fork servers, policy servers."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.cwd() == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def orphans(folder: Path, seconds: float = 3.0) -> list[str]:
+    """What is still running in a folder after a moment to end in."""
+    _, alive = psutil.wait_procs(processes_of(folder), timeout=seconds)
+    return [" ".join(process.cmdline()) for process in alive]
+
+
+def read_csv(folder: Path) -> list[dict[str, str]]:
+    """episodes.csv without the columns that hold times."""
+    with (folder / "episodes.csv").open() as file:
+        return [{k: v for k, v in row.items() if k not in TIMING_COLUMNS} for row in csv.DictReader(file)]
+
+
+def wait_for(condition: Callable[[], object], *, seconds: float = 30.0) -> None:
+    """Waits until something is true.
+
+    Raises:
+        TimeoutError: If it never is.
+    """
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not true within {seconds} s")
+        time.sleep(0.05)
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,54 @@
+"""The rooms of the house: which may import which."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from support import ROOT
+
+ROOMS = {
+    "protos": set(),
+    "policy_server": {"protos"},
+    "env_worker": {"protos", "policy_server.client"},
+    "orchestrator": {"protos", "policy_server.client", "env_worker"},
+}
+
+
+def imports_of(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_point_one_way(room: str) -> None:
+    allowed = {room, *ROOMS[room]}
+    for path in (ROOT / room).rglob("*.py"):
+        for name in imports_of(path):
+            if name.split(".")[0] in ROOMS:
+                assert any(name == a or name.startswith(a + ".") for a in allowed), f"{path} imports {name}"
+
+
+def test_the_check_sees_a_wrong_import(tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text("from policy_server import server\nimport orchestrator.plan")
+    assert imports_of(tmp_path / "wrong.py") == {"policy_server.server", "orchestrator.plan"}
+
+
+@pytest.mark.parametrize("room", ["protos", "env_worker", "orchestrator"])
+def test_torch_stays_out_of_the_light_rooms(room: str) -> None:
+    for path in (ROOT / room).rglob("*.py"):
+        assert not {n for n in imports_of(path) if n.split(".")[0] == "torch"}, path
+
+
+def test_nothing_is_printed_and_nothing_is_unpickled() -> None:
+    for room in ROOMS:
+        for path in (ROOT / room).rglob("*.py"):
+            names = {n.split(".")[0] for n in imports_of(path)}
+            assert not names & {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}, path

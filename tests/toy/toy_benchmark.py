@@ -1,0 +1,125 @@
+"""A benchmark without a simulator library, found through an entry point as a user's own would be.
+
+A point on a line: an action moves it, a success is to be at 1 or beyond. Small enough that what a
+test finds out is about Sparring and not about physics; no part of Sparring is replaced by it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task, TaskTable
+from protos.spec import Offer, TensorSpec
+from protos.tensor import Array
+
+_TASKS = TaskTable(
+    benchmark="toy",
+    instructions={
+        "short": "Go a little",
+        "long": "Go a lot",
+        "raises": "Break at step 3",
+        "segfaults": "Crash at step 3",
+        "hangs": "Stop at step 3",
+        "flaky": "Break the first time",
+        "unmakeable": "Cannot be made",
+    },
+    groups={"good": ("short", "long")},
+)
+
+
+@dataclass(frozen=True)
+class ToySettings:
+    step_seconds: float = 0.0
+    flag_folder: str = ""
+
+
+class Toy(Benchmark):
+    name: ClassVar[str] = "toy"
+    summary: ClassVar[str] = "a point on a line"
+    settings: ClassVar[type[Any]] = ToySettings
+
+    def tasks(self, selection: str) -> Sequence[Task]:
+        return _TASKS.select(selection)
+
+    def groups(self) -> Mapping[str, Sequence[str]]:
+        return _TASKS.groups
+
+    def make(self, task: Task, settings: ToySettings) -> Simulator:
+        if task.name == "unmakeable":
+            raise RuntimeError("no such world")
+        return ToySimulator(task.name, settings)
+
+
+class ToySimulator(Simulator):
+    camera = "image"
+
+    def __init__(self, task: str, settings: ToySettings) -> None:
+        self._task = task
+        self._settings = settings
+        self.looked: list[Names] = []
+        self.max_steps = {"short": 20, "long": 200}.get(task, 30)
+        self.meter = RenderMeter()
+        self.offers = Offer(
+            observations={
+                "position": TensorSpec("float64", (1,)),
+                "step": TensorSpec("int64", ()),
+                "image": TensorSpec("uint8", (16, 16, 3)),
+            },
+            action_low=(-1.0,),
+            action_high=(1.0,),
+            control_hz=20.0,
+        )
+
+    def reset(self, *, seed: int, index: int, look: Names) -> Observation:
+        self._position = float(np.random.default_rng(seed).uniform(-1, 0))
+        self._steps = 0
+        self._seed = seed
+        self.looked = [look]
+        return self._observe(look)
+
+    def step(self, action: Array, *, look: Names) -> Step:
+        if self._settings.step_seconds:
+            time.sleep(self._settings.step_seconds)
+        self._steps += 1
+        self.looked.append(look)
+        if self._steps == 3:
+            self._misbehave()
+        self._position += float(action[0]) * 0.1
+        success = self._position >= 1.0
+        truncated = self._steps >= self.max_steps
+        return Step(self._observe(look), self._position, terminated=success, truncated=truncated, success=success)
+
+    def close(self) -> None:
+        pass
+
+    def _misbehave(self) -> None:
+        if self._task == "raises":
+            raise ValueError("the world came apart")
+        if self._task == "segfaults":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if self._task == "hangs":
+            time.sleep(3600)
+        if self._task == "flaky":
+            flag = os.path.join(self._settings.flag_folder, f"tried-{self._seed}")
+            if not os.path.exists(flag):
+                open(flag, "w").close()
+                raise ValueError("only the first time")
+
+    def _observe(self, look: Names) -> Observation:
+        observation: dict[str, Array] = {}
+        if "position" in look:
+            observation["position"] = np.array([self._position])
+        if "step" in look:
+            observation["step"] = np.array(self._steps)
+        if "image" in look:
+            with self.meter.image():
+                shade = int(np.clip((self._position + 1) * 100, 0, 255))
+                observation["image"] = np.full((16, 16, 3), shade, np.uint8)
+        return observation

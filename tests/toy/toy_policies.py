@@ -1,0 +1,100 @@
+"""Policies that tests evaluate: good, slow, and broken in every way a user's can be."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec, TensorSpec
+
+POSITION = {"position": TensorSpec("float64", (1,))}
+
+
+class Forward(Policy):
+    """Goes forward by `gain`, in chunks."""
+
+    def __init__(self, gain: float = 1.0, chunk: int = 1, history: int = 1, seconds: float = 0.0) -> None:
+        self.spec = PolicySpec(POSITION, action_dim=1, chunk_length=chunk, history=history)
+        self._gain = gain
+        self._seconds = seconds
+
+    def act(self, observations: Sequence[Observation], states: Sequence[Any]) -> Sequence[Array]:
+        time.sleep(self._seconds)
+        return [np.full((self.spec.chunk_length, 1), self._gain) for _ in observations]
+
+
+class Wanderer(Policy):
+    """Samples and remembers: its numbers depend on the episode's seed and on every step before."""
+
+    spec = PolicySpec(POSITION, action_dim=1, chunk_length=4)
+
+    def new_session(self, task: Instruction, seed: int) -> dict[str, Any]:
+        return {"dice": np.random.default_rng(seed), "drift": 0.0}
+
+    def act(self, observations: Sequence[Observation], states: Sequence[dict[str, Any]]) -> Sequence[Array]:
+        chunks = []
+        for observation, state in zip(observations, states, strict=True):
+            state["drift"] += 0.3 - 0.1 * float(observation["position"][0])
+            chunks.append(np.clip(state["dice"].normal(state["drift"], 0.5, (4, 1)), -1, 1))
+        return chunks
+
+
+class _Broken(Forward):
+    """Fails in episodes of odd index, at the third observation."""
+
+    def new_session(self, task: Instruction, seed: int) -> list[int]:
+        return [task.episode, 0]
+
+    def act(self, observations: Sequence[Observation], states: Sequence[list[int]]) -> Sequence[Array]:
+        answers = []
+        for state in states:
+            state[1] += 1
+            answers.append(self.broken() if state[0] % 2 and state[1] == 3 else np.ones((1, 1)))
+        return answers
+
+    def broken(self) -> Any:
+        raise NotImplementedError
+
+
+class Raises(_Broken):
+    def broken(self) -> Any:
+        raise RuntimeError("my knees are weak")
+
+
+class SaysNaN(_Broken):
+    def broken(self) -> Any:
+        return np.array([[np.nan]])
+
+
+class WrongShape(_Broken):
+    def broken(self) -> Any:
+        return np.zeros((1, 3))
+
+
+class DiesOnce(Forward):
+    """Takes the whole server down in the middle of the first episode it ever sees."""
+
+    def __init__(self, flag: str) -> None:
+        super().__init__()
+        self._flag = Path(flag)
+
+    def act(self, observations: Sequence[Observation], states: Sequence[Any]) -> Sequence[Array]:
+        if observations[0].step == 5 and not self._flag.exists():
+            self._flag.touch()
+            os._exit(9)
+        return super().act(observations, states)
+
+
+class LacksAct(Policy):
+    spec = PolicySpec(POSITION)
+
+
+class WantsTooMuch(Forward):
+    def __init__(self) -> None:
+        super().__init__()
+        self.spec = PolicySpec({"image": TensorSpec("uint8", (32, 32, 3)), "depth": TensorSpec()}, action_dim=7)
