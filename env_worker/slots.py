@@ -18,8 +18,10 @@ from protos import evaluation_pb2 as pb
 
 log = logging.getLogger(__name__)
 
+# multiprocessing's word for "the fork server is gone, and how its child ended with it".
+_UNKNOWN_EXIT = 255
 # A slot that ends by one of these was ended by somebody: the episode is not to blame, and runs again.
-_KILLED = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, -signal.SIGINT)
+_KILLED = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, -signal.SIGINT, _UNKNOWN_EXIT)
 
 
 def fork_server(benchmark: Benchmark) -> ForkServerContext:
