@@ -1,0 +1,91 @@
+"""Meta-World through the whole path: the experts do exactly what they do without Sparring."""
+
+from __future__ import annotations
+
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+from support import Sparring, read_csv
+
+EPISODES = 5
+SEED = 1000
+
+
+def driven_directly(name: str) -> list[tuple[str, int, str, int, float]]:
+    """The expert of a task in the environment as LeRobot makes it, with nothing of Sparring in between."""
+    import metaworld
+    from metaworld.policies import ENV_POLICY_MAP
+
+    warnings.simplefilter("ignore")
+    mt1 = metaworld.MT1(name, seed=42)
+    env = mt1.train_classes[name]()
+    env.set_task(mt1.train_tasks[0])
+    env.reset()
+    env._freeze_rand_vec = False
+    env.seeded_rand_vec = True
+    outcomes = []
+    for k in range(EPISODES):
+        env.seed(SEED + k)
+        observation, _ = env.reset()
+        expert = ENV_POLICY_MAP[name]()
+        total, steps, success, truncated = 0.0, 0, False, False
+        while not success and not truncated:
+            observation, reward, _, truncated, info = env.step(expert.get_action(observation))
+            total += float(reward)
+            steps += 1
+            success = bool(info["success"])
+        outcomes.append((name, k, "success" if success else "failure", steps, total))
+    return outcomes
+
+
+def test_all_experts_match_themselves_driven_directly(sparring: Sparring, tmp_path: Path) -> None:
+    done = sparring(
+        "run", "--benchmark", "metaworld", "--task", "mt50", "--policy", "expert", "--episodes", str(EPISODES),
+        "--seed", str(SEED), "--slots", "2", "--output", "out", timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = read_csv(tmp_path / "out")
+    ours = [(r["task"], int(r["index"]), r["outcome"], int(r["steps"]), float(r["reward_sum"])) for r in rows]
+    names = sorted({r["task"] for r in rows})
+    assert len(names) == 50
+    with ProcessPoolExecutor(2) as pool:
+        direct = [row for rows in pool.map(driven_directly, names) for row in rows]
+    assert ours == direct
+    assert all(r["renders"] == "0" for r in rows), "a policy that reads states caused a render"
+    assert sum(outcome == "success" for _, _, outcome, _, _ in ours) > 0.9 * len(ours)
+
+
+def test_one_look_per_chunk_gives_the_rewards_of_looking_always(sparring: Sparring, tmp_path: Path) -> None:
+    tables = {}
+    for observe in ("on-demand", "every-step"):
+        done = sparring(
+            "run", "--benchmark", "metaworld", "--task", "reach-v3,push-v3", "--policy", "random", "--episodes", "1",
+            "--policy-arg", "chunk=10", "--policy-arg", 'observations=["observation.image"]', "--max-steps", "25",
+            "--benchmark-arg", "resolution=64", "--observe", observe, "--output", observe,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        tables[observe] = read_csv(tmp_path / observe)
+    assert [int(r["renders"]) for r in tables["on-demand"]] == [3, 3]
+    assert [int(r["renders"]) for r in tables["every-step"]] == [26, 26]
+    assert [r["reward_sum"] for r in tables["on-demand"]] == [r["reward_sum"] for r in tables["every-step"]]
+
+
+def test_a_wrong_resolution_is_refused_at_once(sparring: Sparring, tmp_path: Path) -> None:
+    (tmp_path / "wants.py").write_text(
+        "from policy_server.policies.base import Policy, PolicySpec, TensorSpec\n"
+        "class P(Policy):\n"
+        "    spec = PolicySpec({'observation.image': TensorSpec('uint8', (256, 256, 3))}, action_dim=4)\n"
+        "    def act(self, observations, states): ...\n"
+    )
+    done = sparring("run", "--benchmark", "metaworld", "--task", "reach-v3", "--policy", "wants:P")
+    assert done.returncode == 2
+    assert "uint8 (256, 256, 3)  uint8 (480, 480, 3)  differs" in done.stderr
+
+
+@pytest.mark.parametrize("command", [("doctor",), ("ls", "tasks", "--benchmark", "metaworld")])
+def test_the_machine_is_well(sparring: Sparring, command: tuple[str, ...]) -> None:
+    done = sparring(*command)
+    assert done.returncode == 0, done.stdout
+    assert "reach-v3" in done.stdout or "used by workers here" in done.stdout
