@@ -49,10 +49,10 @@ class Watcher(Protocol):
 
 @dataclass
 class _Worker:
+    benchmark: str
     send: Callable[[pb.OrchestratorMessage], None]
     waiting: list[int] = field(default_factory=list)
     """Slots that have asked and not been answered."""
-    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 class Coordinator:
@@ -82,19 +82,24 @@ class Coordinator:
         """Episodes without a final result."""
         return self._scheduler.unfinished
 
+    def pending(self, benchmark: str) -> int:
+        """Episodes of a benchmark that wait for a slot."""
+        return self._scheduler.pending(benchmark)
+
     def join(
-        self, worker: str, versions: Mapping[str, str], slots: int, send: Callable[[pb.OrchestratorMessage], None]
+        self, register: pb.Register, assignment: pb.Assignment, send: Callable[[pb.OrchestratorMessage], None]
     ) -> None:
-        """A worker has dialled in.
+        """A worker has dialled in and been assigned.
 
         Raises:
             UsageError: If one of that name is here already.
         """
+        worker = register.worker
         if worker in self._workers:
             raise UsageError(f"a worker named {worker!r} is connected already; give this one another --name.")
-        self._workers[worker] = _Worker(send)
-        self.versions[worker] = dict(versions)
-        self._watcher.on_worker(worker, slots)
+        self._workers[worker] = _Worker(assignment.benchmark, send)
+        self.versions[worker] = dict(register.versions)
+        self._watcher.on_worker(worker, assignment.slots)
 
     def leave(self, worker: str, reason: str) -> None:
         """A worker's stream has ended: its leases go back in the queue at once."""
@@ -147,9 +152,9 @@ class Coordinator:
     def _serve_waiting(self) -> None:
         for name, worker in self._workers.items():
             for number in list(worker.waiting):
-                lease = self._scheduler.lease(SlotId(name, number))
+                lease = self._scheduler.lease(SlotId(worker.benchmark, name, number))
                 if lease is None:
-                    return  # what one slot cannot have, the others cannot have either
+                    break  # what one slot cannot have, the others of this worker cannot have either
                 worker.waiting.remove(number)
                 worker.send(pb.OrchestratorMessage(lease=self._lease_message(lease)))
                 self._watcher.on_activity(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,30 +29,42 @@ class Plan:
     """All episodes of a run.
 
     Attributes:
-        benchmark: Whose tasks they are.
-        tasks: In the order they were selected.
+        tasks: Per benchmark, in the order they were selected.
         episodes: How many of each task.
         seed: Of the run.
     """
 
-    benchmark: str
-    tasks: Sequence[Task]
+    tasks: Mapping[str, Sequence[Task]]
     episodes: int
     seed: int
 
     def ids(self) -> list[EpisodeId]:
         """Every episode, task by task."""
-        return [EpisodeId(self.benchmark, task.name, index) for task in self.tasks for index in range(self.episodes)]
+        return [
+            EpisodeId(benchmark, task.name, index)
+            for benchmark, tasks in self.tasks.items()
+            for task in tasks
+            for index in range(self.episodes)
+        ]
 
     def seed_of(self, episode: EpisodeId) -> int:
         """LeRobot's rule, so that numbers can be compared: episode k of every task has the run's seed + k."""
         return self.seed + episode.index
 
-    def groups(self) -> Mapping[str, list[str]]:
-        """Names of the groups that were selected, and of the tasks in each."""
+    def labels(self) -> dict[str, tuple[str, Task]]:
+        """Every task with its benchmark, by a name that is unique in the run (the benchmark's is added where needed)."""
+        names = Counter(task.name for tasks in self.tasks.values() for task in tasks)
+        return {
+            task.name if names[task.name] == 1 else f"{benchmark}/{task.name}": (benchmark, task)
+            for benchmark, tasks in self.tasks.items()
+            for task in tasks
+        }
+
+    def groups(self) -> dict[str, list[str]]:
+        """The groups that were selected, and the labels of the tasks in each."""
         groups: dict[str, list[str]] = {}
-        for task in self.tasks:
-            groups.setdefault(task.group, []).append(task.name)
+        for label, (_, task) in self.labels().items():
+            groups.setdefault(task.group, []).append(label)
         return groups
 
 
@@ -59,11 +72,14 @@ def make_plan(settings: RunSettings) -> Plan:
     """The plan that settings ask for.
 
     Raises:
-        UsageError: If the benchmark, a task or a setting of the benchmark is unknown.
+        UsageError: If a benchmark, a task or a setting of a benchmark is unknown.
     """
-    benchmark = get_benchmark(settings.benchmark)
-    benchmark.read_settings(settings.benchmark_arg)
-    return Plan(benchmark.name, benchmark.tasks(settings.task), settings.episodes, settings.seed)
+    tasks: dict[str, Sequence[Task]] = {}
+    for part in settings.parts:
+        benchmark = get_benchmark(part.benchmark)
+        benchmark.read_settings(part.benchmark_arg)
+        tasks[benchmark.name] = benchmark.tasks(part.task)
+    return Plan(tasks, settings.episodes, settings.seed)
 
 
 def identity(settings: RunSettings, plan: Plan) -> dict[str, Any]:
@@ -72,9 +88,8 @@ def identity(settings: RunSettings, plan: Plan) -> dict[str, Any]:
     How many slots, which launcher, where the server is and what is filmed is not part of it.
     """
     return {
-        "benchmark": plan.benchmark,
-        "benchmark_arg": dict(settings.benchmark_arg),
-        "tasks": [task.name for task in plan.tasks],
+        "tasks": {benchmark: [task.name for task in tasks] for benchmark, tasks in plan.tasks.items()},
+        "benchmark_arg": {part.benchmark: dict(part.benchmark_arg) for part in settings.parts},
         "episodes": plan.episodes,
         "seed": plan.seed,
         "max_steps": settings.max_steps,

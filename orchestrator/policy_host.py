@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -50,7 +51,9 @@ class PolicyHost:
         """
         deaths = 0
         while True:
-            child = await Child.start("policy_server", self._arguments(), log=self._log, capture_stdout=True)
+            child = await Child.start(
+                "policy_server", self._arguments(), python=Path(sys.executable), log=self._log, capture_stdout=True
+            )
             try:
                 await self._await_start(child)
                 if not ready.done():
@@ -87,7 +90,7 @@ class PolicyHost:
         return [
             f"--policy={settings.policy}",
             f"--policy-args={json.dumps(settings.policy_arg)}",
-            f"--benchmark={settings.benchmark}",
+            *(f"--benchmark={part.benchmark}" for part in settings.parts),
             f"--max-batch={settings.max_batch}",
             *(f"--listen={address}" for address in self.addresses),
         ]

@@ -55,7 +55,7 @@ class Results:
     @property
     def tasks(self) -> dict[str, Summary]:
         """Per task, in the plan's order."""
-        return {task.name: Summary.of(self._of([task.name])) for task in self.plan.tasks}
+        return {label: Summary.of(self._of([label])) for label in self.plan.labels()}
 
     @property
     def groups(self) -> dict[str, Summary]:
@@ -72,9 +72,10 @@ class Results:
             "output": str(self.folder),
         }
 
-    def _of(self, tasks: Sequence[str]) -> list[EpisodeRow]:
-        wanted = set(tasks)
-        return [row for row in self.rows if row.task in wanted]
+    def _of(self, labels: Sequence[str]) -> list[EpisodeRow]:
+        known = self.plan.labels()
+        wanted = {(benchmark, task.name) for benchmark, task in (known[label] for label in labels)}
+        return [row for row in self.rows if (row.benchmark, row.task) in wanted]
 
     def eval_info(self) -> dict[str, Any]:
         """The same results in the layout of LeRobot's eval_info.json. Episodes that ended in an error are left out."""
@@ -84,7 +85,7 @@ class Results:
             for group, names in groups.items()
             for number, name in enumerate(names)
         ]
-        overall = _averages(self._judged([task.name for task in self.plan.tasks]), self.folder)
+        overall = _averages(self._judged(list(self.plan.labels())), self.folder)
         overall["eval_s"] = self.seconds
         overall["eval_ep_s"] = self.seconds / max(1, overall["n_episodes"])
         return {
@@ -93,8 +94,8 @@ class Results:
             "overall": overall,
         }
 
-    def _judged(self, tasks: Sequence[str]) -> list[EpisodeRow]:
-        return [row for row in self._of(tasks) if row.outcome != "error"]
+    def _judged(self, labels: Sequence[str]) -> list[EpisodeRow]:
+        return [row for row in self._of(labels) if row.outcome != "error"]
 
 
 def _metrics(rows: Sequence[EpisodeRow], folder: Path) -> dict[str, Any]:
@@ -152,7 +153,10 @@ def write_run(
         "status": status,
         "settings": settings.model_dump(mode="json"),
         "seed": plan.seed,
-        "tasks": {task.name: {"group": task.group, "instruction": task.instruction} for task in plan.tasks},
+        "tasks": {
+            label: {"benchmark": benchmark, "group": task.group, "instruction": task.instruction}
+            for label, (benchmark, task) in plan.labels().items()
+        },
         "policy": None
         if policy is None
         else {

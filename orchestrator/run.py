@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from env_worker.worker import installed_versions
 from orchestrator.coordinator import Coordinator, RunStopped, Watcher
 from orchestrator.journal import Journal
-from orchestrator.launchers.base import Launcher, LaunchFailed, NoLauncher, WorkerOrder
+from orchestrator.launchers.base import Launcher, LaunchFailed, NoLauncher, WorkerOrder, share_slots
 from orchestrator.launchers.process import ProcessLauncher
 from orchestrator.plan import Plan, identity
 from orchestrator.policy_host import PolicyHost, PolicyHostFailed, describe, policy_identity
@@ -122,7 +122,8 @@ class _Session:
         stack.push_async_callback(service.stop, "the run has ended.")
         log.info("more workers may join: sparring worker --orchestrator %s", public)
 
-        order = WorkerOrder(settings.benchmark, slots, local, self._folder / "logs")
+        waiting = {name: n for name in self._plan.tasks if (n := coordinator.pending(name))}
+        order = WorkerOrder(share_slots(slots, waiting), local, self._folder / "logs")
         launcher = self._launcher(coordinator)
         watched.append(await stack.enter_async_context(_background(launcher.run(order))))
         stack.callback(lambda: self._versions.update(coordinator.versions))

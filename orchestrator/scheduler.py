@@ -16,10 +16,15 @@ MAX_LOSSES: Final = 20
 Verdict = Literal["record", "retry", "stale"]
 
 
+TaskKey = tuple[str, str]
+"""Benchmark and task."""
+
+
 @dataclass(frozen=True, order=True)
 class SlotId:
-    """A slot of a worker."""
+    """A slot of a worker, which is of one benchmark."""
 
+    benchmark: str
     worker: str
     number: int
 
@@ -50,14 +55,15 @@ class Scheduler:
         self, plan: Plan, *, done: Iterable[EpisodeId] = (), retries: int = 3, max_parallel_tasks: int = 0
     ) -> None:
         finished = set(done)
-        self._pending: dict[str, deque[EpisodeId]] = {task.name: deque() for task in plan.tasks}
+        self._pending: dict[TaskKey, deque[EpisodeId]] = {}
         for episode in plan.ids():
+            queue = self._pending.setdefault(_key(episode), deque())
             if episode not in finished:
-                self._pending[episode.task].append(episode)
+                queue.append(episode)
         self._retries = retries
         self._max_parallel_tasks = max_parallel_tasks or len(self._pending)
         self._leases: dict[int, Lease] = {}
-        self._last_task: dict[SlotId, str] = {}
+        self._last_task: dict[SlotId, TaskKey] = {}
         self._errors: Counter[EpisodeId] = Counter()
         self._losses: Counter[EpisodeId] = Counter()
         self._numbers = itertools.count(1)
@@ -67,10 +73,9 @@ class Scheduler:
         """Episodes that wait or run."""
         return sum(map(len, self._pending.values())) + len(self._leases)
 
-    @property
-    def pending(self) -> int:
-        """Episodes that wait."""
-        return sum(map(len, self._pending.values()))
+    def pending(self, benchmark: str) -> int:
+        """Episodes of a benchmark that wait."""
+        return sum(len(queue) for key, queue in self._pending.items() if key[0] == benchmark)
 
     def attempts(self, episode: EpisodeId) -> int:
         """How many attempts an episode has had, with the one that just ended in an outcome of its own."""
@@ -102,7 +107,7 @@ class Scheduler:
             return "stale"
         if error and self._errors[lease.episode] < self._retries:
             self._errors[lease.episode] += 1
-            self._pending[lease.episode.task].appendleft(lease.episode)
+            self._pending[_key(lease.episode)].appendleft(lease.episode)
             return "retry"
         return "record"
 
@@ -118,7 +123,7 @@ class Scheduler:
         self._losses[lease.episode] += 1
         if self._losses[lease.episode] >= MAX_LOSSES:
             return "record"
-        self._pending[lease.episode.task].appendleft(lease.episode)
+        self._pending[_key(lease.episode)].appendleft(lease.episode)
         return "retry"
 
     def leases_of(self, worker: str) -> list[Lease]:
@@ -130,10 +135,14 @@ class Scheduler:
         for slot in [slot for slot in self._last_task if slot.worker == worker]:
             del self._last_task[slot]
 
-    def _task_for(self, slot: SlotId) -> str | None:
-        open_tasks = {lease.episode.task for lease in self._leases.values()}
+    def _task_for(self, slot: SlotId) -> TaskKey | None:
+        open_tasks = {_key(lease.episode) for lease in self._leases.values()}
         may_open = len(open_tasks) < self._max_parallel_tasks
-        waiting = [task for task, episodes in self._pending.items() if episodes and (may_open or task in open_tasks)]
+        waiting = [
+            task
+            for task, episodes in self._pending.items()
+            if episodes and task[0] == slot.benchmark and (may_open or task in open_tasks)
+        ]
         if not waiting:
             return None
         if self._last_task.get(slot) in waiting:
@@ -145,3 +154,7 @@ class Scheduler:
             # The longest queue first, so that the end of the run is made of short ones.
             return max(unhelped, key=lambda task: len(self._pending[task]))
         return max(waiting, key=lambda task: len(self._pending[task]) / helpers[task])
+
+
+def _key(episode: EpisodeId) -> TaskKey:
+    return episode.benchmark, episode.task

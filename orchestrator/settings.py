@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,15 +18,30 @@ from protos.errors import UsageError, unknown
 MAX_AUTO_SLOTS = 64
 
 
+class Evaluation(BaseModel):
+    """One benchmark's part of a run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    benchmark: str
+    task: str
+    benchmark_arg: dict[str, Any] = Field(default_factory=dict)
+
+
 class RunSettings(BaseModel):
     """The settings of `sparring run`: one field is one flag and one YAML key."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    benchmark: str = Field(description="which benchmark; see: sparring ls benchmarks")
-    task: str = Field(description="groups and tasks, comma-separated; see: sparring ls tasks --benchmark NAME")
+    benchmark: str | None = Field(None, description="which benchmark; see: sparring ls benchmarks")
+    task: str | None = Field(
+        None, description="groups and tasks, comma-separated; see: sparring ls tasks --benchmark NAME"
+    )
     benchmark_arg: dict[str, Any] = Field(
         default_factory=dict, description="a setting of the benchmark, KEY=VALUE; may be repeated"
+    )
+    evaluations: tuple[Evaluation, ...] = Field(
+        (), description="in a file, instead of the three above: a list of them, to run several benchmarks at once"
     )
     episodes: int = Field(10, ge=1, description="episodes per task")
     seed: int = Field(1000, ge=0, description="seed of the run; episode k of every task has the seed SEED + k")
@@ -77,12 +92,35 @@ class RunSettings(BaseModel):
         return video
 
     @model_validator(mode="after")
+    def _something_to_evaluate(self) -> RunSettings:
+        single = [name for name in ("benchmark", "task", "benchmark_arg") if getattr(self, name)]
+        if self.evaluations and single:
+            raise ValueError(f"{', '.join(single)} cannot stand beside evaluations: put them in that list")
+        if not self.evaluations:
+            for name in ("benchmark", "task"):
+                if getattr(self, name) is None:
+                    raise ValueError(f"--{name} is missing")
+        names = [evaluation.benchmark for evaluation in self.evaluations]
+        if len(set(names)) < len(names):
+            raise ValueError("evaluations names a benchmark twice; give its tasks in one comma-separated list")
+        return self
+
+    @model_validator(mode="after")
     def _one_policy(self) -> RunSettings:
         if (self.policy is None) == (self.policy_server is None):
             raise ValueError("give either --policy (hosted for this run) or --policy-server (hosted elsewhere)")
         if self.policy_arg and self.policy is None:
             raise ValueError("--policy-arg goes with --policy; a policy hosted elsewhere has its arguments already")
         return self
+
+    @property
+    def parts(self) -> Sequence[Evaluation]:
+        """What is evaluated, one entry per benchmark."""
+        if self.evaluations:
+            return self.evaluations
+        assert self.benchmark is not None
+        assert self.task is not None
+        return [Evaluation(benchmark=self.benchmark, task=self.task, benchmark_arg=self.benchmark_arg)]
 
     def films(self, index: int) -> bool:
         """Whether an episode is filmed; with `failures` all are, and the others' films are dropped."""

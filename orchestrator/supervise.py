@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,12 +21,14 @@ class Child:
         self.log = log
 
     @classmethod
-    async def start(cls, module: str, arguments: Sequence[str], *, log: Path, capture_stdout: bool = False) -> Child:
-        """Starts `python -m module` with this interpreter."""
+    async def start(
+        cls, module: str, arguments: Sequence[str], *, python: Path, log: Path, capture_stdout: bool = False
+    ) -> Child:
+        """Starts `python -m module` with an interpreter."""
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as sink:
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
+                str(python),
                 "-m",
                 module,
                 *arguments,

@@ -83,7 +83,7 @@ class WorkService(WorkServicer):
         try:
             assignment = self._assignment(first)
             register = first.register
-            self._coordinator.join(register.worker, register.versions, assignment.slots, outbox.put_nowait)
+            self._coordinator.join(register, assignment, outbox.put_nowait)
         except SparringError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         reason = f"the connection to worker {register.worker!r} was lost."
@@ -118,12 +118,14 @@ class WorkService(WorkServicer):
                 f"the worker speaks protocol version {register.protocol}, this orchestrator {PROTOCOL_VERSION}; "
                 "install the same release of sparring on both sides."
             )
-        if settings.benchmark not in register.benchmarks:
-            able = ", ".join(register.benchmarks) or "nothing"
-            raise UsageError(f"this run is of {settings.benchmark}, and the worker has only {able} installed.")
+        able = [part for part in settings.parts if part.benchmark in register.benchmarks]
+        if not able:
+            wanted, has = " and ".join(p.benchmark for p in settings.parts), ", ".join(register.benchmarks) or "nothing"
+            raise UsageError(f"this run is of {wanted}, and the worker has only {has} installed.")
+        part = max(able, key=lambda part: self._coordinator.pending(part.benchmark))
         return pb.Assignment(
-            benchmark=settings.benchmark,
-            benchmark_settings=json.dumps(settings.benchmark_arg),
+            benchmark=part.benchmark,
+            benchmark_settings=json.dumps(part.benchmark_arg),
             slots=register.slots or self._default_slots,
             policy_addresses=self._policy_addresses,
             observe_every_step=settings.observe == "every-step",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import click
 
@@ -13,12 +13,15 @@ from orchestrator.settings import RunSettings, parse_pairs
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+FILE_ONLY: Final = ("evaluations",)
+"""Settings with an inner structure: they have no flag."""
+
 
 def setting_options(names: Iterable[str]) -> Callable[[F], F]:
     """Adds an option for each of the named settings; one that is not given stays out: defaults are the settings'."""
 
     def decorate(function: F) -> F:
-        for name in reversed(list(names)):
+        for name in reversed([name for name in names if name not in FILE_ONLY]):
             field = RunSettings.model_fields[name]
             repeated = get_origin(field.annotation) is dict
             help_text = field.description or ""

@@ -16,9 +16,11 @@ import click
 from rich.console import Console
 from rich.logging import RichHandler
 
+from env_worker.registry import get_benchmark
 from orchestrator.cli.options import given, setting_options
 from orchestrator.coordinator import RunStopped
 from orchestrator.display import Tally, make_display
+from orchestrator.environments import interpreter
 from orchestrator.journal import FILE_NAME, Journal
 from orchestrator.plan import Plan, make_plan
 from orchestrator.results import read_run
@@ -65,6 +67,9 @@ def resume(folder: Path, as_json: bool, **values: Any) -> int:
 
 def _evaluate(settings: RunSettings, as_json: bool) -> int:
     plan = make_plan(settings)
+    if settings.launcher == "process":
+        for name in plan.tasks:
+            interpreter(get_benchmark(name))  # a benchmark without an environment is told before anything starts
     folder = settings.output or _new_folder(settings)
     settings = settings.model_copy(update={"output": folder})
     errors = Console(stderr=True)
@@ -117,12 +122,15 @@ def _tally(plan: Plan, folder: Path) -> Tally:
 
 def _title(settings: RunSettings, plan: Plan) -> str:
     policy = settings.policy or f"policy at {settings.policy_server}"
-    return f"{policy} on {settings.benchmark}: {len(plan.tasks)} tasks × {plan.episodes} episodes"
+    return f"{policy} on {' and '.join(plan.tasks)}: {len(plan.labels())} tasks × {plan.episodes} episodes"
 
 
 def _new_folder(settings: RunSettings) -> Path:
     policy = re.sub(r"[^A-Za-z0-9.-]+", "-", settings.policy or "remote")
-    return Path("outputs") / f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{settings.benchmark}_{policy}"
+    return (
+        Path("outputs")
+        / f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{'+'.join(part.benchmark for part in settings.parts)}_{policy}"
+    )
 
 
 def _log_through(console: Console) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,14 +19,12 @@ class WorkerOrder:
     """Which workers to start.
 
     Attributes:
-        benchmark: What they are for.
-        slots: Episodes at once, over all of them.
+        slots: Episodes at once, for each benchmark.
         orchestrator: The address they dial.
         logs: Folder for their logs.
     """
 
-    benchmark: str
-    slots: int
+    slots: Mapping[str, int]
     orchestrator: str
     logs: Path
 
@@ -47,3 +46,17 @@ class NoLauncher(Launcher):
 
     async def run(self, order: WorkerOrder) -> None:
         """Does nothing."""
+
+
+def share_slots(slots: int, waiting: Mapping[str, int]) -> dict[str, int]:
+    """Divides slots among benchmarks by the episodes that wait; each gets at least one, however few there are.
+
+    Args:
+        slots: How many there are to divide.
+        waiting: Episodes per benchmark.
+    """
+    shares = dict.fromkeys(waiting, 1)
+    for _ in range(slots - len(shares)):
+        neediest = max(shares, key=lambda name: waiting[name] / shares[name])
+        shares[neediest] += 1
+    return shares

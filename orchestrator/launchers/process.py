@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
+from env_worker.registry import get_benchmark
+from orchestrator.environments import interpreter
 from orchestrator.launchers.base import Launcher, LaunchFailed, WorkerOrder
 from orchestrator.supervise import Child
 
@@ -19,7 +22,7 @@ _LONGEST_PAUSE: Final = 10.0
 
 
 class ProcessLauncher(Launcher):
-    """One worker process; its slots are its own processes.
+    """One worker process per benchmark, each with the Python that has the benchmark; its slots are its own processes.
 
     Args:
         results_of: How many results a worker has delivered; one that delivers is worth replacing.
@@ -29,10 +32,29 @@ class ProcessLauncher(Launcher):
         self._results_of = results_of
 
     async def run(self, order: WorkerOrder) -> None:
+        keepers = [
+            asyncio.create_task(self._keep(benchmark, interpreter(get_benchmark(benchmark)), order))
+            for benchmark in order.slots
+        ]
+        try:
+            await asyncio.gather(*keepers)
+        finally:
+            for keeper in keepers:
+                keeper.cancel()
+            await asyncio.gather(*keepers, return_exceptions=True)
+
+    async def _keep(self, benchmark: str, python: Path, order: WorkerOrder) -> None:
         deaths, generation = 0, 0
         while True:
-            name = f"{order.benchmark}-{generation}"
-            child = await Child.start("env_worker", _arguments(order, name), log=order.logs / "worker.log")
+            name = f"{benchmark}-{generation}"
+            arguments = [
+                f"--orchestrator={order.orchestrator}",
+                f"--benchmark={benchmark}",
+                f"--slots={order.slots[benchmark]}",
+                f"--name={name}",
+            ]
+            log_file = order.logs / f"worker-{benchmark}.log"
+            child = await Child.start("env_worker", arguments, python=python, log=log_file)
             try:
                 code = await child.wait()
             finally:
@@ -51,12 +73,3 @@ class ProcessLauncher(Launcher):
             log.warning("worker %s ended with exit code %d; starting another in %.1f s", name, code, pause)
             await asyncio.sleep(pause)
             generation += 1
-
-
-def _arguments(order: WorkerOrder, name: str) -> list[str]:
-    return [
-        f"--orchestrator={order.orchestrator}",
-        f"--benchmark={order.benchmark}",
-        f"--slots={order.slots}",
-        f"--name={name}",
-    ]

@@ -62,6 +62,10 @@ class Policy:
     checkpoint_sha256: str = ""
     """Hash of the weights, if there are any; saved with the results."""
 
+    def spec_for(self, benchmark: str) -> PolicySpec:
+        """What the policy needs on a benchmark; the same everywhere, unless a policy says otherwise."""
+        return self.spec
+
     def new_session(self, task: Instruction, seed: int) -> Any:
         """What the policy remembers in one episode; called when the episode starts.
 

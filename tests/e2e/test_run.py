@@ -250,3 +250,15 @@ def test_settings_from_a_file(sparring: Sparring, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     run = json.loads((tmp_path / "out" / "run.json").read_text())
     assert (run["settings"]["episodes"], run["policy"]["arguments"]) == (3, {"gain": 0.5})
+
+
+def test_two_benchmarks_in_one_plan(sparring: Sparring, tmp_path: Path) -> None:
+    (tmp_path / "both.yaml").write_text(
+        "policy: random\nepisodes: 3\noutput: out\nevaluations:\n"
+        "- {benchmark: toy, task: short}\n- {benchmark: gym, task: CartPole-v1}\n"
+    )
+    done = sparring("run", "--config", "both.yaml", "--json")
+    assert done.returncode == 0, done.stderr
+    assert {task: s["n"] for task, s in json.loads(done.stdout)["tasks"].items()} == {"short": 3, "CartPole-v1": 3}
+    assert [r["benchmark"] for r in read_csv(tmp_path / "out")] == ["gym"] * 3 + ["toy"] * 3
+    assert sparring("resume", "out").returncode == 0

@@ -11,11 +11,11 @@ from env_worker.benchmark import Task
 from orchestrator.plan import EpisodeId, Plan
 from orchestrator.scheduler import MAX_LOSSES, Lease, Scheduler, SlotId
 
-A, B, C = (SlotId("w", n) for n in range(3))
+A, B, C = (SlotId("toy", "w", n) for n in range(3))
 
 
 def plan(episodes: int, *names: str) -> Plan:
-    return Plan("toy", [Task(name, name, "g") for name in names], episodes, seed=100)
+    return Plan({"toy": [Task(name, name, "g") for name in names]}, episodes, seed=100)
 
 
 def take(scheduler: Scheduler, slot: SlotId) -> Lease:
@@ -46,14 +46,14 @@ def test_a_slot_whose_task_is_done_opens_the_one_with_most_to_do_then_helps() ->
     assert lease.episode.task == "z"
     assert take(scheduler, B).episode.task in ("x", "y")
     assert take(scheduler, C).episode.task in ("x", "y")
-    assert take(scheduler, SlotId("v", 0)).episode == EpisodeId("toy", "z", 1), "nothing unopened is left: help"
-    assert scheduler.lease(SlotId("v", 1)) is None
+    assert take(scheduler, SlotId("toy", "v", 0)).episode == EpisodeId("toy", "z", 1), "nothing unopened is left: help"
+    assert scheduler.lease(SlotId("toy", "v", 1)) is None
 
 
 def test_no_slot_idles_while_episodes_are_left() -> None:
     dice = random.Random(1)
     scheduler = Scheduler(plan(7, *"abcdef"))
-    slots = [SlotId("w", n) for n in range(5)]
+    slots = [SlotId("toy", "w", n) for n in range(5)]
     running: dict[SlotId, Lease] = {slot: take(scheduler, slot) for slot in slots}
     recorded: Counter[EpisodeId] = Counter()
     while running:
@@ -62,7 +62,7 @@ def test_no_slot_idles_while_episodes_are_left() -> None:
         assert scheduler.finish(lease.number, error=False) == "record"
         recorded[lease.episode] += 1
         nxt = scheduler.lease(slot)
-        assert nxt is not None or scheduler.pending == 0
+        assert nxt is not None or scheduler.pending("toy") == 0
         if nxt:
             running[slot] = nxt
     assert len(recorded) == 42
@@ -123,11 +123,13 @@ def test_what_always_kills_its_worker_is_given_up() -> None:
 def test_the_leases_of_a_worker_can_be_found_and_forgotten() -> None:
     scheduler = Scheduler(plan(2, "x", "y"))
     lease = take(scheduler, A)
-    take(scheduler, SlotId("other", 0))
+    take(scheduler, SlotId("toy", "other", 0))
     assert scheduler.leases_of("w") == [lease]
     scheduler.lose(lease.number)
     scheduler.forget_worker("w")
-    assert take(scheduler, SlotId("new", 0)).episode == lease.episode, "a task that lost its slot counts as unopened"
+    assert take(scheduler, SlotId("toy", "new", 0)).episode == lease.episode, (
+        "a task that lost its slot counts as unopened"
+    )
 
 
 def test_done_episodes_are_not_run() -> None:
@@ -138,3 +140,14 @@ def test_done_episodes_are_not_run() -> None:
 @pytest.mark.parametrize("index", [0, 7])
 def test_seeds_follow_from_the_identity_alone(index: int) -> None:
     assert plan(9, "x", "y").seed_of(EpisodeId("toy", "y", index)) == 100 + index
+
+
+def test_a_slot_gets_episodes_of_its_own_benchmark_only() -> None:
+    both = Plan({"toy": [Task("x", "x", "g")], "other": [Task("x", "x", "g"), Task("y", "y", "g")]}, 2, seed=0)
+    scheduler = Scheduler(both)
+    assert (scheduler.pending("toy"), scheduler.pending("other")) == (2, 4)
+    other = SlotId("other", "v", 0)
+    leases = [take(scheduler, slot) for slot in (A, other, A, other, other, other)]
+    assert [lease.episode.benchmark for lease in leases] == ["toy", "other", "toy", "other", "other", "other"]
+    assert len({lease.episode for lease in leases}) == 6, "two tasks of one name were taken for one"
+    assert scheduler.lease(A) is None

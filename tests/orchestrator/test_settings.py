@@ -9,6 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from orchestrator.cli.main import cli
+from orchestrator.cli.options import FILE_ONLY
+from orchestrator.launchers.base import share_slots
 from orchestrator.settings import RunSettings, parse_pairs, read_settings
 from protos.errors import UsageError
 
@@ -59,13 +61,15 @@ def test_values_that_are_wrong(change: dict[str, object], sentence: str) -> None
 
 
 def test_what_is_missing_is_named() -> None:
-    with pytest.raises(UsageError, match=r"--benchmark is missing.*--task is missing"):
+    with pytest.raises(UsageError, match="--benchmark is missing"):
         read_settings({"policy": "zero"}, None)
+    with pytest.raises(UsageError, match="--task is missing"):
+        read_settings({"policy": "zero", "benchmark": "toy"}, None)
 
 
 def test_every_setting_is_a_flag() -> None:
     said = CliRunner().invoke(cli, ["run", "--help"]).output
-    for name in RunSettings.model_fields:
+    for name in set(RunSettings.model_fields) - set(FILE_ONLY):
         assert f"--{name.replace('_', '-')}" in said
 
 
@@ -90,3 +94,26 @@ def test_which_episodes_are_filmed() -> None:
     assert [RunSettings(**BASE, video="first:2").films(n) for n in range(4)] == [True, True, False, False]
     assert not RunSettings(**BASE).films(0)
     assert RunSettings(**BASE, video="failures").films(5)
+
+
+def test_several_benchmarks_in_one_file(tmp_path: Path) -> None:
+    text = "policy: zero\nevaluations:\n- {benchmark: toy, task: short}\n- {benchmark: gym, task: CartPole-v1}\n"
+    settings = read_settings({}, write(tmp_path, text))
+    assert [(part.benchmark, part.task) for part in settings.parts] == [("toy", "short"), ("gym", "CartPole-v1")]
+    with pytest.raises(UsageError, match="cannot stand beside evaluations"):
+        read_settings({"task": "short"}, write(tmp_path, text))
+    with pytest.raises(UsageError, match="twice"):
+        read_settings({}, write(tmp_path, text.replace("gym", "toy")))
+
+
+@pytest.mark.parametrize(
+    ("slots", "waiting", "shares"),
+    [
+        (4, {"a": 30, "b": 10}, {"a": 3, "b": 1}),
+        (1, {"a": 30, "b": 10}, {"a": 1, "b": 1}),
+        (6, {"a": 10, "b": 10}, {"a": 3, "b": 3}),
+        (3, {"a": 5}, {"a": 3}),
+    ],
+)
+def test_slots_are_shared_by_what_waits(slots: int, waiting: dict[str, int], shares: dict[str, int]) -> None:
+    assert share_slots(slots, waiting) == shares
