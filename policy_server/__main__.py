@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import logging
+import os
 import signal
 import sys
 from typing import Any, NoReturn
@@ -32,10 +33,14 @@ def main(argv: list[str] | None = None) -> None:
     except SparringError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(2 if isinstance(error, UsageError) else 1) from error
+    # A policy that never answers holds its thread, and Python would wait for that at exit.
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(0)
 
 
 async def _serve(options: argparse.Namespace) -> None:
-    arguments = json.loads(options.policy_args)
+    arguments = _policy_arguments(options.policy_args)
     policy = load_policy(options.policy, arguments, benchmark=options.benchmark)
     server = PolicyServer(
         policy, name=options.policy, arguments=arguments, max_batch=options.max_batch, max_sessions=options.max_sessions
@@ -52,6 +57,22 @@ async def _serve(options: argparse.Namespace) -> None:
     sys.stdout.flush()
     log.info("serving %s at %s", options.policy, ", ".join(addresses))
     await serve_until(server, stop, grace=options.grace)
+
+
+def _policy_arguments(text: str) -> dict[str, Any]:
+    try:
+        arguments = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"--policy-args {text!r} is not JSON: {error}") from error
+    if not isinstance(arguments, dict):
+        raise UsageError(f"--policy-args {text!r} is not a JSON object.")
+    return arguments
+
+
+def _positive(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -71,8 +92,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--policy-args", default="{}", help="keyword arguments of the policy, a JSON object")
     add("--benchmark", default="", help="whose expert, for --policy expert")
     add("--listen", action="append", help="HOST:PORT or unix:///path; may be given more than once")
-    add("--max-batch", type=int, default=64, help="the most rows in one forward pass")
-    add("--max-sessions", type=int, default=256, help="the most sessions at once")
+    add("--max-batch", type=_positive, default=64, help="the most rows in one forward pass")
+    add("--max-sessions", type=_positive, default=256, help="the most sessions at once")
     add("--grace", type=float, default=10.0, help="seconds that running episodes have to end on SIGTERM")
     add("--exit-with-parent", action="store_true", help="stop when standard input closes")
     return parser

@@ -16,7 +16,7 @@ import numpy as np
 
 from policy_server.policies.base import Instruction, Observation, Policy
 from protos.errors import SparringError
-from protos.tensor import Array
+from protos.tensor import Array, TensorError, dtype_code
 
 log = logging.getLogger(__name__)
 
@@ -175,7 +175,7 @@ class Batcher:
 def _calling(method: str, call: Callable[[], T]) -> T:
     try:
         return call()
-    except Exception as error:  # a user's policy may raise anything; the server must stay up
+    except (Exception, SystemExit) as error:  # a user's policy may raise anything; the server must stay up
         log.exception("the policy's %s() raised", method)
         said = str(error) if isinstance(error, SparringError) else f"{type(error).__name__}: {error}"
         raise PolicyFailed(f"the policy's {method}() raised {said}") from error
@@ -187,10 +187,12 @@ def checked_chunk(chunk: Any, action_dim: int, chunk_length: int) -> Array:
     Raises:
         PolicyFailed: If its type, shape or values are wrong, with what they should be.
     """
-    actions = np.asarray(chunk)
+    try:
+        actions = np.asarray(chunk)
+        dtype_code(actions.dtype)
+    except (ValueError, TypeError, TensorError) as error:
+        raise PolicyFailed(f"the policy answered with something that is no array of numbers: {error}") from error
     wanted = f"a chunk is (length, action_dim) with length 1 to {chunk_length} and action_dim {action_dim}"
-    if actions.dtype.kind not in "fiub":
-        raise PolicyFailed(f"the policy answered with elements of {actions.dtype}; actions are numbers.")
     if actions.ndim != 2 or not 1 <= actions.shape[0] <= chunk_length or actions.shape[1] != action_dim:
         raise PolicyFailed(f"the policy answered one observation with the shape {actions.shape}; {wanted}.")
     if not np.isfinite(actions).all():

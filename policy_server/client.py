@@ -97,20 +97,18 @@ class _Loop:
 
     grpc.aio is half again as fast on streams as grpc's synchronous client, which passes every
     message through two more threads. Where the caller's thread already runs a loop (a notebook), a
-    second one cannot run in it, so it gets a thread.
+    second one cannot run in it, so it moves to a thread of its own.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(_ignore_idle_poller)
         self._thread: threading.Thread | None = None
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return
-        self._thread = threading.Thread(target=self._loop.run_forever, name="policy-client", daemon=True)
-        self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if self._thread is None and asyncio._get_running_loop() is not None:
+            self._thread = threading.Thread(target=self._loop.run_forever, name="policy-client", daemon=True)
+            self._thread.start()
         if self._thread is None:
             return self._loop.run_until_complete(coroutine)
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
@@ -120,6 +118,12 @@ class _Loop:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
         self._loop.close()
+
+
+def _ignore_idle_poller(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Keeps a harmless race out of the log: grpc.aio wakes the loops of all threads, and one finds something to read."""
+    if not isinstance(context.get("exception"), BlockingIOError):
+        loop.default_exception_handler(context)
 
 
 class PolicyClient:

@@ -27,6 +27,9 @@ from protos.tensor import TensorError
 
 log = logging.getLogger(__name__)
 
+_LONGEST_DETAILS: Final = 1500
+"""Characters. Non-ASCII ones take up to nine bytes on the wire, and headers hold about eight kilobytes."""
+
 SERVICE: Final = "sparring.policy.v1.Policy"
 
 _STATUS: Final[dict[type[SparringError], grpc.StatusCode]] = {
@@ -72,7 +75,7 @@ class _Servicer(PolicyServicer):
                 await context.write(await session.answer(request))
         except SparringError as error:
             log.warning("%s ended: %s", session.name, error)
-            await context.abort(_STATUS.get(type(error), grpc.StatusCode.INTERNAL), str(error))
+            await context.abort(_STATUS.get(type(error), grpc.StatusCode.INTERNAL), _details(str(error)))
         finally:
             self.sessions.discard(session)
 
@@ -130,6 +133,16 @@ class PolicyServer:
             session.draining = True
         await self._server.stop(grace)
         await self._batcher.close()
+
+
+def _details(sentence: str) -> str:
+    """A status message as HTTP/2 can carry it: a few kilobytes, in characters that have a UTF-8 form."""
+    clean = sentence.encode("utf-8", "replace").decode("utf-8").replace("\x00", "?")
+    return (
+        clean
+        if len(clean) <= _LONGEST_DETAILS
+        else f"{clean[:_LONGEST_DETAILS]} ... (cut; the server's log has it all)"
+    )
 
 
 def _version() -> str:

@@ -41,16 +41,21 @@ class _Outcome:
 class _OutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Outcome.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     OUTCOME_UNSPECIFIED: _Outcome.ValueType  # 0
+    """never sent"""
     OUTCOME_SUCCESS: _Outcome.ValueType  # 1
+    """the task's own check says so"""
     OUTCOME_FAILURE: _Outcome.ValueType  # 2
     """the policy's fault"""
     OUTCOME_ERROR: _Outcome.ValueType  # 3
     """ours, the simulator's, or a policy that broke"""
 
-class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper): ...
+class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper):
+    """How an episode ended."""
 
 OUTCOME_UNSPECIFIED: Outcome.ValueType  # 0
+"""never sent"""
 OUTCOME_SUCCESS: Outcome.ValueType  # 1
+"""the task's own check says so"""
 OUTCOME_FAILURE: Outcome.ValueType  # 2
 """the policy's fault"""
 OUTCOME_ERROR: Outcome.ValueType  # 3
@@ -284,6 +289,7 @@ class Result(google.protobuf.message.Message):
     lease: builtins.int
     """which loan this ends"""
     outcome: global___Outcome.ValueType
+    """how it ended"""
     reward_sum: builtins.float
     """sum of the rewards of all steps"""
     reward_max: builtins.float
@@ -299,7 +305,9 @@ class Result(google.protobuf.message.Message):
     video: builtins.bytes
     """mp4, if the lease asked for one and its outcome is known"""
     @property
-    def timing(self) -> global___Timing: ...
+    def timing(self) -> global___Timing:
+        """where its time went"""
+
     def __init__(
         self,
         *,
@@ -377,8 +385,11 @@ class SlotActivity(google.protobuf.message.Message):
     STEPS_FIELD_NUMBER: builtins.int
     TOTAL_STEPS_FIELD_NUMBER: builtins.int
     slot: builtins.int
+    """which slot"""
     task: builtins.str
+    """of the running episode; empty: none is running"""
     index: builtins.int
+    """of the running episode"""
     steps: builtins.int
     """in this episode"""
     total_steps: builtins.int
@@ -404,7 +415,9 @@ class Heartbeat(google.protobuf.message.Message):
 
     SLOTS_FIELD_NUMBER: builtins.int
     @property
-    def slots(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SlotActivity]: ...
+    def slots(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SlotActivity]:
+        """what each slot is doing"""
+
     def __init__(
         self,
         *,
@@ -422,6 +435,7 @@ class Stop(google.protobuf.message.Message):
 
     REASON_FIELD_NUMBER: builtins.int
     reason: builtins.str
+    """one sentence"""
     def __init__(
         self,
         *,

@@ -25,7 +25,8 @@ class WorkServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Work(self, request_iterator, context):
-        """Missing associated documentation comment in .proto file."""
+        """The stream of one worker: leases out, results in.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

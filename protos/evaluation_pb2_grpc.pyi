@@ -38,12 +38,14 @@ class WorkStub:
         protos.evaluation_pb2.WorkerMessage,
         protos.evaluation_pb2.OrchestratorMessage,
     ]
+    """The stream of one worker: leases out, results in."""
 
 class WorkAsyncStub:
     Work: grpc.aio.StreamStreamMultiCallable[
         protos.evaluation_pb2.WorkerMessage,
         protos.evaluation_pb2.OrchestratorMessage,
     ]
+    """The stream of one worker: leases out, results in."""
 
 class WorkServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
@@ -51,6 +53,7 @@ class WorkServicer(metaclass=abc.ABCMeta):
         self,
         request_iterator: _MaybeAsyncIterator[protos.evaluation_pb2.WorkerMessage],
         context: _ServicerContext,
-    ) -> typing.Union[collections.abc.Iterator[protos.evaluation_pb2.OrchestratorMessage], collections.abc.AsyncIterator[protos.evaluation_pb2.OrchestratorMessage]]: ...
+    ) -> typing.Union[collections.abc.Iterator[protos.evaluation_pb2.OrchestratorMessage], collections.abc.AsyncIterator[protos.evaluation_pb2.OrchestratorMessage]]:
+        """The stream of one worker: leases out, results in."""
 
 def add_WorkServicer_to_server(servicer: WorkServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

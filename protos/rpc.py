@@ -56,6 +56,10 @@ def bind(server: grpc.aio.Server, address: str) -> str:
     Raises:
         UsageError: If the address is taken or not an address of this machine.
     """
+    if not address.startswith("unix:") and not address.rpartition(":")[2].isdecimal():
+        raise UsageError(
+            f"cannot listen at {address!r}: it is not HOST:PORT (or unix:///path). Give another with --listen."
+        )
     try:
         port = server.add_insecure_port(address)
     except RuntimeError:

@@ -35,6 +35,11 @@ class TensorSpec:
         shape = "any shape" if self.shape is None else str(self.shape).replace("-1", "any")
         return f"{self.dtype or 'any type'} {shape}"
 
+    @property
+    def definite(self) -> bool:
+        """Whether nothing is left open."""
+        return self.dtype is not None and self.shape is not None and all(n >= 0 for n in self.shape)
+
     def accepts(self, offered: TensorSpec) -> bool:
         """Whether an offered tensor is what is needed here."""
         if self.dtype is not None and self.dtype != offered.dtype:
@@ -76,8 +81,12 @@ class Offer:
             raise SpecMismatch(
                 f"the offer has {len(message.action_low)} lower and {len(message.action_high)} upper action bounds."
             )
+        observations = _specs(message.observations)
+        for name, spec in observations.items():
+            if not spec.definite:
+                raise SpecMismatch(f"{name!r} is offered as {spec}; an offer must say type and shape.")
         return cls(
-            observations=_specs(message.observations),
+            observations=observations,
             action_low=tuple(message.action_low),
             action_high=tuple(message.action_high),
             control_hz=message.control_hz,
@@ -108,8 +117,10 @@ class PolicySpec:
         for name, value, least in (("chunk_length", self.chunk_length, 1), ("history", self.history, 1)):
             if not isinstance(value, int) or value < least:
                 raise SparringError(f"a policy's {name} must be a whole number of at least {least}, not {value!r}.")
-        if self.action_dim is not None and self.action_dim < 1:
-            raise SparringError(f"a policy's action_dim must be at least 1 or None, not {self.action_dim!r}.")
+        if self.action_dim is not None and (not isinstance(self.action_dim, int) or self.action_dim < 1):
+            raise SparringError(
+                f"a policy's action_dim must be a whole number of at least 1 or None, not {self.action_dim!r}."
+            )
 
     @property
     def named(self) -> Mapping[str, TensorSpec]:
@@ -148,6 +159,8 @@ class PolicySpec:
             have = offer.observations.get(name)
             if have is None:
                 rows.append((name, str(need), "-", "not offered"))
+            elif not have.definite:
+                rows.append((name, str(need), str(have), "not definite"))
             elif not need.accepts(have):
                 rows.append((name, str(need), str(have), "differs"))
             else:

@@ -118,9 +118,11 @@ def decode(tensor: Tensor) -> Array:
     if any(length < 0 for length in shape):
         raise TensorError(f"a tensor has the shape {shape}; no axis can be shorter than 0.")
     expected = math.prod(shape) * dtype.itemsize  # Python integers: no overflow to hide behind
-    if expected > MAX_TENSOR_BYTES:
+    # An empty tensor may still claim axes that no array can have; numpy multiplies the others, so does this.
+    claimed = math.prod(length for length in shape if length) * dtype.itemsize
+    if claimed > MAX_TENSOR_BYTES:
         raise TensorError(
-            f"a tensor of shape {shape} and {dtype} would be {expected} bytes; the limit is {MAX_TENSOR_BYTES}."
+            f"a tensor of shape {shape} and {dtype} would be {claimed} bytes; the limit is {MAX_TENSOR_BYTES}."
         )
     if tensor.WhichOneof("storage") != "raw":
         raise TensorError(f"a tensor of shape {shape} came without elements that this version can read.")

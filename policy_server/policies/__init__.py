@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from typing import Any, Final
 
 from policy_server.policies.base import Policy
-from protos.errors import SparringError, UsageError, unknown
+from protos.errors import UsageError, unknown
 from protos.spec import PolicySpec
 
 ENTRY_POINTS: Final = "sparring.policies"
@@ -86,7 +86,7 @@ def _import(reference: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name and module_name.split(".")[0] == error.name.split(".")[0]:
+        if error.name and f"{module_name}.".startswith(f"{error.name}."):
             raise UsageError(
                 f"there is no module {module_name!r} to take a policy from; "
                 "run from the folder it is in, or put that on PYTHONPATH."
@@ -104,7 +104,7 @@ def _import(reference: str) -> Any:
 def _construct(name: str, factory: Any, arguments: Mapping[str, Any]) -> Any:
     try:
         return factory(**arguments)
-    except SparringError:
+    except UsageError:
         raise
     except Exception as error:  # a user's constructor may raise anything
         given = ", ".join(f"{k}={v!r}" for k, v in arguments.items()) or "no arguments"

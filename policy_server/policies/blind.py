@@ -31,16 +31,22 @@ class _Dice:
     low: Array
     high: Array
 
+    def draw(self, length: int) -> Array:
+        # Scaled by hand: uniform() refuses a range that is wider than the largest float.
+        drawn = self.generator.random((length, len(self.low)))
+        return (self.low * (1.0 - drawn) + self.high * drawn).astype(np.float32)
+
 
 class RandomPolicy(_Blind):
     """Uniform in the action space, in chunks of `chunk` actions; the episode's seed decides every number."""
 
     def new_session(self, task: Instruction, seed: int) -> _Dice:
-        # Unbounded axes exist in Gymnasium; one standard unit is as good a guess as any.
-        low = np.nan_to_num(np.asarray(task.offer.action_low), neginf=-1.0)
-        high = np.nan_to_num(np.asarray(task.offer.action_high), posinf=1.0)
-        return _Dice(np.random.default_rng(seed), low, high)
+        low, high = np.asarray(task.offer.action_low), np.asarray(task.offer.action_high)
+        # Unbounded axes exist in Gymnasium; one unit from the bound there is, or around zero, is as good as any.
+        floor = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high - 1.0, -1.0))
+        ceiling = np.where(np.isfinite(high), high, np.where(np.isfinite(low), low + 1.0, 1.0))
+        return _Dice(np.random.default_rng(seed), floor, ceiling)
 
     def act(self, observations: Sequence[Observation], states: Sequence[_Dice]) -> Sequence[Array]:
         length = self.spec.chunk_length
-        return [s.generator.uniform(s.low, s.high, (length, len(s.low))).astype(np.float32) for s in states]
+        return [s.draw(length) for s in states]

@@ -37,11 +37,12 @@ class ReplayPolicy(Policy):
                 self._tapes = {name: np.asarray(archive[name]) for name in archive.files}
         except (ValueError, OSError, zipfile.BadZipFile) as error:
             raise UsageError(f"{file!r} cannot be read as an .npz archive of plain arrays: {error}") from error
-        sizes = {tape.shape[1] for tape in self._tapes.values() if tape.ndim == 2 and len(tape)}
-        if len(sizes) != 1 or any(tape.ndim != 2 or not len(tape) for tape in self._tapes.values()):
-            shapes = ", ".join(f"{name}: {tape.shape}" for name, tape in list(self._tapes.items())[:5])
+        shapes = ", ".join(f"{name}: {tape.dtype} {tape.shape}" for name, tape in list(self._tapes.items())[:5])
+        sizes = {tape.shape[1] if _is_recording(tape) else 0 for tape in self._tapes.values()}
+        if len(sizes) != 1 or 0 in sizes:
             raise UsageError(
-                f"the arrays in {file!r} must all be (steps, action_dim) of one action_dim; it has {shapes or 'none'}."
+                f"the arrays in {file!r} must all be numbers of shape (steps, action_dim), with one action_dim; "
+                f"it has {shapes or 'none'}."
             )
         self.spec = PolicySpec(observations=observations, action_dim=sizes.pop(), chunk_length=chunk)
 
@@ -57,3 +58,7 @@ class ReplayPolicy(Policy):
     def _next(self, step: int, actions: Array) -> Array:
         start = min(step, len(actions) - 1)
         return actions[start : start + self.spec.chunk_length]
+
+
+def _is_recording(tape: Array) -> bool:
+    return tape.ndim == 2 and tape.size > 0 and tape.dtype.kind in "fiub"

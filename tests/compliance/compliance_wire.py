@@ -1,0 +1,185 @@
+"""The client side of the contract, spoken with the generated stubs and nothing else of Sparring's.
+
+The suite must be able to find fault with a server without sharing its client's (or its codec's) idea of the rules.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import queue
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final
+
+import grpc
+
+from protos import PROTOCOL_VERSION
+from protos import policy_pb2 as pb
+from protos.policy_pb2_grpc import PolicyStub
+
+DEADLINE: Final = 20.0
+"""Seconds until a server that does not answer has failed."""
+
+ELEMENT_BYTES: Final[dict[int, int]] = {
+    pb.DTYPE_BOOL: 1,
+    pb.DTYPE_UINT8: 1,
+    pb.DTYPE_UINT16: 2,
+    pb.DTYPE_UINT32: 4,
+    pb.DTYPE_UINT64: 8,
+    pb.DTYPE_INT8: 1,
+    pb.DTYPE_INT16: 2,
+    pb.DTYPE_INT32: 4,
+    pb.DTYPE_INT64: 8,
+    pb.DTYPE_FLOAT16: 2,
+    pb.DTYPE_FLOAT32: 4,
+    pb.DTYPE_FLOAT64: 8,
+}
+FLOATS: Final[dict[int, str]] = {pb.DTYPE_FLOAT16: "e", pb.DTYPE_FLOAT32: "f", pb.DTYPE_FLOAT64: "d"}
+"""How the struct module names them."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a stream ended, and every answer that came before that."""
+
+    answers: Sequence[pb.RolloutResponse]
+    code: grpc.StatusCode
+    details: str
+
+    @property
+    def kinds(self) -> list[str | None]:
+        return [answer.WhichOneof("message") for answer in self.answers]
+
+
+class Stream:
+    """One Rollout stream, message by message."""
+
+    def __init__(self, stub: PolicyStub) -> None:
+        self._requests: queue.SimpleQueue[pb.RolloutRequest | None] = queue.SimpleQueue()
+        outgoing: Iterator[pb.RolloutRequest] = iter(self._requests.get, None)  # type: ignore[arg-type]
+        self._call: Any = stub.Rollout(outgoing, timeout=DEADLINE)
+
+    def send(self, *messages: pb.Hello | pb.EpisodeStart | pb.Observation) -> None:
+        for message in messages:
+            self._requests.put(_request(message))
+
+    def receive(self) -> pb.RolloutResponse:
+        response: pb.RolloutResponse = next(self._call)
+        return response
+
+    def ask(self, message: pb.Hello | pb.EpisodeStart | pb.Observation) -> pb.RolloutResponse:
+        self.send(message)
+        return self.receive()
+
+    def finish(self) -> Ended:
+        """Sends no more and reads to the end."""
+        self._requests.put(None)
+        return self.end()
+
+    def end(self) -> Ended:
+        """Reads until the server has ended the stream."""
+        answers: list[pb.RolloutResponse] = []
+        with contextlib.suppress(grpc.RpcError):
+            answers.extend(self._call)
+        return Ended(answers, self._call.code(), self._call.details() or "")
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._requests.put(None)
+        self._call.cancel()
+
+
+@dataclass(frozen=True)
+class Target:
+    """The server under test and an offer that satisfies its policy."""
+
+    address: str
+    channel: grpc.Channel
+    description: pb.PolicyDescription
+    offer: pb.Offer
+    task: str = ""
+    benchmark: str = ""
+
+    @property
+    def stub(self) -> PolicyStub:
+        return PolicyStub(self.channel)
+
+    def open(self) -> Stream:
+        return Stream(self.stub)
+
+    def exchange(self, *messages: pb.Hello | pb.EpisodeStart | pb.Observation) -> Ended:
+        """Sends everything at once, waiting for nothing, and returns all that came back."""
+        with self.open() as stream:
+            stream.send(*messages)
+            return stream.finish()
+
+    def hello(self, offer: pb.Offer | None = None, *, protocol: int = PROTOCOL_VERSION) -> pb.Hello:
+        return pb.Hello(
+            protocol=protocol, client="compliance suite", benchmark=self.benchmark, offer=offer or self.offer
+        )
+
+    def start(self, number: int, *, seed: int = 7) -> pb.EpisodeStart:
+        return pb.EpisodeStart(number=number, task=self.task, index=0, seed=seed, instruction="do the task")
+
+    def observation(self, episode: int, step: int) -> pb.Observation:
+        """What the policy asked for: zeros, of the types and shapes that were offered."""
+        history = self.description.needs.history
+        offered = {spec.name: spec for spec in self.offer.observations}
+        message = pb.Observation(episode=episode, step=step)
+        for need in self.description.needs.observations:
+            spec = offered[need.name]
+            shape = (history, *spec.shape) if history > 1 else tuple(spec.shape)
+            message.tensors[need.name].CopyFrom(zeros(spec.dtype, shape))
+        return message
+
+    def assert_well(self) -> None:
+        """A fresh client gets a whole episode: whatever was done before has not hurt the server."""
+        ended = self.exchange(self.hello(), self.start(1), self.observation(1, 0))
+        assert (ended.kinds, ended.code) == (["welcome", "episode_started", "chunk"], grpc.StatusCode.OK), ended
+
+
+def _request(message: pb.Hello | pb.EpisodeStart | pb.Observation) -> pb.RolloutRequest:
+    if isinstance(message, pb.Hello):
+        return pb.RolloutRequest(hello=message)
+    if isinstance(message, pb.EpisodeStart):
+        return pb.RolloutRequest(episode_start=message)
+    return pb.RolloutRequest(observation=message)
+
+
+def zeros(dtype: int, shape: Sequence[int]) -> pb.Tensor:
+    return pb.Tensor(dtype=dtype, shape=shape, raw=bytes(math.prod(shape) * ELEMENT_BYTES[dtype]))  # type: ignore[arg-type]
+
+
+def satisfying_offer(needs: pb.Needs) -> pb.Offer:
+    """An offer that a policy cannot refuse: what it names, with something definite wherever it leaves a choice."""
+    observations = [
+        pb.TensorSpec(
+            name=need.name,
+            dtype=need.dtype or pb.DTYPE_FLOAT32,
+            shape=(3,) if need.any_shape else [2 if length == -1 else length for length in need.shape],
+        )
+        for need in needs.observations
+    ]
+    size = needs.action_dim or 4
+    return pb.Offer(observations=observations, action_low=[-1.0] * size, action_high=[1.0] * size, control_hz=10.0)
+
+
+def assert_refused(ended: Ended, code: grpc.StatusCode, *, after: Sequence[str] = ()) -> str:
+    """The stream ended with this status, a sentence for a person, and no answer but those that were due before."""
+    assert (ended.kinds, ended.code) == (list(after), code), ended
+    assert_sentence(ended.details)
+    return ended.details
+
+
+def assert_sentence(details: str) -> None:
+    assert "Traceback" not in details
+    assert 'File "' not in details
+    first, *table = details.splitlines()
+    assert first.endswith(":" if table else "."), f"not a sentence: {details!r}"
+    assert " " in first, f"not a sentence: {details!r}"
