@@ -102,7 +102,7 @@ class _Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(_ignore_idle_poller)
+        self._loop.set_exception_handler(_ignore_poller_races)
         self._thread: threading.Thread | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -120,9 +120,13 @@ class _Loop:
         self._loop.close()
 
 
-def _ignore_idle_poller(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Keeps a harmless race out of the log: grpc.aio wakes the loops of all threads, and one finds something to read."""
-    if not isinstance(context.get("exception"), BlockingIOError):
+def _ignore_poller_races(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Keeps harmless races out of the log.
+
+    grpc.aio has one poller for the loops of all threads: it wakes each of them and only one finds something to read,
+    and that may be for a loop that was closed in the meantime.
+    """
+    if "PollerCompletionQueue" not in repr(context.get("handle")):
         loop.default_exception_handler(context)
 
 

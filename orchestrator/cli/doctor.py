@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
 
 import click
@@ -19,11 +21,21 @@ from rich.text import Text
 from env_worker.gl import advice, choose_backend
 from env_worker.registry import all_benchmarks
 from env_worker.worker import installed_versions
+from orchestrator.environments import environment_state, recipes, state
+
+Verdict = Literal["ok", "note", "bad"]
 
 _MARKS: Final = {
     "ok": Text("ok", style="green"),
     "note": Text("note", style="yellow"),
     "bad": Text("bad", style="red bold"),
+}
+_ENVIRONMENTS: Final[Mapping[str, Verdict]] = {
+    "here": "ok",
+    "ready": "ok",
+    "half-made": "bad",
+    "stale": "bad",
+    "missing": "note",
 }
 _PROBE_SECONDS: Final = 60
 _LEAST_FREE_GIB: Final = 2.0
@@ -48,7 +60,7 @@ class Finding:
     """One thing that was looked at."""
 
     what: str
-    state: Literal["ok", "note", "bad"]
+    state: Verdict
     detail: str
 
 
@@ -71,11 +83,8 @@ def examine() -> Iterator[Finding]:
     for package, version in installed_versions().items():
         yield Finding(package, "ok", version)
     for name, benchmark in all_benchmarks().items():
-        if missing := benchmark.missing():
-            detail = f"needs {', '.join(missing)}: pip install 'sparring[{name}]'"
-            yield Finding(f"benchmark {name}", "note", detail)
-        else:
-            yield Finding(f"benchmark {name}", "ok", "installed")
+        found = state(benchmark)
+        yield Finding(f"benchmark {name}", _ENVIRONMENTS[found.kind], found.detail)
     yield from _rendering()
     yield _gpu()
     yield from (_port(port, role) for port, role in ((50051, "policy server"), (50052, "orchestrator")))
@@ -84,10 +93,14 @@ def examine() -> Iterator[Finding]:
 
 
 def _rendering() -> Iterator[Finding]:
+    python = _python_with_mujoco()
+    if python is None:
+        yield Finding("rendering", "note", "no benchmark that renders is installed to try it with")
+        return
     chosen = choose_backend()
     working = []
     for backend in ("egl", "osmesa"):
-        ok, said = _probe_gl(backend)
+        ok, said = _probe_gl(python, backend)
         if ok:
             working.append(backend)
         used = " (used by workers here)" if backend == chosen else ""
@@ -100,11 +113,17 @@ def _rendering() -> Iterator[Finding]:
         )
 
 
-def _probe_gl(backend: str) -> tuple[bool, str]:
+def _python_with_mujoco() -> Path | None:
+    if importlib.util.find_spec("mujoco") is not None:
+        return Path(sys.executable)
+    return next((found.python for found in map(environment_state, recipes()) if found.kind == "ready"), None)
+
+
+def _probe_gl(python: Path, backend: str) -> tuple[bool, str]:
     environment = {**os.environ, "MUJOCO_GL": backend, "PYOPENGL_PLATFORM": backend}
     try:
         probe = subprocess.run(
-            [sys.executable, "-c", _GL_PROBE],
+            [str(python), "-c", _GL_PROBE],
             env=environment,
             capture_output=True,
             text=True,
@@ -145,10 +164,9 @@ def _port(port: int, role: str) -> Finding:
 
 def _disk() -> Finding:
     free = shutil.disk_usage(os.getcwd()).free / 2**30
-    state: Literal["ok", "bad"] = "ok" if free >= _LEAST_FREE_GIB else "bad"
-    return Finding(
-        "disk", state, f"{free:.0f} GiB free here" + ("" if state == "ok" else "; films and journals need room")
-    )
+    if free < _LEAST_FREE_GIB:
+        return Finding("disk", "bad", f"{free:.0f} GiB free here; films and journals need room")
+    return Finding("disk", "ok", f"{free:.0f} GiB free here")
 
 
 def _video() -> Finding:
