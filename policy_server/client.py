@@ -16,7 +16,7 @@ import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 
@@ -44,6 +44,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+_CLOSING_SECONDS: Final = 1.0
 
 
 class PolicyUnreachable(SparringError):
@@ -114,10 +116,21 @@ class _Loop:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def close(self) -> None:
+        self.run(_finish_others())
         if self._thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
         self._loop.close()
+
+
+async def _finish_others() -> None:
+    """Lets grpc's own tasks see the end of their calls, so that the loop closes on none of them."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        _, late = await asyncio.wait(others, timeout=_CLOSING_SECONDS)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
 
 
 def _ignore_poller_races(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
