@@ -142,6 +142,13 @@ class Benchmark(ABC):
     def make(self, task: Task, settings: Any) -> Simulator:
         """A simulator of a task; called in the slot, never before the fork."""
 
+    def prepare(self, settings: Any) -> None:  # noqa: B027  # most benchmarks have nothing to prepare
+        """Gets what simulators need and pip does not bring, such as meshes; called once per worker, before slots.
+
+        Raises:
+            SparringError: If it cannot be had, with what to do.
+        """
+
     def missing(self) -> list[str]:
         """The required modules that are not installed here."""
         return [name for name in self.requires if importlib.util.find_spec(name) is None]

@@ -19,6 +19,8 @@ def all_benchmarks() -> dict[str, Benchmark]:
     """Every benchmark that can be named, installed dependencies or not."""
     found: dict[str, Benchmark] = {}
     for module_info in pkgutil.iter_modules(benchmarks.__path__, f"{benchmarks.__name__}."):
+        if module_info.name.rpartition(".")[2].startswith("_"):
+            continue  # a part of a benchmark
         module = importlib.import_module(module_info.name)
         for _, kind in inspect.getmembers(module, inspect.isclass):
             if issubclass(kind, Benchmark) and not inspect.isabstract(kind) and kind.__module__ == module.__name__:

@@ -26,7 +26,17 @@ if TYPE_CHECKING:  # exists in the type stubs only
 
 log = logging.getLogger(__name__)
 
-_VERSIONS_OF: Final = ("sparring", "numpy", "grpcio", "protobuf", "gymnasium", "mujoco", "metaworld")
+_VERSIONS_OF: Final = (
+    "sparring",
+    "numpy",
+    "grpcio",
+    "protobuf",
+    "gymnasium",
+    "mujoco",
+    "metaworld",
+    "hf-libero",
+    "robosuite",
+)
 _STOP_GRACE: Final = 5.0
 
 
@@ -112,7 +122,7 @@ class Worker:
 
     async def _work(self, call: Any, assignment: pb.Assignment, stop: asyncio.Event) -> None:
         benchmark = get_benchmark(assignment.benchmark)
-        benchmark.read_settings(json.loads(assignment.benchmark_settings))
+        await asyncio.to_thread(benchmark.prepare, benchmark.read_settings(json.loads(assignment.benchmark_settings)))
         context = fork_server(benchmark)
         self._slots = [
             SlotHandle(context, number, assignment, benchmark.tasks_per_process, self._outbox.put_nowait)

@@ -46,6 +46,7 @@ _NO_NETWORK: Final = (
     "ReadTimeoutError",
     "NameResolutionError",
     "Failed to establish a new connection",
+    "(from versions: none)",  # all that pip says of it when it is told not to retry
 )
 
 # Asked of the new environment itself: what it was made for must be there.
@@ -258,8 +259,8 @@ class _Maker:
         name = self._folder.name
         if offline:
             what = (
-                "the package index cannot be reached. Connect this machine to the network, or give pip a folder of "
-                f"wheels with PIP_FIND_LINKS; then run `sparring env create {name}` again."
+                "the package index cannot be reached, or lacks a package. Connect this machine to the network, or give "
+                f"pip a folder of wheels with PIP_FIND_LINKS; then run `sparring env create {name}` again."
             )
         else:
             what = f"a command failed. Repair what it names, then run `sparring env create {name}` again."

@@ -90,7 +90,7 @@ class PolicyHost:
         return [
             f"--policy={settings.policy}",
             f"--policy-args={json.dumps(settings.policy_arg)}",
-            *(f"--benchmark={part.benchmark}" for part in settings.parts),
+            f"--benchmark={','.join(part.benchmark for part in settings.parts)}",
             f"--max-batch={settings.max_batch}",
             *(f"--listen={address}" for address in self.addresses),
         ]

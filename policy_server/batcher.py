@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from policy_server.policies.base import Instruction, Observation, Policy
+from policy_server.policies.base import Instruction, Observation, Policy, spec_on
 from protos.errors import SparringError
 from protos.tensor import Array, TensorError, dtype_code
 
@@ -83,7 +83,7 @@ class Batcher:
             QueueFull: If too much is waiting already.
         """
         if len(self._queue) >= self._max_queue:
-            raise QueueFull(f"{len(self._queue)} observations are waiting, more are not held (--max-queue).")
+            raise QueueFull(f"{len(self._queue)} observations are waiting, more are not held.")
         waiting = _Waiting(
             observation, state, action_dim, time.perf_counter(), asyncio.get_running_loop().create_future()
         )
@@ -113,7 +113,11 @@ class Batcher:
             if not self._queue:
                 self._wake.clear()
             if batch:
-                outcomes = await self._in_thread(partial(self._forward, batch))
+                try:
+                    outcomes = await self._in_thread(partial(self._forward, batch))
+                except Exception as error:  # a fault of ours; nobody may be left waiting for it
+                    log.exception("the batcher failed")
+                    outcomes = [PolicyFailed(f"the policy server failed on this batch: {error}")] * len(batch)
                 for waiting, outcome in zip(batch, outcomes, strict=True):
                     if waiting.answer.done():
                         continue
@@ -132,17 +136,20 @@ class Batcher:
         outcomes: list[Answer | SparringError] = []
         for waiting, chunk in zip(batch, chunks, strict=True):
             try:
-                actions = checked_chunk(chunk, waiting.action_dim, self._policy.spec.chunk_length)
+                actions = checked_chunk(chunk, waiting.action_dim, self._chunk_length(waiting))
             except PolicyFailed as failure:
                 outcomes.append(failure)
             else:
                 outcomes.append(Answer(actions, began - waiting.arrived, seconds, len(batch)))
         return outcomes
 
+    def _chunk_length(self, waiting: _Waiting) -> int:
+        return spec_on(self._policy, waiting.observation.task.benchmark).chunk_length
+
     def _call_act(self, batch: Sequence[_Waiting]) -> Sequence[Any]:
         chunks = _calling("act", lambda: self._policy.act([w.observation for w in batch], [w.state for w in batch]))
         try:
-            count = len(chunks)
+            count, chunks = len(chunks), list(chunks)
         except TypeError:
             raise PolicyFailed(f"act() returned {type(chunks).__name__}, not a sequence of chunks.") from None
         if count != len(batch):

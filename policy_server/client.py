@@ -336,6 +336,8 @@ def _translated(error: grpc.RpcError, address: str, timeout: float) -> SparringE
         return PolicyFailed(details)
     if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED):
         return PolicyRefused(details)
+    if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return PolicyUnreachable(f"the policy server at {address} has no room: {details}")
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
         return PolicyUnreachable(
             f"no policy server answered at {address} within {timeout:g} s. "

@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from policy_server.batcher import Batcher, EpisodeInterrupted, PolicyFailed, QueueFull
-from policy_server.policies.base import Policy
+from policy_server.policies.base import Policy, spec_on
 from policy_server.session import Draining, OutOfOrder, Session
 from protos import PROTOCOL_VERSION
 from protos import policy_pb2 as pb
@@ -68,7 +69,9 @@ class _Servicer(PolicyServicer):
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"the policy server holds {self._max_sessions} sessions and takes no more; raise --max-sessions.",
             )
-        session = Session(f"session-{next(self._numbers)}", self._description, self._policy.spec, self._batcher)
+        session = Session(
+            f"session-{next(self._numbers)}", self._description, partial(spec_on, self._policy), self._batcher
+        )
         self.sessions.add(session)
         try:
             while (request := await context.read()) is not grpc.aio.EOF:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from policy_server.batcher import Batcher
@@ -28,11 +29,13 @@ class Session:
     impossible, not unlikely.
     """
 
-    def __init__(self, name: str, description: pb.PolicyDescription, spec: PolicySpec, batcher: Batcher) -> None:
+    def __init__(
+        self, name: str, description: pb.PolicyDescription, spec_for: Callable[[str], PolicySpec], batcher: Batcher
+    ) -> None:
         self.name = name
         self.draining = False
         self._description = description
-        self._spec = spec
+        self._spec_for = spec_for
         self._batcher = batcher
         self._needs: PolicySpec | None = None
         self._offer: Offer | None = None
@@ -67,7 +70,7 @@ class Session:
                 "install the same release of sparring on both sides."
             )
         self._offer = Offer.from_message(hello.offer)
-        self._needs = self._spec.settle(self._offer)
+        self._needs = self._spec_for(hello.benchmark).settle(self._offer)
         self._benchmark = hello.benchmark
         return pb.Welcome(policy=self._description, needs=self._needs.to_message(), session=self.name)
 

@@ -10,6 +10,7 @@ from typing import Final
 import click
 
 from orchestrator.cli.doctor import doctor
+from orchestrator.cli.env import env
 from orchestrator.cli.ls import ls
 from orchestrator.cli.processes import serve, worker
 from orchestrator.cli.run import resume, run
@@ -32,7 +33,7 @@ def cli() -> None:
     """Puts robot policies through simulation benchmarks."""
 
 
-for command in (run, resume, serve, worker, ls, doctor):
+for command in (run, resume, serve, worker, ls, env, doctor):
     cli.add_command(command)
 
 

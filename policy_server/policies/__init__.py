@@ -22,6 +22,7 @@ _SHIPPED: Final = {
     "replay": "policy_server.policies.replay:ReplayPolicy",
 }
 _EXPERTS: Final = {
+    "libero": "policy_server.policies.libero_expert:LiberoExpert",
     "metaworld": "policy_server.policies.metaworld_expert:MetaworldExpert",
 }
 
@@ -45,7 +46,7 @@ def load_policy(name: str, arguments: Mapping[str, Any], *, benchmark: str = "")
     Args:
         name: A shipped policy, an installed entry point, or `module:Class`.
         arguments: Keyword arguments of its constructor.
-        benchmark: Which benchmark's expert is meant, for `expert`.
+        benchmark: Which benchmark's expert is meant, for `expert`; several are comma-separated.
 
     Raises:
         UsageError: If there is no such policy, or it cannot be made, with what to do about it.
@@ -56,13 +57,7 @@ def load_policy(name: str, arguments: Mapping[str, Any], *, benchmark: str = "")
 
 def _find(name: str, benchmark: str) -> Any:
     if name == "expert":
-        if not benchmark:
-            raise UsageError("the policy 'expert' is a different one for each benchmark: name it with --benchmark.")
-        if benchmark not in _EXPERTS:
-            raise UsageError(
-                f"there is no scripted expert for the benchmark {benchmark!r}, only for: {', '.join(_EXPERTS)}."
-            )
-        return _import(_EXPERTS[benchmark])
+        return _find_experts(benchmark)
     if name in _SHIPPED:
         return _import(_SHIPPED[name])
     for point in entry_points(group=ENTRY_POINTS):
@@ -76,6 +71,22 @@ def _find(name: str, benchmark: str) -> Any:
         [n for n in known_policies() if ":" not in n],
         hint="A class of your own is given as module:Class.",
     )
+
+
+def _find_experts(benchmarks: str) -> Any:
+    names = [name for name in benchmarks.split(",") if name]
+    if not names:
+        raise UsageError("the policy 'expert' is a different one for each benchmark: name it with --benchmark.")
+    for name in names:
+        if name not in _EXPERTS:
+            raise UsageError(
+                f"there is no scripted expert for the benchmark {name!r}, only for: {', '.join(_EXPERTS)}."
+            )
+    if len(names) == 1:
+        return _import(_EXPERTS[names[0]])
+    from policy_server.policies.expert import Experts
+
+    return lambda: Experts({name: _import(_EXPERTS[name])() for name in names})
 
 
 def _import(reference: str) -> Any:

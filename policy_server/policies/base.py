@@ -9,7 +9,7 @@ from typing import Any
 from protos.spec import Offer, PolicySpec, TensorSpec
 from protos.tensor import Array
 
-__all__ = ["Array", "Instruction", "Observation", "Policy", "PolicySpec", "TensorSpec"]
+__all__ = ["Array", "Instruction", "Observation", "Policy", "PolicySpec", "TensorSpec", "spec_on"]
 
 
 class Instruction(str):
@@ -82,3 +82,9 @@ class Policy:
         on that row and its state and on nothing else. States may be changed in place.
         """
         raise NotImplementedError
+
+
+def spec_on(policy: Any, benchmark: str) -> PolicySpec:
+    """What a policy needs on a benchmark, whether it derives from `Policy` or not."""
+    spec: PolicySpec = policy.spec_for(benchmark) if hasattr(policy, "spec_for") else policy.spec
+    return spec

@@ -38,6 +38,13 @@ class Gated(Policy):
         return [np.full((1, 1), float(o[sample.SIGNAL][0])) for o in observations]
 
 
+class Sized:
+    """Has a length and no elements, which nobody notices before looking at them."""
+
+    def __len__(self) -> int:
+        return 1
+
+
 class Sum(Policy):
     """Per row, with a memory per row: the running sum of what it saw, through arithmetic that order would change."""
 
@@ -303,6 +310,7 @@ def test_a_bad_answer_is_charged_to_its_row_and_to_no_other(signal: int, said: s
         (None, "NoneType, not a sequence"),
         (3.5, "float, not a sequence"),
         (iter([np.zeros((1, 2))]), "not a sequence"),
+        (Sized(), "Sized, not a sequence"),
         ([], "1 observations and returned 0"),
         ([np.zeros((1, 2))] * 2, "1 observations and returned 2"),
         ([None], "object"),
@@ -315,8 +323,8 @@ def test_a_bad_answer_is_charged_to_its_row_and_to_no_other(signal: int, said: s
         ([[[1.0, 2.0], [3.0]]], "array|shape|sequence"),
     ],
     ids=[
-        "None", "a number", "an iterator", "too few", "too many", "a None", "no length", "an axis too many",
-        "empty", "complex", "infinite", "a dict", "ragged",
+        "None", "a number", "an iterator", "a mere length", "too few", "too many", "a None", "no length",
+        "an axis too many", "empty", "complex", "infinite", "a dict", "ragged",
     ],
 )  # fmt: skip
 def test_an_answer_that_is_no_chunk_is_a_sentence(returned: Any, said: str) -> None:

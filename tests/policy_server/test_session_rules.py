@@ -65,7 +65,9 @@ def in_session(policy: Policy, work: Callable[[Session], Awaitable[None]]) -> No
     async def body() -> None:
         batcher = Batcher(policy)
         try:
-            await asyncio.wait_for(work(Session("session-1", pb.PolicyDescription(), policy.spec, batcher)), 20)
+            await asyncio.wait_for(
+                work(Session("session-1", pb.PolicyDescription(), lambda _: policy.spec, batcher)), 20
+            )
         finally:
             await batcher.close()
 

@@ -1,0 +1,106 @@
+"""What the benchmarks share: child processes that end with us, runs of the whole program, and how results are shown."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from orchestrator.coordinator import Watcher
+from orchestrator.journal import EpisodeRow
+from orchestrator.plan import EpisodeId, make_plan
+from orchestrator.results import Results
+from orchestrator.run import run
+from orchestrator.settings import RunSettings
+from protos import evaluation_pb2 as pb
+
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_ORPHAN_SECONDS: Final = 10.0
+
+
+class Quiet(Watcher):
+    """A watcher that looks away; benchmarks override what they want to see."""
+
+    def on_worker(self, worker: str, slots: int) -> None: ...
+
+    def on_result(self, row: EpisodeRow) -> None: ...
+
+    def on_retry(self, episode: EpisodeId, reason: str) -> None: ...
+
+    def on_activity(self, worker: str, activity: pb.SlotActivity) -> None: ...
+
+
+def evaluate(settings: Mapping[str, Any], watcher: Watcher | None = None) -> Results:
+    """Runs `sparring run` with these settings, in this process, in a folder that is thrown away."""
+    with tempfile.TemporaryDirectory(prefix="sparring-bench-") as folder:
+        resolved = RunSettings(**settings, output=Path(folder))
+        results = asyncio.run(run(resolved, make_plan(resolved), Path(folder), watcher or Quiet()))
+    if results.overall.errors:
+        sys.exit(f"{results.overall.errors} episodes ended in an error: nothing was measured.")
+    return results
+
+
+def cpu_of_descendants() -> float:
+    """CPU seconds of every process below this one that has ended, however far below."""
+    # Fork servers outlive their workers by a moment and become orphans; as their subreaper we get to count them, too.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    deadline = time.monotonic() + _ORPHAN_SECONDS
+    while psutil.Process().children() and time.monotonic() < deadline:
+        try:
+            os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            break
+        time.sleep(0.01)
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+@contextmanager
+def child(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python process that speaks on its standard output, and is ended on the way out."""
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.communicate(timeout=15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table; the first column is text, the others are numbers."""
+    table = Table()
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    sys.stdout.write(f"{title}\n")
+    Console().print(table)
+
+
+def conclude(name: str, *, target: str, met: bool, **numbers: Any) -> None:
+    """The last line: everything as JSON, for whoever collects it."""
+    line = {"benchmark": name, "target": target, "met": met, **numbers}
+    sys.stdout.write(json.dumps(line, default=lambda value: round(float(value), 4)) + "\n")

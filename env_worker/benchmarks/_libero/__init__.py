@@ -1,0 +1,1 @@
+"""What the LIBERO benchmark is made of."""

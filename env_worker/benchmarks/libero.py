@@ -1,0 +1,349 @@
+"""LIBERO: 130 tasks of a Panda arm, cameras on demand.
+
+robosuite samples its sensors inside a step, at a fixed substep. So looking is decided before the step: each camera is a
+sensor that renders only while it is being watched, and an unwatched one costs nothing. The sampling schedule stays the
+same, hence physics and every image that is rendered are bit for bit what rendering always would give.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from env_worker.assets import AssetSource, find_assets
+from env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task
+from env_worker.benchmarks._libero.installation import (
+    LiberoSetupFailed,
+    load_init_states,
+    prepare_libero,
+    write_config,
+)
+from env_worker.benchmarks._libero.scene import MAX_FRAMES, MAX_JOINTS, SCENE_BYTES, PrivilegedScene
+from env_worker.benchmarks._libero.tasks import EPISODE_LIMITS, LiberoTask, select, tasks_of
+from protos.errors import UsageError
+from protos.spec import Offer, TensorSpec
+from protos.tensor import Array
+
+ASSETS_VARIABLE: Final = "SPARRING_LIBERO_ASSETS"
+ASSET_FOLDERS: Final = (
+    "articulated_objects",
+    "scenes",
+    "stable_hope_objects",
+    "stable_scanned_objects",
+    "textures",
+    "turbosquid_objects",
+)
+
+
+CONTROL_RATE_HZ = 20.0
+SETTLING_STEPS = 10
+_SETTLING_ACTION = np.array([0, 0, 0, 0, 0, 0, -1.0])
+_RESET_ATTEMPTS = 100
+
+_AGENT, _WRIST = "agentview", "robot0_eye_in_hand"
+_IMAGES: Mapping[str, tuple[str, bool]] = {
+    # Name -> (camera, mirrored). Mirrored is LeRobot's layout: height and width of the raw image flipped.
+    "observation.images.image": (_AGENT, True),
+    "observation.images.image2": (_WRIST, True),
+    "agentview_image": (_AGENT, False),
+    "robot0_eye_in_hand_image": (_WRIST, False),
+}
+_PARTS: Mapping[str, tuple[int, ...]] = {
+    "robot0_eef_pos": (3,),
+    "robot0_eef_quat": (4,),
+    "robot0_gripper_qpos": (2,),
+    "robot0_gripper_qvel": (2,),
+    "robot0_joint_pos": (7,),
+    "robot0_joint_vel": (7,),
+}
+
+
+@dataclass(frozen=True)
+class LiberoSettings:
+    """What --benchmark-arg takes.
+
+    Attributes:
+        resolution: Height and width of both cameras, in pixels. The public datasets are 256.
+        control: `relative`: actions are pose deltas in [-1, 1]; `absolute`: position (m), axis-angle (rad), gripper.
+        assets: LIBERO's assets folder; else SPARRING_LIBERO_ASSETS, else the user's cache, else a download.
+    """
+
+    resolution: int = 256
+    control: str = "relative"
+    assets: str = ""
+
+    def __post_init__(self) -> None:
+        if self.control not in ("relative", "absolute"):
+            raise UsageError(f"the setting 'control' of LIBERO must be relative or absolute, not {self.control!r}.")
+        if not 16 <= self.resolution <= 4096:
+            raise UsageError(f"the setting 'resolution' of LIBERO must be 16 to 4096, not {self.resolution}.")
+
+
+class Libero(Benchmark):
+    """All 130 tasks in their five suites."""
+
+    name: ClassVar[str] = "libero"
+    summary: ClassVar[str] = "130 manipulation tasks of a Panda arm, in five suites"
+    requires: ClassVar[Sequence[str]] = ("libero", "robosuite", "bddl", "mujoco", "numba", "cv2")
+    preload: ClassVar[Sequence[str]] = ("libero.libero.envs",)
+    settings: ClassVar[type[Any]] = LiberoSettings
+    tasks_per_process: ClassVar[int] = 4  # robosuite does not give back all memory of a simulator that was closed
+
+    def tasks(self, selection: str) -> Sequence[Task]:
+        return [Task(task.id, task.sentence, group) for group, task in select(selection)]
+
+    def groups(self) -> Mapping[str, Sequence[str]]:
+        return {suite: [task.id for task in tasks_of(suite)] for suite in EPISODE_LIMITS}
+
+    def prepare(self, settings: LiberoSettings) -> None:
+        write_config(_assets(settings))  # before the fork server imports the package, which would ask for it
+
+    def make(self, task: Task, settings: LiberoSettings) -> Simulator:
+        _, found = select(task.name)[0]
+        return LiberoSimulator(
+            found, assets=_assets(settings), control=settings.control, resolution=settings.resolution
+        )
+
+
+def _assets(settings: LiberoSettings) -> Path:
+    return find_assets(
+        setting=settings.assets or None,
+        variable=ASSETS_VARIABLE,
+        cache_name="libero-assets",
+        parts=ASSET_FOLDERS,
+        source=AssetSource("lerobot/libero-assets"),
+    )
+
+
+class LiberoSimulator(Simulator):
+    """One LIBERO task.
+
+    The GL context is made when a camera is first looked at, so policies that read states need no GL at all.
+
+    Args:
+        task: The task to simulate.
+        assets: LIBERO's assets folder.
+        control: `relative`: actions are pose deltas in [-1, 1]; `absolute`: position (m), axis-angle (rad), gripper.
+        resolution: Height and width of both cameras, in pixels.
+    """
+
+    camera = "agentview_image"
+
+    def __init__(
+        self,
+        task: LiberoTask,
+        *,
+        assets: Path,
+        control: str = "relative",
+        resolution: int = 256,
+    ) -> None:
+        package = prepare_libero(assets)
+        self.offers = offers(control=control, resolution=resolution)
+        self.meter = RenderMeter()
+        self.max_steps = task.limit
+        self._task = task
+        self._control = control
+        self._resolution = resolution
+        self._watched: frozenset[str] = frozenset()
+        self._blank = np.zeros((resolution, resolution, 3), np.uint8)
+        self._context: Any = None
+        self._steps_left = 0
+        self._wrapper = _build(package / "bddl_files" / task.suite / f"{task.name}.bddl")
+        self._environment: Any = self._wrapper.env
+        self._states = load_init_states(package / "init_files" / task.suite / f"{task.name}.pruned_init")
+        self._add_cameras()
+        self._scene: PrivilegedScene | None = PrivilegedScene(self._environment)
+
+    @property
+    def init_states(self) -> int:
+        """How many official initial states the task has."""
+        return len(self._states)
+
+    def reset(self, *, seed: int, index: int, look: Names) -> Observation:
+        """Starts an episode.
+
+        Args:
+            seed: Decides where the fixtures stand; they are not part of the initial state.
+            index: Picks the official initial state; an index past the last one wraps.
+            look: Names of the observations to return.
+        """
+        self._check_names(look)
+        self._watch(frozenset())
+        # LIBERO places the fixtures with numpy's global generator; env.seed() would do no more than this.
+        np.random.seed(seed % 2**32)
+        self._reset_physics()
+        raw = self._wrapper.set_init_state(self._states[index % len(self._states)])
+        for settled in range(SETTLING_STEPS):
+            if settled == SETTLING_STEPS - 1:
+                self._watch(_cameras(look))
+            raw = self._environment.step(_SETTLING_ACTION)[0]
+        for robot in self._environment.robots:
+            robot.controller.use_delta = self._control == "relative"
+        self._steps_left = self._task.limit
+        return self._observe(raw, look)
+
+    def step(self, action: Array, *, look: Names) -> Step:
+        """Plays one action for one control period (50 ms).
+
+        Raises:
+            ValueError: the action's shape is wrong, a name is not offered, or the episode has ended.
+        """
+        self._check_names(look)
+        if self._steps_left <= 0:
+            raise ValueError("the episode has ended (or none was started): call reset first")
+        if np.shape(action) != (self.offers.action_dim,):
+            raise ValueError(f"an action has shape ({self.offers.action_dim},), not {np.shape(action)}")
+        self._watch(_cameras(look))
+        raw, reward, success, _ = self._environment.step(np.asarray(action, np.float64))
+        self._steps_left = 0 if success else self._steps_left - 1
+        return Step(
+            observation=self._observe(raw, look),
+            reward=float(reward),
+            terminated=bool(success),
+            truncated=not success and self._steps_left == 0,
+            success=bool(success),
+        )
+
+    def close(self) -> None:
+        """Frees the simulator and its GL context. May be called again."""
+        if self._wrapper is None:
+            return
+        if self._context is not None:
+            self._context.con.free()
+            self._context.gl_ctx.free()
+            self._context = None
+        self._wrapper.close()
+        self._wrapper = self._environment = self._scene = None
+        self._steps_left = 0
+
+    def _reset_physics(self) -> None:
+        from robosuite.utils.errors import RandomizationError
+
+        for robot in self._environment.robots:
+            # The smoothed gripper command is the one thing that robosuite 1.4 carries over a soft reset.
+            robot.gripper.current_action = np.zeros(robot.gripper.dof)
+        # LIBERO's own wrapper retries forever and on any exception whatever; a broken task must not hang a slot.
+        for _ in range(_RESET_ATTEMPTS):
+            with contextlib.suppress(RandomizationError):
+                self._environment.reset()
+                return
+        raise LiberoSetupFailed(f"{self._task.id}: no valid placement of the objects in {_RESET_ATTEMPTS} attempts")
+
+    def _add_cameras(self) -> None:
+        from robosuite.utils.observables import Observable, sensor
+
+        for camera in (_AGENT, _WRIST):
+            read = sensor(modality="image")(self._camera(camera))
+            rate = self._environment.control_freq
+            self._environment.add_observable(Observable(f"{camera}_image", sensor=read, sampling_rate=rate))
+
+    def _camera(self, camera: str) -> Callable[[dict[str, Any]], npt.NDArray[np.uint8]]:
+        def read(_: dict[str, Any]) -> npt.NDArray[np.uint8]:
+            if camera not in self._watched:
+                return self._blank
+            with self.meter.image():
+                # Another simulator of this process may have made its own context current.
+                self._context.gl_ctx.make_current()
+                image: npt.NDArray[np.uint8] = self._environment.sim.render(
+                    camera_name=camera, width=self._resolution, height=self._resolution
+                )
+            return image
+
+        return read
+
+    def _watch(self, cameras: frozenset[str]) -> None:
+        if cameras and self._context is None:
+            self._context = _render_context(self._environment)
+        self._watched = cameras
+
+    def _observe(self, raw: Mapping[str, Array], look: frozenset[str]) -> Observation:
+        return {name: self._observation(name, raw) for name in sorted(look)}
+
+    def _observation(self, name: str, raw: Mapping[str, Array]) -> Array:
+        if name in _IMAGES:
+            camera, mirrored = _IMAGES[name]
+            image = raw[f"{camera}_image"]  # OpenGL's rows: bottom first
+            return np.ascontiguousarray(image[::-1, ::-1] if mirrored else image[::-1])
+        if name in _PARTS:
+            return np.array(raw[name], np.float64)
+        if name == "observation.state":
+            return lerobot_state(raw["robot0_eef_pos"], raw["robot0_eef_quat"], raw["robot0_gripper_qpos"])
+        assert self._scene is not None
+        if name == "privileged.scene":
+            return self._scene.scene
+        if name == "privileged.poses":
+            return self._scene.poses()
+        return self._scene.joints()
+
+    def _check_names(self, look: frozenset[str]) -> None:
+        unknown = look - self.offers.observations.keys()
+        if unknown:
+            raise ValueError(f"LIBERO does not offer {', '.join(sorted(unknown))}")
+
+
+def offers(*, control: str = "relative", resolution: int = 256) -> Offer:
+    """What every LIBERO task shows and takes under these settings. Needs no simulator."""
+    observations = dict.fromkeys(_IMAGES, TensorSpec("uint8", (resolution, resolution, 3)))
+    observations["observation.state"] = TensorSpec("float32", (8,))
+    observations |= {name: TensorSpec("float64", shape) for name, shape in _PARTS.items()}
+    observations["privileged.scene"] = TensorSpec("uint8", (SCENE_BYTES,))
+    observations["privileged.poses"] = TensorSpec("float64", (MAX_FRAMES, 7))
+    observations["privileged.joints"] = TensorSpec("float64", (MAX_JOINTS,))
+    # Absolute poses are bounded by the room and by one turn; the controller itself does not clip them.
+    reach = (1.0,) * 6 if control == "relative" else (2.0,) * 3 + (2 * np.pi,) * 3
+    return Offer(observations, (*(-bound for bound in reach), -1.0), (*reach, 1.0), CONTROL_RATE_HZ)
+
+
+def lerobot_state(position: Array, quaternion: Array, gripper: Array) -> npt.NDArray[np.float32]:
+    """The 8-dim state of LeRobot checkpoints: position, axis-angle, gripper joints.
+
+    The axis-angle comes from the xyzw quaternion without making its sign canonical, so angles span 0 to 2 pi, as in
+    the data those checkpoints were trained on.
+    """
+    w = np.clip(quaternion[3], -1.0, 1.0)
+    sine = np.sqrt(1.0 - w * w)
+    rotation = np.zeros(3) if sine <= 1e-10 else quaternion[:3] / sine * 2.0 * np.arccos(w)
+    return np.concatenate([position, rotation, gripper]).astype(np.float32)
+
+
+def _cameras(look: frozenset[str]) -> frozenset[str]:
+    return frozenset(_IMAGES[name][0] for name in look if name in _IMAGES)
+
+
+def _build(problem: Path) -> Any:
+    # Importing the package registers its problems, objects and robots; it takes seconds, so not at module level.
+    import libero.libero.envs  # noqa: F401
+    from libero.libero.envs.env_wrapper import ControlEnv
+
+    if not problem.is_file():
+        raise LiberoSetupFailed(f"the installed libero package lacks {problem.name}")
+    # No cameras and no renderer here: this class adds its own, which render on demand.
+    return ControlEnv(
+        bddl_file_name=str(problem),
+        use_camera_obs=False,
+        has_offscreen_renderer=False,
+        control_freq=int(CONTROL_RATE_HZ),
+        hard_reset=False,
+        ignore_done=True,
+    )
+
+
+def _render_context(environment: Any) -> Any:
+    from robosuite.utils.binding_utils import MjRenderContextOffscreen
+
+    # Made between steps, never in one: it calls mj_forward, which would move the sensors' phase.
+    try:
+        context = MjRenderContextOffscreen(environment.sim, device_id=-1)
+    except Exception as error:  # GL stacks raise what they please
+        raise LiberoSetupFailed(
+            f"no GL context ({error}): run 'sparring doctor' for the backends found here"
+        ) from error
+    context.vopt.geomgroup[0] = 0  # collision shapes hidden
+    context.vopt.geomgroup[1] = 1  # visual shapes shown
+    return context

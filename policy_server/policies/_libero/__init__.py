@@ -1,0 +1,1 @@
+"""What the scripted LIBERO expert is made of."""

@@ -1,0 +1,20 @@
+"""The scripted expert for LIBERO behind the policy interface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from policy_server.policies._libero.player import Player
+from policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
+
+
+class LiberoExpert(Policy):
+    """One player per episode; reads the goal and the privileged state, never an image."""
+
+    spec = PolicySpec(Player.needs, action_dim=7, chunk_length=1)
+
+    def new_session(self, task: Instruction, seed: int) -> Player:
+        return Player()
+
+    def act(self, observations: Sequence[Observation], states: Sequence[Player]) -> Sequence[Array]:
+        return [player.act(observation)[None] for observation, player in zip(observations, states, strict=True)]

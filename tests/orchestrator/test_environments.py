@@ -1,0 +1,298 @@
+"""Environments of benchmarks: found, judged, made whole or not at all.
+
+Those that are made here are real ones, with a wheel written by hand in the place of sparring: pip needs no network for
+it. Each takes seconds, so one test looks at all that one of them can show.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from support import ROOT, free_port, wait_for
+
+from env_worker.benchmark import Benchmark, Simulator, Task
+from orchestrator import environments
+from orchestrator.environments import (
+    STAMP,
+    EnvironmentFailed,
+    create,
+    environment_state,
+    fingerprint,
+    interpreter,
+    recipes,
+    state,
+    venvs_folder,
+)
+from protos.errors import UsageError
+
+
+class Foreign(Benchmark):
+    """The toy, as if what it needs were not installed here."""
+
+    name: ClassVar[str] = "toy"
+    summary: ClassVar[str] = ""
+    requires: ClassVar[Sequence[str]] = ("no_such_simulator",)
+
+    def tasks(self, selection: str) -> Sequence[Task]:
+        return []
+
+    def groups(self) -> Mapping[str, Sequence[str]]:
+        return {}
+
+    def make(self, task: Task, settings: Any) -> Simulator:
+        raise NotImplementedError
+
+
+def write_wheel(folder: Path, module: str) -> Path:
+    wheel = folder / "sparring-9.9-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(f"{module}.py", "")
+        archive.writestr("sparring-9.9.dist-info/METADATA", "Metadata-Version: 2.1\nName: sparring\nVersion: 9.9\n")
+        archive.writestr(
+            "sparring-9.9.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr("sparring-9.9.dist-info/RECORD", "")
+    return wheel
+
+
+@pytest.fixture
+def venvs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where environments go; the toy has a recipe."""
+    recipe = tmp_path / "recipes" / "toy"
+    recipe.mkdir(parents=True)
+    (recipe / "constraints.txt").write_text("numpy==1.0\n")
+    (recipe / "no-deps.txt").write_text("# nothing\n")
+    monkeypatch.setattr(environments, "RECIPES", tmp_path / "recipes")
+    monkeypatch.setattr(environments, "_requirement", lambda name: [str(write_wheel(tmp_path, "env_worker"))])
+    monkeypatch.setenv("SPARRING_VENVS", str(tmp_path / "venvs"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    return tmp_path / "venvs"
+
+
+def pretend(folder: Path, recipe: str | None = None) -> Path:
+    """An environment that looks finished, without the seconds that a real one takes."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").symlink_to(sys.executable)
+    (folder / STAMP).write_text(json.dumps({"recipe": recipe or fingerprint("toy"), "python": "3.11.7"}))
+    return folder
+
+
+class TestState:
+    def test_what_is_installed_runs_here(self) -> None:
+        class Here(Foreign):
+            requires: ClassVar[Sequence[str]] = ("json",)
+
+        assert state(Here()).kind == "here"
+        assert interpreter(Here()) == Path(sys.executable)
+
+    def test_missing_names_the_command(self, venvs: Path) -> None:
+        assert state(Foreign()).kind == "missing"
+        with pytest.raises(UsageError, match=r"'toy' cannot be run yet: .* sparring env create toy$"):
+            interpreter(Foreign())
+
+    def test_missing_without_a_recipe_names_the_extra(self) -> None:
+        with pytest.raises(UsageError, match=r"needs no_such_simulator: pip install 'sparring\[toy\]'"):
+            interpreter(Foreign())
+
+    def test_ready(self, venvs: Path) -> None:
+        folder = pretend(venvs / "toy")
+        assert state(Foreign()).kind == "ready"
+        assert interpreter(Foreign()) == folder / "bin" / "python"
+
+    @pytest.mark.parametrize("gone", [STAMP, "bin/python"])
+    def test_half_made(self, venvs: Path, gone: str) -> None:
+        (pretend(venvs / "toy") / gone).unlink()
+        assert state(Foreign()).kind == "half-made"
+        with pytest.raises(UsageError, match="sparring env create toy"):
+            interpreter(Foreign())
+
+    @pytest.mark.parametrize("nonsense", ["", "{", "[]", "1"])
+    def test_a_stamp_that_makes_no_sense_is_none(self, venvs: Path, nonsense: str) -> None:
+        (pretend(venvs / "toy") / STAMP).write_text(nonsense)
+        assert environment_state("toy").kind == "half-made"
+
+    @pytest.mark.parametrize("file", ["constraints.txt", "no-deps.txt"])
+    def test_stale_when_the_recipe_changes(self, venvs: Path, file: str) -> None:
+        pretend(venvs / "toy")
+        (environments.RECIPES / "toy" / file).write_text("numpy==2.0\n")
+        assert state(Foreign()).kind == "stale"
+        with pytest.raises(UsageError, match=r"other versions.* sparring env create toy"):
+            interpreter(Foreign())
+
+
+class TestPlaces:
+    def test_the_variable_comes_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SPARRING_VENVS", str(tmp_path))
+        assert venvs_folder() == tmp_path
+
+    def test_in_the_source_checkout(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("SPARRING_VENVS", raising=False)
+        assert venvs_folder() == ROOT / ".venvs"
+        assert environments._requirement("libero") == ["-e", f"{ROOT}[libero]"]
+
+    def test_of_an_installed_package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("SPARRING_VENVS", raising=False)
+        monkeypatch.setattr(environments, "RECIPES", tmp_path / "site-packages/env_worker/environments")
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+        assert venvs_folder() == tmp_path / "data/sparring/venvs"
+        monkeypatch.delenv("XDG_DATA_HOME")
+        assert venvs_folder() == Path.home() / ".local/share/sparring/venvs"
+
+    @pytest.mark.parametrize(
+        ("origin", "expected"),
+        [
+            (None, "sparring[libero]==9.9"),
+            ({"url": "file:///a/b", "dir_info": {}}, "sparring[libero] @ file:///a/b"),
+            (
+                {"url": "https://x.test/y.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+                "sparring[libero] @ git+https://x.test/y.git@abc",
+            ),
+        ],
+        ids=["index", "folder", "git"],
+    )
+    def test_the_same_sparring_is_installed_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origin: object, expected: str
+    ) -> None:
+        info = tmp_path / "sparring-9.9.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: sparring\nVersion: 9.9\n")
+        if origin:
+            (info / "direct_url.json").write_text(json.dumps(origin))
+        monkeypatch.setattr(environments, "RECIPES", tmp_path / "env_worker/environments")
+        monkeypatch.setattr(environments, "distribution", lambda _: importlib.metadata.Distribution.at(info))
+        assert environments._requirement("libero") == [expected]
+
+
+class TestCreate:
+    def test_what_is_stale_is_made_anew_then_found(self, venvs: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        pretend(venvs / "toy", recipe="another")
+        python = create("toy")
+        assert interpreter(Foreign()) == python == venvs / "toy/bin/python"
+        subprocess.run([python, "-I", "-c", "import env_worker"], check=True, timeout=60)
+        said = capfd.readouterr()
+        assert "environment toy [2/4]: installing sparring" in said.err
+        assert said.out == ""
+        assert "Successfully installed sparring-9.9" in (venvs / "toy.log").read_text()
+        assert sorted(os.listdir(venvs)) == ["toy", "toy.lock", "toy.log"]
+
+        assert create("toy") == python
+        assert capfd.readouterr().err == "", "what is ready is not made again"
+
+    def test_offline(self, venvs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("PIP_NO_INDEX")
+        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{free_port()}/simple")
+        monkeypatch.setattr(environments, "_requirement", lambda name: ["no-such-package==1"])
+        with pytest.raises(
+            EnvironmentFailed, match=r"index cannot be reached.*\n.*toy.log' ends with:\n(.*\n)*.*no-such"
+        ):
+            create("toy")
+        assert environment_state("toy").kind == "missing"
+
+    def test_what_lacks_its_purpose_fails_and_leaves_the_older_one(
+        self, venvs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pretend(venvs / "toy", recipe="older")
+        monkeypatch.setattr(environments, "_requirement", lambda name: [str(write_wheel(tmp_path, "something"))])
+        with pytest.raises(EnvironmentFailed, match=r"a command failed(.*\n)*not installed after all: env_worker"):
+            create("toy", force=True)
+        assert "older" in (venvs / "toy" / STAMP).read_text()
+        assert not (venvs / "toy.older").exists()
+
+    def test_a_folder_that_cannot_be_written(self, venvs: Path) -> None:
+        venvs.write_text("a file where the folder should be")
+        with pytest.raises(EnvironmentFailed, match="SPARRING_VENVS"):
+            create("toy")
+
+    def test_names(self, venvs: Path) -> None:
+        with pytest.raises(UsageError, match=r"unknown benchmark 'tpy'.*'toy'"):
+            create("tpy")
+        with pytest.raises(UsageError, match=r"'gym' has no environment of its own.*pip install 'sparring\[gym\]'"):
+            create("gym")
+
+
+class TestInterruptions:
+    def start(self, venvs: Path, requirement: str) -> subprocess.Popen[str]:
+        code = (
+            "from pathlib import Path\n"
+            "from orchestrator import environments\n"
+            f"environments.RECIPES = Path({str(environments.RECIPES)!r})\n"
+            f"environments._requirement = lambda name: [{requirement!r}]\n"
+            "environments.create('toy', force=True)\n"
+        )
+        return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+
+    def test_ctrl_c_brings_the_older_one_back(self, venvs: Path) -> None:
+        pretend(venvs / "toy")
+        before = (venvs / "toy" / STAMP).read_text()
+        with socket.create_server(("127.0.0.1", 0)) as silent:  # pip waits for it until it is interrupted
+            url = f"http://127.0.0.1:{silent.getsockname()[1]}/sparring-9.9-py3-none-any.whl"
+            process = self.start(venvs, url)
+            silent.settimeout(60)
+            silent.accept()[0].close()
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=30)
+        assert process.returncode != 0
+        assert (venvs / "toy" / STAMP).read_text() == before
+        assert not (venvs / "toy.older").exists()
+
+    def test_the_killed_leave_a_half_made_one_and_a_lock_that_lasts_as_long_as_pip(self, venvs: Path) -> None:
+        pretend(venvs / "toy")
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            url = f"http://127.0.0.1:{silent.getsockname()[1]}/sparring-9.9-py3-none-any.whl"
+            process = self.start(venvs, url)
+            silent.settimeout(60)
+            connection = silent.accept()[0]
+            process.kill()
+            process.communicate(timeout=10)
+            assert environment_state("toy").kind == "half-made"
+
+            second = self.start(venvs, str(write_wheel(venvs.parent, "env_worker")))
+            assert second.stderr is not None
+            assert "another process makes the environment 'toy'; waiting" in second.stderr.readline()
+            connection.close()  # and the listener with it: pip gives up
+        second.communicate(timeout=100)
+        assert second.returncode == 0
+        wait_for(lambda: sorted(os.listdir(venvs)) == ["toy", "toy.lock", "toy.log"])
+
+    def test_killed_twice_the_older_one_is_still_there(self, venvs: Path) -> None:
+        pretend(venvs / "toy.older", recipe="older")
+        (venvs / "toy").mkdir()
+        with pytest.raises(KeyboardInterrupt), environments._older_aside(venvs / "toy"):
+            raise KeyboardInterrupt
+        assert "older" in (venvs / "toy" / STAMP).read_text()
+
+
+class TestRecipes:
+    """The recipes that sparring brings."""
+
+    def pins(self, file: Path) -> dict[str, str]:
+        lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
+        found = dict(line.split("==") for line in lines)
+        return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found.items()}
+
+    def test_every_version_is_pinned_and_torch_is_not_among_them(self) -> None:
+        for name in recipes():
+            folder = environments.RECIPES / name
+            pinned = self.pins(folder / "constraints.txt") | self.pins(folder / "no-deps.txt")
+            assert not {"torch", "torchvision", "transformers", "wandb", "robomimic"} & pinned.keys()
+
+    def test_what_talks_to_the_orchestrator_is_the_same_everywhere(self) -> None:
+        developed_with = self.pins(ROOT / "constraints" / "dev.txt")
+        for name in recipes():
+            pinned = self.pins(environments.RECIPES / name / "constraints.txt")
+            for package in ("grpcio", "protobuf", "numpy", "rich", "click", "pydantic"):
+                assert pinned[package] == developed_with[package], (name, package)
