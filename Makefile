@@ -5,7 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup eval test lint protos clean
+LIBERO := .venvs/libero
+
+.PHONY: setup eval env-libero test test-all lint protos clean
 
 setup: $(STAMP)
 
@@ -25,11 +27,22 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint
-	$(BIN)/python -m pytest
+env-libero: setup
+	$(BIN)/sparring env create libero
+
+# LIBERO has an interpreter of its own, so its tests are a second run, in there.
+test: lint env-libero
+	$(LIBERO)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints/dev.txt \
+		iniconfig packaging pluggy psutil pygments pytest pytest-timeout
+	$(BIN)/python -m pytest --ignore tests/libero
+	$(LIBERO)/bin/python -m pytest tests/libero
+
+# Everything that `make test` only samples: all 130 LIBERO tasks.
+test-all: test
+	SPARRING_TEST_ALL=1 $(LIBERO)/bin/python -m pytest tests/libero
 
 protos: setup
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m protos.generate
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venvs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -103,4 +103,12 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> N
 def conclude(name: str, *, target: str, met: bool, **numbers: Any) -> None:
     """The last line: everything as JSON, for whoever collects it."""
     line = {"benchmark": name, "target": target, "met": met, **numbers}
-    sys.stdout.write(json.dumps(line, default=lambda value: round(float(value), 4)) + "\n")
+    sys.stdout.write(json.dumps(_rounded(line), ensure_ascii=False) + "\n")
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 4)
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -86,7 +86,7 @@ def _report(totals: dict[str, _Total]) -> None:
     show(
         f"{len(once.rows)} episodes, {sum(r.steps for r in once.rows)} steps; rewards identical: {identical}",
         ["", *MODES, "ratio"],
-        [[name, f"{a:,.1f}", f"{b:,.1f}", f"{b / a:.1f}×"] for name, a, b in measured],
+        [[name, f"{a:,.4g}", f"{b:,.4g}", f"{b / a:.1f}×"] for name, a, b in measured],
     )
     conclude(
         "look_once",

@@ -9,6 +9,7 @@ server like openpi's, and against a bare unix socket as the floor. The contender
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import multiprocessing
 import tempfile
 import time
@@ -32,6 +33,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="length of a turn")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8], help="client processes at once")
     options = parser.parse_args()
+    if importlib.util.find_spec("openpi_client") is None:
+        raise SystemExit("openpi-client is not installed; benchmarks/README.md says how.")
 
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sparring-bench-")))

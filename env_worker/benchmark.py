@@ -33,6 +33,8 @@ class Task:
     name: str
     instruction: str
     group: str
+    initial_states: int = 0
+    """How many official initial states it has; episode k begins in number k modulo this. 0: the seed alone decides."""
 
 
 @dataclass(frozen=True)
@@ -142,12 +144,16 @@ class Benchmark(ABC):
     def make(self, task: Task, settings: Any) -> Simulator:
         """A simulator of a task; called in the slot, never before the fork."""
 
-    def prepare(self, settings: Any) -> None:  # noqa: B027  # most benchmarks have nothing to prepare
-        """Gets what simulators need and pip does not bring, such as meshes; called once per worker, before slots.
+    def fetch(self, settings: Any) -> None:  # noqa: B027  # most benchmarks have nothing to fetch
+        """Gets what simulators need and pip does not bring, such as meshes. Needs nothing of what `requires` names.
 
         Raises:
             SparringError: If it cannot be had, with what to do.
         """
+
+    def prepare(self, settings: Any) -> None:
+        """Called once per worker, before slots are forked."""
+        self.fetch(settings)
 
     def missing(self) -> list[str]:
         """The required modules that are not installed here."""

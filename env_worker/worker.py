@@ -97,8 +97,8 @@ class Worker:
             benchmark = get_benchmark(self._benchmark)
             if missing := benchmark.missing():
                 raise UsageError(
-                    f"the benchmark {benchmark.name!r} needs {', '.join(missing)}, not installed here. "
-                    f"Install it with: pip install 'sparring[{benchmark.name}]'"
+                    f"the benchmark {benchmark.name!r} needs {', '.join(missing)}, not installed in this Python. "
+                    f"Start the worker with `sparring worker --benchmark {benchmark.name}`, which finds the right one."
                 )
             able = [self._benchmark]
         else:
@@ -121,15 +121,8 @@ class Worker:
         return message.assignment  # type: ignore[no-any-return]
 
     async def _work(self, call: Any, assignment: pb.Assignment, stop: asyncio.Event) -> None:
-        benchmark = get_benchmark(assignment.benchmark)
-        await asyncio.to_thread(benchmark.prepare, benchmark.read_settings(json.loads(assignment.benchmark_settings)))
-        context = fork_server(benchmark)
-        self._slots = [
-            SlotHandle(context, number, assignment, benchmark.tasks_per_process, self._outbox.put_nowait)
-            for number in range(assignment.slots)
-        ]
         chores = [
-            *(asyncio.create_task(slot.serve(), name="slot") for slot in self._slots),
+            asyncio.create_task(self._serve(assignment), name="slots"),
             asyncio.create_task(self._send(call), name="send"),
             asyncio.create_task(self._watch(assignment), name="watch"),
             asyncio.create_task(self._receive(call), name="receive"),
@@ -143,6 +136,17 @@ class Worker:
             for chore in chores:
                 chore.cancel()
             await asyncio.gather(*chores, return_exceptions=True)
+
+    async def _serve(self, assignment: pb.Assignment) -> None:
+        benchmark = get_benchmark(assignment.benchmark)
+        settings = benchmark.read_settings(json.loads(assignment.benchmark_settings))
+        await asyncio.to_thread(benchmark.prepare, settings)  # may download; heartbeats go on
+        context = fork_server(benchmark)
+        self._slots = [
+            SlotHandle(context, number, assignment, benchmark.tasks_per_process, self._outbox.put_nowait)
+            for number in range(assignment.slots)
+        ]
+        await asyncio.gather(*(slot.serve() for slot in self._slots))
 
     async def _receive(self, call: Any) -> None:
         while (message := await call.read()) is not grpc.aio.EOF:

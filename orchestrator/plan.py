@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from env_worker.benchmark import Task
 from env_worker.registry import get_benchmark
-from orchestrator.settings import RunSettings
+from orchestrator.settings import Evaluation, RunSettings
+from protos.errors import UsageError
 
 
 @dataclass(frozen=True, order=True)
@@ -52,7 +53,7 @@ class Plan:
         return self.seed + episode.index
 
     def labels(self) -> dict[str, tuple[str, Task]]:
-        """Every task with its benchmark, by a name that is unique in the run (the benchmark's is added where needed)."""
+        """Every task with its benchmark, by a name that is unique in the run, with the benchmark's where needed."""
         names = Counter(task.name for tasks in self.tasks.values() for task in tasks)
         return {
             task.name if names[task.name] == 1 else f"{benchmark}/{task.name}": (benchmark, task)
@@ -77,9 +78,22 @@ def make_plan(settings: RunSettings) -> Plan:
     tasks: dict[str, Sequence[Task]] = {}
     for part in settings.parts:
         benchmark = get_benchmark(part.benchmark)
-        benchmark.read_settings(part.benchmark_arg)
+        benchmark.read_settings(benchmark_settings(settings, part))
         tasks[benchmark.name] = benchmark.tasks(part.task)
+    if settings.assets is not None and not any(_takes_assets(name) for name in tasks):
+        raise UsageError(f"--assets is of no use here: {' and '.join(tasks)} has none.")
     return Plan(tasks, settings.episodes, settings.seed)
+
+
+def benchmark_settings(settings: RunSettings, part: Evaluation) -> dict[str, Any]:
+    """What a benchmark is told: its own arguments, and the assets folder if it has assets."""
+    if settings.assets is None or not _takes_assets(part.benchmark):
+        return dict(part.benchmark_arg)
+    return {"assets": str(settings.assets.absolute()), **part.benchmark_arg}
+
+
+def _takes_assets(benchmark: str) -> bool:
+    return any(field.name == "assets" for field in fields(get_benchmark(benchmark).settings))
 
 
 def identity(settings: RunSettings, plan: Plan) -> dict[str, Any]:

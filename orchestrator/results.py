@@ -154,7 +154,12 @@ def write_run(
         "settings": settings.model_dump(mode="json"),
         "seed": plan.seed,
         "tasks": {
-            label: {"benchmark": benchmark, "group": task.group, "instruction": task.instruction}
+            label: {
+                "benchmark": benchmark,
+                "group": task.group,
+                "instruction": task.instruction,
+                "initial_states": task.initial_states or None,
+            }
             for label, (benchmark, task) in plan.labels().items()
         },
         "policy": None

@@ -40,6 +40,7 @@ class RunSettings(BaseModel):
     benchmark_arg: dict[str, Any] = Field(
         default_factory=dict, description="a setting of the benchmark, KEY=VALUE; may be repeated"
     )
+    assets: Path | None = Field(None, description="folder of the benchmark's assets, where it has any (libero)")
     evaluations: tuple[Evaluation, ...] = Field(
         (), description="in a file, instead of the three above: a list of them, to run several benchmarks at once"
     )

@@ -13,6 +13,7 @@ from typing import Any, Final
 import grpc
 
 from orchestrator.coordinator import Coordinator
+from orchestrator.plan import benchmark_settings
 from orchestrator.settings import RunSettings
 from protos import PROTOCOL_VERSION
 from protos import evaluation_pb2 as pb
@@ -125,7 +126,7 @@ class WorkService(WorkServicer):
         part = max(able, key=lambda part: self._coordinator.pending(part.benchmark))
         return pb.Assignment(
             benchmark=part.benchmark,
-            benchmark_settings=json.dumps(part.benchmark_arg),
+            benchmark_settings=json.dumps(benchmark_settings(settings, part)),
             slots=register.slots or self._default_slots,
             policy_addresses=self._policy_addresses,
             observe_every_step=settings.observe == "every-step",

@@ -25,7 +25,7 @@ from env_worker.benchmarks._libero.installation import (
     write_config,
 )
 from env_worker.benchmarks._libero.scene import MAX_FRAMES, MAX_JOINTS, SCENE_BYTES, PrivilegedScene
-from env_worker.benchmarks._libero.tasks import EPISODE_LIMITS, LiberoTask, select, tasks_of
+from env_worker.benchmarks._libero.tasks import EPISODE_LIMITS, INITIAL_STATES, LiberoTask, select, tasks_of
 from protos.errors import UsageError
 from protos.spec import Offer, TensorSpec
 from protos.tensor import Array
@@ -96,10 +96,13 @@ class Libero(Benchmark):
     tasks_per_process: ClassVar[int] = 4  # robosuite does not give back all memory of a simulator that was closed
 
     def tasks(self, selection: str) -> Sequence[Task]:
-        return [Task(task.id, task.sentence, group) for group, task in select(selection)]
+        return [Task(task.id, task.sentence, group, INITIAL_STATES) for group, task in select(selection)]
 
     def groups(self) -> Mapping[str, Sequence[str]]:
         return {suite: [task.id for task in tasks_of(suite)] for suite in EPISODE_LIMITS}
+
+    def fetch(self, settings: LiberoSettings) -> None:
+        _assets(settings)
 
     def prepare(self, settings: LiberoSettings) -> None:
         write_config(_assets(settings))  # before the fork server imports the package, which would ask for it

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from env_worker.registry import all_benchmarks, get_benchmark
+from orchestrator.environments import state
 from protos.errors import SparringError
 
 
@@ -24,10 +25,7 @@ def ls() -> None:
 @ls.command("benchmarks")
 def benchmarks() -> None:
     """The benchmarks, and whether what they need is installed here."""
-    rows = []
-    for name, benchmark in all_benchmarks().items():
-        missing = benchmark.missing()
-        rows.append((name, benchmark.summary, f"needs {', '.join(missing)}" if missing else "installed"))
+    rows = [(name, benchmark.summary, state(benchmark).detail) for name, benchmark in all_benchmarks().items()]
     _print(("benchmark", "what it is", "here"), rows)
 
 

@@ -10,9 +10,12 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
+from env_worker.registry import get_benchmark
+from orchestrator.environments import interpreter
 from orchestrator.settings import parse_pairs
 from protos.errors import UsageError
 
@@ -80,6 +83,7 @@ def worker(orchestrator: str, slots: int, benchmark: str, name: str, patience: f
     """Runs episodes for a run that is going on somewhere, until it has ended."""
     if ":" not in orchestrator:
         raise UsageError(f"--orchestrator {orchestrator!r} is not HOST:PORT.")
+    python = interpreter(get_benchmark(benchmark)) if benchmark else Path(sys.executable)
     _become(
         "env_worker",
         f"--orchestrator={orchestrator}",
@@ -87,10 +91,12 @@ def worker(orchestrator: str, slots: int, benchmark: str, name: str, patience: f
         f"--benchmark={benchmark}",
         f"--name={name}",
         f"--patience={patience}",
+        python=python,
     )
 
 
-def _become(module: str, *arguments: str) -> None:
+def _become(module: str, *arguments: str, python: Path | None = None) -> None:
+    program = str(python or sys.executable)
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
+    os.execv(program, [program, "-m", module, *arguments])

@@ -22,13 +22,15 @@ from orchestrator.coordinator import RunStopped
 from orchestrator.display import Tally, make_display
 from orchestrator.environments import interpreter
 from orchestrator.journal import FILE_NAME, Journal
-from orchestrator.plan import Plan, make_plan
+from orchestrator.plan import Plan, benchmark_settings, make_plan
 from orchestrator.results import read_run
 from orchestrator.run import Interrupted
 from orchestrator.run import run as run_plan
 from orchestrator.settings import RunSettings, read_settings
 from orchestrator.table import print_table
 from protos.errors import SparringError, UsageError
+
+log = logging.getLogger(__name__)
 
 EXIT_ERRORS: Final = 3
 EXIT_INTERRUPTED: Final = 130
@@ -68,8 +70,11 @@ def resume(folder: Path, as_json: bool, **values: Any) -> int:
 def _evaluate(settings: RunSettings, as_json: bool) -> int:
     plan = make_plan(settings)
     if settings.launcher == "process":
-        for name in plan.tasks:
-            interpreter(get_benchmark(name))  # a benchmark without an environment is told before anything starts
+        for part in settings.parts:  # what a benchmark lacks is told, or fetched, before anything starts
+            benchmark = get_benchmark(part.benchmark)
+            interpreter(benchmark)
+            benchmark.fetch(benchmark.read_settings(benchmark_settings(settings, part)))
+    _note_wrapping(plan)
     folder = settings.output or _new_folder(settings)
     settings = settings.model_copy(update={"output": folder})
     errors = Console(stderr=True)
@@ -86,6 +91,14 @@ def _evaluate(settings: RunSettings, as_json: bool) -> int:
     else:
         print_table(results, Console())
     return EXIT_ERRORS if results.overall.errors else 0
+
+
+def _note_wrapping(plan: Plan) -> None:
+    for label, (_, task) in plan.labels().items():
+        if 0 < task.initial_states < plan.episodes:
+            log.info(
+                "%s has %d initial states: later episodes begin in the same ones again", label, task.initial_states
+            )
 
 
 def _tell_partial(error: SparringError, folder: Path, console: Console) -> None:

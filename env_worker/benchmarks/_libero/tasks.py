@@ -21,6 +21,9 @@ EPISODE_LIMITS: Mapping[str, int] = {
 }
 """Control steps after which an episode of a suite is truncated, as LeRobot sets them."""
 
+INITIAL_STATES = 50
+"""Official initial states of every task."""
+
 ALL_SUITES: Sequence[str] = ("libero_spatial", "libero_object", "libero_goal", "libero_10")
 """What the selection `all` means: the four suites of ten that policies are reported on."""
 

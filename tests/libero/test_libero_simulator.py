@@ -1,0 +1,180 @@
+"""LIBERO's simulator against LIBERO's own, made and reset the slow way. Runs in LIBERO's environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from env_worker.benchmark import NOTHING, Simulator
+from env_worker.benchmarks._libero.installation import load_init_states, prepare_libero
+from env_worker.benchmarks._libero.tasks import EPISODE_LIMITS, select
+from env_worker.benchmarks.libero import Libero, LiberoSettings, lerobot_state
+from env_worker.gl import choose_backend
+
+AGENT, WRIST, STATE = "observation.images.image", "observation.images.image2", "observation.state"
+LOOK = frozenset({AGENT, WRIST, "agentview_image", "robot0_eye_in_hand_image", STATE, "robot0_joint_pos"})
+SIDE = 64
+SAMPLE = ("libero_spatial/2", "libero_object/1", "libero_goal/3", "libero_10/6", "libero_90/40")
+EVERYTHING = os.environ.get("SPARRING_TEST_ALL") == "1"  # set by `make test-all`
+
+assert choose_backend(), "no GL backend: run tools/system-libraries"
+
+
+def make(name: str, **settings: Any) -> Simulator:
+    benchmark = Libero()
+    return benchmark.make(benchmark.tasks(name)[0], LiberoSettings(resolution=SIDE, **settings))
+
+
+def actions(n: int) -> np.ndarray:
+    return np.random.default_rng(7).uniform(-1, 1, (n, 7))
+
+
+class Official:
+    """LIBERO's own environment: rebuilt at every reset, both cameras rendered at every step."""
+
+    def __init__(self, name: str) -> None:
+        from env_worker.benchmarks.libero import _assets
+
+        (_, task), *_ = select(name)
+        package = prepare_libero(_assets(LiberoSettings()))
+        from libero.libero.envs import OffScreenRenderEnv
+
+        problem = package / "bddl_files" / task.suite / f"{task.name}.bddl"
+        self.env = OffScreenRenderEnv(bddl_file_name=str(problem), camera_heights=SIDE, camera_widths=SIDE)
+        self.states = load_init_states(package / "init_files" / task.suite / f"{task.name}.pruned_init")
+
+    def reset(self, *, seed: int, index: int) -> Any:
+        self.env.seed(seed)
+        self.env.reset()
+        observation = self.env.set_init_state(self.states[index])
+        for _ in range(10):
+            observation, *_ = self.env.step([0, 0, 0, 0, 0, 0, -1])
+        return observation
+
+
+@pytest.fixture(scope="module", params=SAMPLE)
+def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Official, Simulator]]:
+    official, ours = Official(request.param), make(request.param)
+    yield official, ours
+    official.env.close()
+    ours.close()
+
+
+def assert_same(raw: Any, seen: Any, names: frozenset[str] = LOOK) -> None:
+    expected = {
+        # LeRobot flips the raw image, whose first row is the lowest, in height and width.
+        AGENT: raw["agentview_image"][::-1, ::-1],
+        WRIST: raw["robot0_eye_in_hand_image"][::-1, ::-1],
+        "agentview_image": raw["agentview_image"][::-1],
+        "robot0_eye_in_hand_image": raw["robot0_eye_in_hand_image"][::-1],
+        "robot0_joint_pos": raw["robot0_joint_pos"],
+    }
+    for name in names & expected.keys():
+        assert np.array_equal(seen[name], expected[name]), name
+    position, gripper = raw["robot0_eef_pos"], raw["robot0_gripper_qpos"]
+    assert np.array_equal(seen[STATE][:3], position.astype(np.float32))
+    assert np.array_equal(seen[STATE][6:], gripper.astype(np.float32))
+
+
+def test_the_same_bits_as_hard_resets_and_rendering_always(pair: tuple[Official, Simulator]) -> None:
+    official, ours = pair
+    ours.reset(seed=3, index=1, look=NOTHING)  # an episode before, whose traces a fast reset must not leave
+    for action in actions(6):
+        ours.step(action, look=NOTHING)
+    raw = official.reset(seed=1004, index=4)
+    seen = ours.reset(seed=1004, index=4, look=LOOK)
+    assert_same(raw, seen)
+    for step, action in enumerate(actions(8), start=1):
+        raw, reward, _, _ = official.env.step(action)
+        look = LOOK if step % 4 == 0 else frozenset({STATE})
+        result = ours.step(action, look=look)
+        assert result.reward == reward
+        assert_same(raw, result.observation, look)
+
+
+def test_the_seed_places_fixtures_and_the_index_picks_the_state() -> None:
+    simulator = make("libero_goal/0")
+    look = frozenset({"privileged.poses"})
+
+    def poses(seed: int, index: int) -> np.ndarray:
+        return np.asarray(simulator.reset(seed=seed, index=index, look=look)["privileged.poses"])
+
+    first = poses(1, 0)
+    assert np.array_equal(poses(1, 0), first)
+    assert not np.array_equal(poses(2, 0), first)
+    assert not np.array_equal(poses(1, 1), first)
+    assert np.array_equal(poses(1, 50), first), "an index past the last of 50 states wraps"
+    simulator.close()
+
+
+def test_a_camera_costs_only_when_it_is_looked_at() -> None:
+    simulator = make("libero_object/0")
+    simulator.reset(seed=0, index=0, look=frozenset({STATE}))
+    assert simulator.meter.renders == 0
+    simulator.step(np.zeros(7), look=frozenset({AGENT}))
+    assert simulator.meter.renders == 1
+    simulator.step(np.zeros(7), look=frozenset({AGENT, "agentview_image", WRIST}))
+    assert simulator.meter.renders == 3, "one camera under two names was rendered twice"
+    simulator.close()
+
+
+@pytest.mark.parametrize(
+    ("quaternion", "rotation"),
+    [
+        ((0, 0, 0, 1), (0, 0, 0)),
+        ((0, 0, np.sin(0.5), np.cos(0.5)), (0, 0, 1.0)),
+        ((np.sin(1.5), 0, 0, np.cos(1.5)), (3.0, 0, 0)),
+        # The negated quaternion is the same turn the long way round: no sign is made canonical.
+        ((-np.sin(0.5), 0, 0, -np.cos(0.5)), (-(2 * np.pi - 1.0), 0, 0)),
+        ((0, -0.6, 0, -0.8), (0, -2 * np.arccos(-0.8), 0)),
+        ((0, 0, 0, -1.0000001), (0, 0, 0)),
+    ],
+)
+def test_the_state_of_eight(quaternion: tuple[float, ...], rotation: tuple[float, ...]) -> None:
+    state = lerobot_state(np.array([1.0, 2.0, 3.0]), np.array(quaternion), np.array([0.04, -0.04]))
+    assert state.dtype == np.float32
+    assert state == pytest.approx([1, 2, 3, *rotation, 0.04, -0.04], abs=1e-6)
+
+
+def test_absolute_control_goes_where_it_is_told() -> None:
+    simulator = make("libero_object/0", control="absolute")
+    look = frozenset({STATE})
+    start = simulator.reset(seed=0, index=0, look=look)[STATE]
+    target = np.concatenate([start[:3] + np.array([0.0, 0.05, 0.05]), start[3:6], [-1.0]])
+    for _ in range(40):
+        step = simulator.step(target, look=look)
+    assert step.observation[STATE][:3] == pytest.approx(target[:3], abs=0.01)
+    simulator.close()
+
+
+def test_time_runs_out() -> None:
+    simulator = make("libero_object/0")
+    assert simulator.max_steps == EPISODE_LIMITS["libero_object"] == 280
+    simulator.reset(seed=0, index=0, look=NOTHING)
+    steps = [simulator.step(np.zeros(7), look=NOTHING) for _ in range(280)]
+    assert [s.truncated for s in steps] == [False] * 279 + [True]
+    assert not steps[-1].success
+    simulator.close()
+
+
+def all_tasks() -> list[str]:
+    suites = EPISODE_LIMITS if EVERYTHING else ()
+    return [t.name for suite in suites for t in Libero().tasks(suite)] or [*SAMPLE, "libero_90/7", "libero_90/83"]
+
+
+@pytest.mark.parametrize("name", all_tasks())
+def test_a_task_constructs_resets_and_steps(name: str) -> None:
+    simulator = make(name)
+    look = frozenset(simulator.offers.observations)
+    seen = simulator.reset(seed=5, index=2, look=look)
+    for key, spec in simulator.offers.observations.items():
+        assert (seen[key].dtype.name, seen[key].shape) == (spec.dtype, spec.shape), key
+    assert seen[AGENT].std() > 5, "an empty picture"
+    assert simulator.init_states == Libero().tasks(name)[0].initial_states == 50  # type: ignore[attr-defined]
+    for action in actions(3):
+        assert not simulator.step(action, look=frozenset({STATE})).truncated
+    simulator.close()
