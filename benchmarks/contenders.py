@@ -42,8 +42,10 @@ def serve_sparring(folder: Path) -> Iterator[dict[str, str]]:
 
 def sparring_client(address: str) -> Ask:
     from policy_server.client import Offer, PolicyClient
+    from protos.process import keep_freed_memory
     from protos.spec import spec_of
 
+    keep_freed_memory()  # as every slot does
     offer = Offer(
         observations={name: spec_of(array) for name, array in OBSERVATION.items()},
         action_low=(-1.0,) * ACTION_DIM,

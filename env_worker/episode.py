@@ -81,7 +81,8 @@ def run_episode(simulator: Simulator, session: Session, order: Order, *, on_step
 
         for played, action in enumerate(chunk.actions, start=1):
             steps_to_next_look = len(chunk.actions) - played
-            looks = order.observe_every_step or steps_to_next_look < needs.history
+            may_go_on = record.steps + 1 < limit  # else nobody will look at what comes of this step
+            looks = order.observe_every_step or (may_go_on and steps_to_next_look < needs.history)
             with _timed(simulator, record):
                 step = simulator.step(action, look=(wanted if looks else NOTHING) | film.look(record.steps + 1))
             _count(record, step)

@@ -26,6 +26,7 @@ from env_worker.registry import get_benchmark
 from policy_server.client import Offer, PolicyClient, PolicyRefused, PolicyUnreachable, Session
 from protos import evaluation_pb2 as pb
 from protos.errors import SparringError
+from protos.process import keep_freed_memory
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ _ACTIVITY_SECONDS: Final = 0.5
 def main(pipe: Connection, number: int, assignment_bytes: bytes) -> None:
     """Runs leases from the pipe until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the worker's to deal with
+    keep_freed_memory()
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s slot-{number} %(message)s", datefmt="%H:%M:%S")
     assignment = pb.Assignment.FromString(assignment_bytes)
     slot = _Slot(pipe, number, assignment)

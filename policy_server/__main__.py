@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from policy_server.policies import known_policies, load_policy
 from policy_server.server import PolicyServer, serve_until
 from protos.errors import SparringError, UsageError
-from protos.process import stop_with_parent
+from protos.process import keep_freed_memory, stop_with_parent
 
 log = logging.getLogger("policy_server")
 
@@ -22,6 +22,7 @@ log = logging.getLogger("policy_server")
 def main(argv: list[str] | None = None) -> None:
     """Parses the command line, serves, and exits with 2 if it was asked for something that cannot be."""
     options = _parser().parse_args(argv)
+    keep_freed_memory()
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s", datefmt="%H:%M:%S"
     )

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -55,16 +56,17 @@ class _Waiting:
 
 
 class Batcher:
-    """Runs a policy in one thread of its own, on batches of whatever is waiting."""
+    """Runs a policy on batches of whatever is waiting, in a thread of its own unless the policy is instant."""
 
     def __init__(self, policy: Policy, *, max_batch: int = 64, max_queue: int = 1024) -> None:
         self._policy = policy
+        self._instant = getattr(policy, "instant", False)
         self._max_batch = max_batch
         self._max_queue = max_queue
         self._queue: deque[_Waiting] = deque()
-        self._wake = asyncio.Event()
+        self._busy = False
+        self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="policy")
-        self._task = asyncio.get_running_loop().create_task(self._serve(), name="batcher")
 
     async def new_session(self, task: Instruction, seed: int) -> Any:
         """The policy's memory of a new episode.
@@ -72,7 +74,8 @@ class Batcher:
         Raises:
             PolicyFailed: If the policy raised.
         """
-        return await self._in_thread(lambda: _calling("new_session", lambda: self._policy.new_session(task, seed)))
+        call = partial(_calling, "new_session", lambda: self._policy.new_session(task, seed))
+        return await self._loop.run_in_executor(self._thread, call)
 
     async def act(self, observation: Observation, state: Any, *, action_dim: int) -> Answer:
         """The policy's answer to one observation.
@@ -84,49 +87,59 @@ class Batcher:
         """
         if len(self._queue) >= self._max_queue:
             raise QueueFull(f"{len(self._queue)} observations are waiting, more are not held.")
-        waiting = _Waiting(
-            observation, state, action_dim, time.perf_counter(), asyncio.get_running_loop().create_future()
-        )
+        waiting = _Waiting(observation, state, action_dim, time.perf_counter(), self._loop.create_future())
         self._queue.append(waiting)
-        self._wake.set()
+        if not self._busy:
+            # Not at once but next: what else has arrived in this turn of the loop joins the batch.
+            self._loop.call_soon(self._start)
         return await waiting.answer
 
     async def close(self) -> None:
         """Answers nobody any more and ends the thread."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        self._busy = True
         for waiting in self._queue:
             waiting.answer.cancel()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+    def _start(self) -> None:
+        """Starts a forward pass on whatever is waiting, unless one is running."""
+        batch: list[_Waiting] = []
+        while not self._busy and self._queue and len(batch) < self._max_batch:
+            waiting = self._queue.popleft()
+            if not waiting.answer.done():  # else its stream is gone, nobody wants the answer
+                batch.append(waiting)
+        if not batch:
+            return
+        self._busy = True
+        if self._instant:
+            self._finish(batch, self._forward(batch))
+        else:
+            self._thread.submit(self._forward_in_thread, batch)
 
-    async def _serve(self) -> None:
-        while True:
-            await self._wake.wait()
-            batch: list[_Waiting] = []
-            while self._queue and len(batch) < self._max_batch:
-                waiting = self._queue.popleft()
-                if not waiting.answer.done():  # else its stream is gone, nobody wants the answer
-                    batch.append(waiting)
-            if not self._queue:
-                self._wake.clear()
-            if batch:
-                try:
-                    outcomes = await self._in_thread(partial(self._forward, batch))
-                except Exception as error:  # a fault of ours; nobody may be left waiting for it
-                    log.exception("the batcher failed")
-                    outcomes = [PolicyFailed(f"the policy server failed on this batch: {error}")] * len(batch)
-                for waiting, outcome in zip(batch, outcomes, strict=True):
-                    if waiting.answer.done():
-                        continue
-                    if isinstance(outcome, Answer):
-                        waiting.answer.set_result(outcome)
-                    else:
-                        waiting.answer.set_exception(outcome)
+    def _forward_in_thread(self, batch: Sequence[_Waiting]) -> None:
+        outcomes = self._forward(batch)
+        with suppress(RuntimeError):  # the loop is closed: the server has ended
+            self._loop.call_soon_threadsafe(self._finish, batch, outcomes)
+
+    def _finish(self, batch: Sequence[_Waiting], outcomes: Sequence[Answer | SparringError]) -> None:
+        for waiting, outcome in zip(batch, outcomes, strict=True):
+            if waiting.answer.done():
+                continue
+            if isinstance(outcome, Answer):
+                waiting.answer.set_result(outcome)
+            else:
+                waiting.answer.set_exception(outcome)
+        self._busy = False
+        self._start()
 
     def _forward(self, batch: Sequence[_Waiting]) -> Sequence[Answer | SparringError]:
+        try:
+            return self._answers(batch)
+        except Exception as error:  # a fault of ours; nobody may be left waiting for it
+            log.exception("the batcher failed")
+            return [PolicyFailed(f"the policy server failed on this batch: {error}")] * len(batch)
+
+    def _answers(self, batch: Sequence[_Waiting]) -> Sequence[Answer | SparringError]:
         began = time.perf_counter()
         try:
             chunks = self._call_act(batch)

@@ -21,7 +21,6 @@ from policy_server.session import Draining, OutOfOrder, Session
 from protos import PROTOCOL_VERSION
 from protos import policy_pb2 as pb
 from protos.errors import SparringError
-from protos.policy_pb2_grpc import PolicyServicer, add_PolicyServicer_to_server
 from protos.rpc import SERVER_OPTIONS, bind
 from protos.spec import SpecMismatch
 from protos.tensor import TensorError
@@ -44,7 +43,7 @@ _STATUS: Final[dict[type[SparringError], grpc.StatusCode]] = {
 }
 
 
-class _Servicer(PolicyServicer):
+class _Servicer:
     def __init__(self, description: pb.PolicyDescription, policy: Policy, batcher: Batcher, max_sessions: int) -> None:
         self._description = description
         self._policy = policy
@@ -59,9 +58,7 @@ class _Servicer(PolicyServicer):
     ) -> pb.PolicyDescription:
         return self._description
 
-    async def Rollout(  # type: ignore[override]
-        self, requests: AsyncIterator[pb.RolloutRequest], context: grpc.aio.ServicerContext[Any, Any]
-    ) -> None:
+    async def Rollout(self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> None:
         if self.draining:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the policy server is shutting down.")
         if len(self.sessions) >= self._max_sessions:
@@ -75,12 +72,27 @@ class _Servicer(PolicyServicer):
         self.sessions.add(session)
         try:
             while (request := await context.read()) is not grpc.aio.EOF:
-                await context.write(await session.answer(request))
+                await context.write(await session.answer_bytes(request))
         except SparringError as error:
             log.warning("%s ended: %s", session.name, error)
             await context.abort(_STATUS.get(type(error), grpc.StatusCode.INTERNAL), _details(str(error)))
         finally:
             self.sessions.discard(session)
+
+
+def _handlers(servicer: _Servicer) -> grpc.GenericRpcHandler:
+    """As generated, but that Rollout gets messages as they arrived: observations are read without protobuf's copies."""
+    methods = {
+        "Describe": grpc.unary_unary_rpc_method_handler(
+            servicer.Describe,
+            request_deserializer=pb.DescribeRequest.FromString,
+            response_serializer=pb.PolicyDescription.SerializeToString,
+        ),
+        "Rollout": grpc.stream_stream_rpc_method_handler(
+            servicer.Rollout, response_serializer=pb.RolloutResponse.SerializeToString
+        ),
+    }
+    return grpc.method_handlers_generic_handler(SERVICE, methods)
 
 
 class PolicyServer:
@@ -118,7 +130,7 @@ class PolicyServer:
         self._servicer = _Servicer(self._description, self._policy, self._batcher, self._max_sessions)
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
-        add_PolicyServicer_to_server(self._servicer, self._server)
+        self._server.add_generic_rpc_handlers((_handlers(self._servicer),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection([SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
         bound = [bind(self._server, address) for address in addresses]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from google.protobuf.message import DecodeError
 
 from policy_server.batcher import Batcher
 from policy_server.policies.base import Instruction, Observation
@@ -12,6 +14,7 @@ from protos import policy_pb2 as pb
 from protos.errors import SparringError
 from protos.spec import Offer, PolicySpec, SpecMismatch
 from protos.tensor import Array, TensorError, decode, encode
+from protos.wire import ObservationCodec
 
 
 class OutOfOrder(SparringError):
@@ -38,12 +41,23 @@ class Session:
         self._spec_for = spec_for
         self._batcher = batcher
         self._needs: PolicySpec | None = None
+        self._codec: ObservationCodec | None = None
         self._offer: Offer | None = None
         self._benchmark = ""
         self._episode = 0
         self._step = -1
         self._task: Instruction | None = None
         self._state: Any = None
+
+    async def answer_bytes(self, data: bytes) -> pb.RolloutResponse:
+        """The one answer to a message as it arrived; raises what `answer` raises."""
+        if self._codec is not None and (found := self._codec.read(data)) is not None:
+            return pb.RolloutResponse(chunk=await self._observe(*found))
+        try:
+            request = pb.RolloutRequest.FromString(data)
+        except DecodeError as error:
+            raise TensorError(f"a message that is not of this protocol: {error}") from error
+        return await self.answer(request)
 
     async def answer(self, request: pb.RolloutRequest) -> pb.RolloutResponse:
         """The one answer to a message.
@@ -54,7 +68,7 @@ class Session:
         """
         kind = request.WhichOneof("message")
         if kind == "observation":
-            return pb.RolloutResponse(chunk=await self._observe(request.observation))
+            return pb.RolloutResponse(chunk=await self._observe_message(request.observation))
         if kind == "episode_start":
             return pb.RolloutResponse(episode_started=await self._start(request.episode_start))
         if kind == "hello":
@@ -71,6 +85,7 @@ class Session:
             )
         self._offer = Offer.from_message(hello.offer)
         self._needs = self._spec_for(hello.benchmark).settle(self._offer)
+        self._codec = ObservationCodec(self._needs)
         self._benchmark = hello.benchmark
         return pb.Welcome(policy=self._description, needs=self._needs.to_message(), session=self.name)
 
@@ -94,21 +109,26 @@ class Session:
         self._task = task
         return pb.EpisodeStarted(number=start.number)
 
-    async def _observe(self, message: pb.Observation) -> pb.Chunk:
+    async def _observe_message(self, message: pb.Observation) -> pb.Chunk:
+        if self._needs is None:
+            raise OutOfOrder("an observation before the hello.")
+        return await self._observe(message.episode, message.step, self._decoded(message, self._needs))
+
+    async def _observe(self, episode: int, step: int, tensors: Mapping[str, Array]) -> pb.Chunk:
         if self._task is None or self._needs is None:
             raise OutOfOrder("an observation before its episode was started and acknowledged.")
-        if message.episode != self._episode:
-            raise OutOfOrder(f"an observation of episode {message.episode} while episode {self._episode} is running.")
-        # message.step is unsigned, so a first step of 0 is above -1.
-        if message.step <= self._step:
-            raise OutOfOrder(f"an observation of step {message.step} after one of step {self._step}; steps only go up.")
-        self._step = message.step
-        observation = Observation(self._decoded(message, self._needs), self._task, message.step)
+        if episode != self._episode:
+            raise OutOfOrder(f"an observation of episode {episode} while episode {self._episode} is running.")
+        # Steps are unsigned, so a first step of 0 is above -1.
+        if step <= self._step:
+            raise OutOfOrder(f"an observation of step {step} after one of step {self._step}; steps only go up.")
+        self._step = step
+        observation = Observation(tensors, self._task, step)
         assert self._needs.action_dim is not None
         answer = await self._batcher.act(observation, self._state, action_dim=self._needs.action_dim)
         return pb.Chunk(
-            episode=message.episode,
-            step=message.step,
+            episode=episode,
+            step=step,
             actions=encode(answer.actions),
             queue_seconds=answer.queue_seconds,
             inference_seconds=answer.inference_seconds,

@@ -1,9 +1,17 @@
-"""How the processes of a run are tied to the one that started them."""
+"""What the processes of a run have in common: their tie to the one that started them, and how they hold memory."""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
+import sys
+from typing import Final
+
+_M_TRIM_THRESHOLD: Final = -1
+_M_TOP_PAD: Final = -2
+_M_MMAP_THRESHOLD: Final = -3
+_MIB: Final = 1 << 20
 
 
 def stop_with_parent(stop: asyncio.Event) -> None:
@@ -16,3 +24,18 @@ def stop_with_parent(stop: asyncio.Event) -> None:
             stop.set()
 
     loop.add_reader(0, readable)
+
+
+def keep_freed_memory() -> None:
+    """Tells glibc to keep what messages free instead of handing it back to the kernel after each one.
+
+    An observation of a few hundred kilobytes otherwise costs hundreds of page faults, more than everything else in
+    its round trip. Does nothing where the C library is another one.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(_M_MMAP_THRESHOLD, 32 * _MIB)
+        libc.mallopt(_M_TRIM_THRESHOLD, 128 * _MIB)
+        libc.mallopt(_M_TOP_PAD, 4 * _MIB)

@@ -59,6 +59,9 @@ class Policy:
 
     spec: PolicySpec
 
+    instant: bool = False
+    """Whether `act` takes no more than microseconds: it is then called where it is, without the trip to a thread."""
+
     checkpoint_sha256: str = ""
     """Hash of the weights, if there are any; saved with the results."""
 

@@ -11,6 +11,8 @@ from policy_server.policies.base import Array, Instruction, Observation, Policy,
 
 
 class _Blind(Policy):
+    instant = True
+
     def __init__(self, *, chunk: int = 1, observations: Sequence[str] = (), history: int = 1) -> None:
         self.spec = PolicySpec(observations=observations, chunk_length=chunk, history=history)
 

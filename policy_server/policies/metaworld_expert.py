@@ -17,6 +17,7 @@ STATE = "environment_state"
 class MetaworldExpert(Policy):
     """One scripted expert per session; reads the raw 39-dim state, never an image."""
 
+    instant = True
     spec = PolicySpec(observations={STATE: TensorSpec("float64", (39,))}, action_dim=4, chunk_length=1)
 
     def __init__(self) -> None:

@@ -28,6 +28,8 @@ class ReplayPolicy(Policy):
     After the end of a recording, its last action is repeated.
     """
 
+    instant = True
+
     def __init__(self, *, file: str, chunk: int = 1, observations: Sequence[str] = ()) -> None:
         path = Path(file)
         if not path.is_file():

@@ -1,0 +1,151 @@
+"""The one hot message, an observation, written and read without protobuf's copies. The bytes are protobuf's own.
+
+Protobuf copies a camera image into its arena, from there into a growing buffer, and out again at the other end. Once
+the needs of a session are settled, everything in its observations but two numbers and the elements is known: what
+stands before each tensor's elements is made once, elements are copied once, and read where they arrived. Whatever is
+not exactly of that form goes the ordinary way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from protos.spec import PolicySpec
+from protos.tensor import Array, dtype_code, dtype_of
+
+# Tags of policy.proto: field number and wire type (0 a varint, 2 length-delimited).
+_REQUEST_OBSERVATION: Final = bytes([3 << 3 | 2])
+_EPISODE: Final = bytes([1 << 3])
+_STEP: Final = bytes([2 << 3])
+_TENSORS: Final = bytes([3 << 3 | 2])
+_KEY: Final = bytes([1 << 3 | 2])
+_VALUE: Final = bytes([2 << 3 | 2])
+_DTYPE: Final = bytes([1 << 3])
+_SHAPE: Final = bytes([2 << 3 | 2])
+_RAW: Final = bytes([3 << 3 | 2])
+
+_SHORTEST_HEAD, _LONGEST_HEAD = 2, 32
+"""Bytes before the first tensor: a tag and a length, and up to two numbers with their tags."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a tensor stands in the message: its header, and how many bytes of elements follow."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    size: int
+    header: bytes
+
+
+class ObservationCodec:
+    """Writes and reads the observations of one session.
+
+    Args:
+        needs: Settled: names, types and shapes are definite.
+    """
+
+    def __init__(self, needs: PolicySpec) -> None:
+        self._places = [_place(name, str(spec.dtype), needs.batched_shape(name)) for name, spec in needs.named.items()]
+        self._size = sum(len(place.header) + place.size for place in self._places)
+
+    def write(self, episode: int, step: int, tensors: Mapping[str, Array]) -> bytes | None:
+        """A RolloutRequest with this observation; None if the tensors are not exactly what is needed."""
+        if len(tensors) != len(self._places):
+            return None
+        parts: list[Any] = [b""]
+        for place in self._places:
+            array = tensors.get(place.name)
+            if not isinstance(array, np.ndarray) or array.dtype != place.dtype or array.shape != place.shape:
+                return None
+            parts += (place.header, array if array.flags.c_contiguous else np.ascontiguousarray(array))
+        head = _number(_EPISODE, episode) + _number(_STEP, step)
+        parts[0] = _REQUEST_OBSERVATION + _varint(len(head) + self._size) + head
+        return b"".join(parts)
+
+    def read(self, data: bytes) -> tuple[int, int, dict[str, Array]] | None:
+        """Episode, step and tensors of a message in the form that `write` makes, as views of it; None for any other."""
+        at = len(data) - self._size
+        if not _SHORTEST_HEAD <= at <= _LONGEST_HEAD:
+            return None
+        numbers = _read_head(data[:at], self._size)
+        if numbers is None:
+            return None
+        tensors: dict[str, Array] = {}
+        for place in self._places:
+            if not data.startswith(place.header, at):
+                return None
+            at += len(place.header)
+            array = np.frombuffer(data, np.uint8, place.size, at).view(place.dtype).reshape(place.shape)
+            # Elements begin wherever the header ends; numpy is slow, and some kernels are wrong, on odd addresses.
+            tensors[place.name] = array if array.flags.aligned else _aligned(array)
+            at += place.size
+        return (*numbers, tensors)
+
+
+def _place(name: str, dtype_name: str, shape: tuple[int, ...]) -> _Place:
+    code = dtype_code(dtype_name)
+    dtype = dtype_of(code)
+    size = math.prod(shape) * dtype.itemsize
+    axes = b"".join(map(_varint, shape))
+    tensor = _DTYPE + _varint(code) + (_SHAPE + _varint(len(axes)) + axes if axes else b"") + _RAW + _varint(size)
+    key = name.encode()
+    entry = _KEY + _varint(len(key)) + key + _VALUE + _varint(len(tensor) + size) + tensor
+    return _Place(name, dtype, shape, size, _TENSORS + _varint(len(entry) + size) + entry)
+
+
+def _aligned(array: Array) -> Array:
+    copy = array.copy()
+    copy.flags.writeable = False
+    return copy
+
+
+def _read_head(head: bytes, size: int) -> tuple[int, int] | None:
+    try:
+        if head[:1] != _REQUEST_OBSERVATION:
+            return None
+        length, at = _read_varint(head, 1)
+        if length != len(head) - at + size:
+            return None
+        episode, at = _read_number(_EPISODE, head, at)
+        step, at = _read_number(_STEP, head, at)
+    except (IndexError, OverflowError):
+        return None
+    return (episode, step) if at == len(head) else None
+
+
+def _number(tag: bytes, value: int) -> bytes:
+    """A field with a number; protobuf leaves out zeros."""
+    return tag + _varint(value) if value else b""
+
+
+def _read_number(tag: bytes, data: bytes, at: int) -> tuple[int, int]:
+    return _read_varint(data, at + 1) if data[at : at + 1] == tag else (0, at)
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >= 1 << 64:
+                raise OverflowError
+            return value, at
+        shift += 7
