@@ -54,7 +54,7 @@ def _one_more_slot(load: str, slots: Sequence[int]) -> float:
     totals = []
     rows = []
     for count in slots:
-        watcher = _Sampler()
+        watcher = Sampler()
         evaluate(
             {"benchmark": "metaworld", "task": "reach-v3", "episodes": 8 * count, "slots": count, **LOADS[load]},
             watcher,
@@ -74,7 +74,7 @@ def _one_more_slot(load: str, slots: Sequence[int]) -> float:
 
 def _growth(load: str, tasks: str) -> tuple[float, float]:
     """PSS of a slot in the first and in the last ten tasks of a run with one slot."""
-    watcher = _Sampler()
+    watcher = Sampler()
     evaluate({"benchmark": "metaworld", "task": tasks, "episodes": 1, "slots": 1, **LOADS[load]}, watcher)
     each = [sample.slots[0] for sample in watcher.samples if len(sample.slots) == 1]
     tens = [each[start : start + 10] for start in range(0, len(each), 10)]
@@ -86,7 +86,7 @@ def _growth(load: str, tasks: str) -> tuple[float, float]:
     return median(tens[0]), median(tens[-1])
 
 
-class _Sample:
+class Sample:
     """PSS of everything below this process that belongs to the worker, in MiB."""
 
     def __init__(self) -> None:
@@ -104,15 +104,15 @@ def _pss(process: psutil.Process) -> float:
     return float(process.memory_full_info().pss) / MIB
 
 
-class _Sampler(Quiet):
+class Sampler(Quiet):
     """Takes a sample whenever an episode was recorded: the slot that played it still holds its simulator."""
 
     def __init__(self) -> None:
-        self.samples: list[_Sample] = []
+        self.samples: list[Sample] = []
 
     def on_result(self, row: EpisodeRow) -> None:
         with suppress(psutil.NoSuchProcess):  # at the end of a run its processes end, too
-            self.samples.append(_Sample())
+            self.samples.append(Sample())
 
 
 if __name__ == "__main__":
