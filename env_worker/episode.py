@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from env_worker.benchmark import NOTHING, Names, Observation, Simulator, Step, Task
+from env_worker.recording import Recording
 from env_worker.video import Film
 from policy_server.client import Session
 from protos.errors import SparringError
@@ -29,6 +30,8 @@ class Order:
     observe_every_step: bool = False
     film_fps: float = 0.0
     """0: no film."""
+    record: bool = False
+    """Keep what the policy saw and did."""
 
 
 @dataclass
@@ -46,6 +49,7 @@ class Record:
     policy_seconds: float = 0.0
     transport_seconds: float = 0.0
     video: bytes = field(default=b"", repr=False)
+    recording: Recording | None = field(default=None, repr=False)
 
 
 def run_episode(simulator: Simulator, session: Session, order: Order, *, on_step: Callable[[int], None]) -> Record:
@@ -60,7 +64,7 @@ def run_episode(simulator: Simulator, session: Session, order: Order, *, on_step
         order: Which episode.
         on_step: Called after each step with the number of steps so far.
     """
-    record = Record()
+    record = Record(recording=Recording() if order.record else None)
     needs = session.needs
     wanted = frozenset(needs.named)
     window = _Window(needs.history)
@@ -74,7 +78,10 @@ def run_episode(simulator: Simulator, session: Session, order: Order, *, on_step
     window.push(observation, wanted)
 
     while True:
-        chunk = session.act(window.stacked(), step=record.steps)
+        seen = window.stacked()
+        chunk = session.act(seen, step=record.steps)
+        if record.recording:
+            record.recording.look(record.steps, seen)
         record.round_trips += 1
         record.policy_seconds += chunk.policy_seconds
         record.transport_seconds += chunk.transport_seconds
@@ -86,6 +93,8 @@ def run_episode(simulator: Simulator, session: Session, order: Order, *, on_step
             with _timed(simulator, record):
                 step = simulator.step(action, look=(wanted if looks else NOTHING) | film.look(record.steps + 1))
             _count(record, step)
+            if record.recording:
+                record.recording.act(action, step.reward)
             on_step(record.steps)
             film.add(step.observation, record.steps)
             if step.terminated or step.truncated or record.steps >= limit:

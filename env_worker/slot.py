@@ -107,7 +107,19 @@ class _Slot:
             message.result.timing.total = time.perf_counter() - began
         else:
             message.result.CopyFrom(_result(lease, record, time.perf_counter() - began))
+            if record.recording is not None and self._stage is not None:
+                message.result.recording = record.recording.finish(self._about(lease, self._stage.task, record))
         self._pipe.send_bytes(message.SerializeToString())
+
+    def _about(self, lease: pb.Lease, task: Task, record: Record) -> dict[str, object]:
+        return {
+            "benchmark": self._benchmark.name,
+            "task": task.name,
+            "index": lease.index,
+            "seed": lease.seed,
+            "instruction": task.instruction,
+            "success": record.success,
+        }
 
     def close(self) -> None:
         """Frees the simulator, so that its GL context does not complain at exit, and the connection."""
@@ -125,6 +137,7 @@ class _Slot:
             max_steps=lease.max_steps,
             observe_every_step=self._assignment.observe_every_step,
             film_fps=self._assignment.video_fps if lease.film else 0.0,
+            record=lease.record,
         )
         last_report = time.monotonic()
         steps_before = self._total_steps

@@ -170,6 +170,7 @@ class Coordinator:
             seed=self._plan.seed_of(lease.episode),
             film=self._settings.films(lease.episode.index),
             max_steps=self._settings.max_steps,
+            record=self._settings.record is not None,
         )
 
     def _result(self, worker: str, result: pb.Result) -> None:
@@ -199,6 +200,7 @@ class Coordinator:
             )
 
     def _record(self, episode: EpisodeId, outcome: Outcome, result: pb.Result, error: str) -> None:
+        self._save_recording(episode, result.recording)
         row = EpisodeRow(
             benchmark=episode.benchmark,
             task=episode.task,
@@ -227,14 +229,14 @@ class Coordinator:
     def _save_film(self, episode: EpisodeId, outcome: Outcome, film: bytes) -> str:
         if not film or (self._settings.video == "failures" and outcome != "failure"):
             return ""
-        name = f"{episode.task.replace('/', '_').replace(':', '_')}_{episode.index:04d}_{outcome}.mp4"
-        path = self._folder / "videos" / name
-        try:
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(film)
-        except OSError as error:
-            raise SparringError(f"the film {str(path)!r} cannot be written: {error.strerror}.") from error
+        name = f"{_file_name(episode.task)}_{episode.index:04d}_{outcome}.mp4"
+        _write(self._folder / "videos" / name, film)
         return f"videos/{name}"
+
+    def _save_recording(self, episode: EpisodeId, recording: bytes) -> None:
+        if recording and self._settings.record is not None:
+            folder = self._settings.record / episode.benchmark / _file_name(episode.task)
+            _write(folder / f"{episode.index:04d}.npz", recording)
 
     def _policy_unreachable(self, reason: str) -> None:
         self._unreachable_in_a_row += 1
@@ -244,3 +246,15 @@ class Coordinator:
     def _end_if_finished(self) -> None:
         if self._scheduler.unfinished == 0 and not self.ended.done():
             self.ended.set_result(None)
+
+
+def _file_name(task: str) -> str:
+    return task.replace("/", "_").replace(":", "_")
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:
+        raise SparringError(f"{str(path)!r} cannot be written: {error.strerror}.") from error

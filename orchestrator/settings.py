@@ -76,6 +76,9 @@ class RunSettings(BaseModel):
     )
     video: str = Field("none", description="films: none, failures, all or first:N")
     video_fps: float = Field(20.0, gt=0, description="frames per simulated second in films")
+    record: Path | None = Field(
+        None, description="folder for recordings: what the policy saw and did, a file per episode"
+    )
     output: Path | None = Field(None, description="folder of the results; the same folder resumes the same run")
 
     @field_validator("slots")

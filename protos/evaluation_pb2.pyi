@@ -207,6 +207,7 @@ class Lease(google.protobuf.message.Message):
     SEED_FIELD_NUMBER: builtins.int
     FILM_FIELD_NUMBER: builtins.int
     MAX_STEPS_FIELD_NUMBER: builtins.int
+    RECORD_FIELD_NUMBER: builtins.int
     lease: builtins.int
     """number of this loan, never used twice in a run"""
     slot: builtins.int
@@ -221,6 +222,8 @@ class Lease(google.protobuf.message.Message):
     """make a video of it"""
     max_steps: builtins.int
     """end the episode after this many steps; 0: the benchmark's own limit"""
+    record: builtins.bool
+    """keep what the policy saw and did"""
     def __init__(
         self,
         *,
@@ -231,8 +234,9 @@ class Lease(google.protobuf.message.Message):
         seed: builtins.int = ...,
         film: builtins.bool = ...,
         max_steps: builtins.int = ...,
+        record: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["film", b"film", "index", b"index", "lease", b"lease", "max_steps", b"max_steps", "seed", b"seed", "slot", b"slot", "task", b"task"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["film", b"film", "index", b"index", "lease", b"lease", "max_steps", b"max_steps", "record", b"record", "seed", b"seed", "slot", b"slot", "task", b"task"]) -> None: ...
 
 global___Lease = Lease
 
@@ -286,6 +290,7 @@ class Result(google.protobuf.message.Message):
     ROUND_TRIPS_FIELD_NUMBER: builtins.int
     ERROR_FIELD_NUMBER: builtins.int
     VIDEO_FIELD_NUMBER: builtins.int
+    RECORDING_FIELD_NUMBER: builtins.int
     lease: builtins.int
     """which loan this ends"""
     outcome: global___Outcome.ValueType
@@ -304,6 +309,8 @@ class Result(google.protobuf.message.Message):
     """one sentence, with OUTCOME_ERROR"""
     video: builtins.bytes
     """mp4, if the lease asked for one and its outcome is known"""
+    recording: builtins.bytes
+    """.npz archive, if the lease asked for one and its outcome is known"""
     @property
     def timing(self) -> global___Timing:
         """where its time went"""
@@ -321,9 +328,10 @@ class Result(google.protobuf.message.Message):
         round_trips: builtins.int = ...,
         error: builtins.str = ...,
         video: builtins.bytes = ...,
+        recording: builtins.bytes = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["timing", b"timing"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["error", b"error", "lease", b"lease", "outcome", b"outcome", "renders", b"renders", "reward_max", b"reward_max", "reward_sum", b"reward_sum", "round_trips", b"round_trips", "steps", b"steps", "timing", b"timing", "video", b"video"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["error", b"error", "lease", b"lease", "outcome", b"outcome", "recording", b"recording", "renders", b"renders", "reward_max", b"reward_max", "reward_sum", b"reward_sum", "round_trips", b"round_trips", "steps", b"steps", "timing", b"timing", "video", b"video"]) -> None: ...
 
 global___Result = Result
 

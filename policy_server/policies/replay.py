@@ -1,11 +1,12 @@
-"""Plays back recorded actions: `--policy replay --policy-arg file=actions.npz`.
+"""Plays back recorded actions: `--policy replay --policy-arg file=PATH`.
 
-The file is an .npz archive with one array of shape (steps, action_dim) per episode, named
-`<benchmark>/<task>/<index>`, for example `metaworld/reach-v3/0`. Arrays are read without pickle.
+PATH is a folder that `sparring run --record` wrote, or an .npz archive with one array of shape (steps, action_dim) per
+episode, named `<benchmark>/<task>/<index>`, for example `metaworld/reach-v3/0`. Arrays are read without pickle.
 """
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,13 +33,14 @@ class ReplayPolicy(Policy):
 
     def __init__(self, *, file: str, chunk: int = 1, observations: Sequence[str] = ()) -> None:
         path = Path(file)
-        if not path.is_file():
-            raise UsageError(f"there is no recording {file!r}; give an .npz file with --policy-arg file=PATH.")
+        if not path.exists():
+            raise UsageError(
+                f"there is no recording {file!r}; give a folder or an .npz file with --policy-arg file=PATH."
+            )
         try:
-            with np.load(path, allow_pickle=False) as archive:
-                self._tapes = {name: np.asarray(archive[name]) for name in archive.files}
-        except (ValueError, OSError, zipfile.BadZipFile) as error:
-            raise UsageError(f"{file!r} cannot be read as an .npz archive of plain arrays: {error}") from error
+            self._tapes = _read_folder(path) if path.is_dir() else _read_archive(path)
+        except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+            raise UsageError(f"{file!r} cannot be read as recordings of plain arrays: {error}") from error
         shapes = ", ".join(f"{name}: {tape.dtype} {tape.shape}" for name, tape in list(self._tapes.items())[:5])
         sizes = {tape.shape[1] if _is_recording(tape) else 0 for tape in self._tapes.values()}
         if len(sizes) != 1 or 0 in sizes:
@@ -64,3 +66,17 @@ class ReplayPolicy(Policy):
 
 def _is_recording(tape: Array) -> bool:
     return tape.ndim == 2 and tape.size > 0 and tape.dtype.kind in "fiub"
+
+
+def _read_archive(path: Path) -> dict[str, Array]:
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: np.asarray(archive[name]) for name in archive.files}
+
+
+def _read_folder(folder: Path) -> dict[str, Array]:
+    tapes: dict[str, Array] = {}
+    for path in sorted(folder.rglob("*.npz")):
+        with np.load(path, allow_pickle=False) as episode:
+            about = json.loads(episode["about"].tobytes())
+            tapes[f"{about['benchmark']}/{about['task']}/{about['index']}"] = np.asarray(episode["actions"])
+    return tapes

@@ -7,6 +7,7 @@ import json
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support import Sparring, read_csv
 
@@ -262,3 +263,28 @@ def test_two_benchmarks_in_one_plan(sparring: Sparring, tmp_path: Path) -> None:
     assert {task: s["n"] for task, s in json.loads(done.stdout)["tasks"].items()} == {"short": 3, "CartPole-v1": 3}
     assert [r["benchmark"] for r in read_csv(tmp_path / "out")] == ["gym"] * 3 + ["toy"] * 3
     assert sparring("resume", "out").returncode == 0
+
+
+def test_recordings_hold_what_was_seen_and_done_and_can_be_played_back(sparring: Sparring, tmp_path: Path) -> None:
+    base = ("run", "--benchmark", "toy", "--task", "good", "--episodes", "3", "--slots", "2")
+    policy = ("--policy", "toy_policies:Wanderer")
+    assert sparring(*base, *policy, "--output", "plain").returncode == 0
+    assert sparring(*base, *policy, "--output", "recorded", "--record", "demos").returncode == 0
+    rows = read_csv(tmp_path / "recorded")
+    assert rows == read_csv(tmp_path / "plain"), "recording changed a trajectory"
+    for row in rows:
+        path = tmp_path / "demos" / "toy" / row["task"] / f"{int(row['index']):04d}.npz"
+        with np.load(path, allow_pickle=False) as episode:
+            about = json.loads(episode["about"].tobytes())
+            assert (about["task"], str(about["seed"]), about["success"]) == (
+                row["task"], row["seed"], row["outcome"] == "success"
+            )  # fmt: skip
+            assert episode["actions"].shape == (int(row["steps"]), 1)
+            assert episode["rewards"].sum() == pytest.approx(float(row["reward_sum"]))
+            assert list(episode["looks"]) == list(range(0, int(row["steps"]), 4)), "Wanderer plays chunks of four"
+            assert episode["observations/position"].shape == (len(episode["looks"]), 1)
+    replay = ("--policy", "replay", "--policy-arg", "file=demos", "--output", "replayed")
+    assert sparring(*base, *replay).returncode == 0
+    kept = ("task", "index", "outcome", "reward_sum", "steps")
+    played = [[r[k] for k in kept] for r in read_csv(tmp_path / "replayed")]
+    assert played == [[r[k] for k in kept] for r in rows]
