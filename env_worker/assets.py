@@ -10,43 +10,34 @@ to their place when their hash is right.
 from __future__ import annotations
 
 import errno
-import fcntl
-import hashlib
 import http.client
 import json
 import os
-import re
 import shutil
 import ssl
 import threading
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any, Final, Literal
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from protos.errors import SparringError, UsageError
+from env_worker.hub import BLOCK, MARKER, PARTIAL, TIMEOUT, AssetsError, AssetSource, Hub, RemoteFile
+from env_worker.locks import one_at_a_time, say
+from protos.errors import UsageError
 
-HUB: Final = "https://huggingface.co"
-MARKER: Final = ".complete.json"
-PARTIAL: Final = ".partial"
-
-_TIMEOUT: Final = 20.0
-"""Seconds that the hub may be silent."""
 _WAIT: Final = 3600.0
 """Seconds to wait for another process that downloads the same."""
 _ATTEMPTS: Final = 4
 _LONGEST_PAUSE: Final = 30.0
 _CONNECTIONS: Final = 8
-_BLOCK: Final = 1 << 18
 _SPARE: Final = 1 << 28
 """Bytes of disk that a download leaves free."""
 
@@ -57,25 +48,6 @@ _BROKEN_CONNECTION: Final = (
     http.client.HTTPException,
     ssl.SSLError,
 )
-
-
-class AssetsError(SparringError):
-    """Assets are not here and could not be had."""
-
-
-@dataclass(frozen=True)
-class AssetSource:
-    """A repository on the hub.
-
-    Attributes:
-        repo: As in "lerobot/libero-assets".
-        kind: As in the hub's addresses.
-        revision: A branch, a tag or a commit.
-    """
-
-    repo: str
-    kind: Literal["datasets", "models"] = "datasets"
-    revision: str = "main"
 
 
 def find_assets(
@@ -131,46 +103,6 @@ def is_complete(folder: Path, *, parts: Sequence[str], source: AssetSource) -> b
     return not _lacking(folder, parts)
 
 
-@contextmanager
-def one_at_a_time(lock: Path, *, deadline: float, waiting: str) -> Iterator[int]:
-    """Holds a lock that ends with its holder, however that ends; yields its file descriptor.
-
-    Args:
-        lock: A file that stands for it; made if missing, never removed.
-        deadline: Seconds to wait for another holder.
-        waiting: What to say on standard error when there is one.
-
-    Raises:
-        SparringError: If the other does not end in time.
-    """
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        ends = time.monotonic() + deadline
-        told = False
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > ends:
-                    raise SparringError(
-                        f"another process has held {str(lock)!r} for {deadline:g} s. End it, then try again."
-                    ) from None
-            if not told:
-                say(f"{waiting}; waiting for it, at most {deadline:g} s")
-                told = True
-            time.sleep(0.2)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def say(line: str) -> None:
-    """Writes a line to standard error."""
-    Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
-
-
 def _named(given: str, by: str, parts: Sequence[str]) -> Path:
     folder = Path(given).expanduser().absolute()
     if not folder.is_dir():
@@ -189,7 +121,7 @@ def _download_once(folder: Path, variable: str, parts: Sequence[str], source: As
     with one_at_a_time(lock, deadline=_WAIT, waiting=f"another process downloads the assets {folder.name!r}"):
         if is_complete(folder, parts=parts, source=source):
             return
-        _Download(_Hub(source), folder, variable).run()
+        _Download(Hub(source), folder, variable).run()
         if lacking := _lacking(folder, parts):
             raise AssetsError(
                 f"{source.repo!r} on the hub (revision {source.revision}) lacks {', '.join(lacking)}: it is not what "
@@ -197,94 +129,10 @@ def _download_once(folder: Path, variable: str, parts: Sequence[str], source: As
             )
 
 
-@dataclass(frozen=True)
-class _RemoteFile:
-    """A file of the repository; the digest is sha256 for large files, git's own (sha1) for the others."""
-
-    path: str
-    size: int
-    digest: str
-    large: bool
-
-    @classmethod
-    def of(cls, entry: Mapping[str, Any]) -> _RemoteFile:
-        path = PurePosixPath(entry["path"])
-        if path.is_absolute() or ".." in path.parts or path.parts[:1] in ((), (PARTIAL,), (MARKER,)):
-            raise AssetsError(f"the hub names a file {entry['path']!r}, which may not be written. Tell its owner.")
-        stored = entry.get("lfs")
-        digest = stored["oid"].removeprefix("sha256:") if stored else entry["oid"]
-        return cls(str(path), int(stored["size"] if stored else entry["size"]), digest, bool(stored))
-
-    def matches(self, file: Path) -> bool:
-        if not file.is_file() or file.stat().st_size != self.size:
-            return False
-        digest = hashlib.sha256() if self.large else hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)
-        with file.open("rb") as content:
-            while block := content.read(_BLOCK):
-                digest.update(block)
-        return digest.hexdigest() == self.digest
-
-    def partial(self, folder: Path) -> Path:
-        """Where it arrives: a name of its own for each content, so that two revisions are never mixed."""
-        name = hashlib.sha256(f"{self.path}\0{self.digest}".encode()).hexdigest()
-        return folder / PARTIAL / name[:32]
-
-
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows the hub to where files are stored, without showing the token there."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
-    ) -> urllib.request.Request | None:
-        request = super().redirect_request(req, fp, code, msg, headers, newurl)
-        if request is not None and urllib.parse.urlsplit(newurl).netloc != urllib.parse.urlsplit(req.full_url).netloc:
-            request.remove_header("Authorization")
-        return request
-
-
-class _Hub:
-    """The part of the hub's HTTP interface that is needed here: a revision, its tree, its files."""
-
-    def __init__(self, source: AssetSource) -> None:
-        self.source = source
-        self.endpoint = (os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
-        if not self.endpoint.startswith(("https://", "http://")):
-            raise UsageError(f"HF_ENDPOINT={self.endpoint!r} is no address; it must begin with https://.")
-        self._token = os.environ.get("HF_TOKEN", "").strip()
-        self._opener = urllib.request.build_opener(_Redirects)
-
-    def commit(self) -> str:
-        revision = urllib.parse.quote(self.source.revision, safe="")
-        with self.open(f"{self.endpoint}/api/{self.source.kind}/{self.source.repo}/revision/{revision}") as answer:
-            return str(json.load(answer)["sha"])
-
-    def tree(self, commit: str) -> list[_RemoteFile]:
-        files: list[_RemoteFile] = []
-        page: str | None = f"{self.endpoint}/api/{self.source.kind}/{self.source.repo}/tree/{commit}?recursive=true"
-        while page:
-            with self.open(page) as answer:
-                files += [_RemoteFile.of(entry) for entry in json.load(answer) if entry["type"] == "file"]
-                following = re.search(r'<([^>]+)>;\s*rel="next"', answer.headers.get("Link", ""))
-            page = urllib.parse.urljoin(page, following[1]) if following else None
-        return files
-
-    def address(self, commit: str, path: str) -> str:
-        prefix = "" if self.source.kind == "models" else f"{self.source.kind}/"
-        return f"{self.endpoint}/{prefix}{self.source.repo}/resolve/{commit}/{urllib.parse.quote(path)}"
-
-    def open(self, address: str, *, start: int = 0) -> Any:
-        request = urllib.request.Request(address, headers={"User-Agent": "sparring"})
-        if start:
-            request.add_header("Range", f"bytes={start}-")
-        if self._token and address.startswith(f"{self.endpoint}/"):
-            request.add_header("Authorization", f"Bearer {self._token}")
-        return self._opener.open(request, timeout=_TIMEOUT)
-
-
 class _Download:
     """Brings a folder to what the hub has, keeping whatever of it is there already."""
 
-    def __init__(self, hub: _Hub, folder: Path, variable: str) -> None:
+    def __init__(self, hub: Hub, folder: Path, variable: str) -> None:
         self._hub = hub
         self._folder = folder
         self._variable = variable
@@ -300,7 +148,7 @@ class _Download:
             self._fetch_all(commit, missing, advance)
         self._finish(commit, files)
 
-    def _listed(self) -> tuple[str, list[_RemoteFile]]:
+    def _listed(self) -> tuple[str, list[RemoteFile]]:
         if os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
             raise self._unreachable("HF_HUB_OFFLINE is set")
         try:
@@ -313,13 +161,13 @@ class _Download:
         except (ValueError, KeyError, TypeError) as error:
             raise self._unreachable("it does not answer as the Hugging Face hub does") from error
 
-    def _check_room(self, missing: Sequence[_RemoteFile]) -> None:
+    def _check_room(self, missing: Sequence[RemoteFile]) -> None:
         needed = sum(file.size - _size(file.partial(self._folder)) for file in missing) + _SPARE
         free = shutil.disk_usage(self._folder).free
         if missing and needed > free:
             raise OSError(errno.ENOSPC, f"{needed / 1e6:.0f} MB are needed and {free / 1e6:.0f} MB are free")
 
-    def _fetch_all(self, commit: str, missing: Sequence[_RemoteFile], advance: Callable[[int], None]) -> None:
+    def _fetch_all(self, commit: str, missing: Sequence[RemoteFile], advance: Callable[[int], None]) -> None:
         pool = ThreadPoolExecutor(_CONNECTIONS)
         try:
             for done in as_completed([pool.submit(self._fetch, commit, file, advance) for file in missing]):
@@ -328,7 +176,7 @@ class _Download:
             self._stop.set()  # whoever is still at it ends with its next block
             pool.shutdown(cancel_futures=True)
 
-    def _fetch(self, commit: str, file: _RemoteFile, advance: Callable[[int], None]) -> None:
+    def _fetch(self, commit: str, file: RemoteFile, advance: Callable[[int], None]) -> None:
         partial = file.partial(self._folder)
         if _size(partial) > file.size:
             partial.unlink()
@@ -351,7 +199,7 @@ class _Download:
         target.parent.mkdir(parents=True, exist_ok=True)
         partial.replace(target)
 
-    def _receive(self, commit: str, file: _RemoteFile, partial: Path, advance: Callable[[int], None]) -> None:
+    def _receive(self, commit: str, file: RemoteFile, partial: Path, advance: Callable[[int], None]) -> None:
         have = _size(partial)
         if have == file.size > 0:
             return
@@ -368,7 +216,7 @@ class _Download:
         if _size(partial) < file.size:
             raise ConnectionError("the connection ended before the file did")
 
-    def _finish(self, commit: str, files: Sequence[_RemoteFile]) -> None:
+    def _finish(self, commit: str, files: Sequence[RemoteFile]) -> None:
         marker = {"source": asdict(self._hub.source), "commit": commit, "files": {f.path: f.size for f in files}}
         shutil.rmtree(self._folder / PARTIAL)
         draft = self._folder / f"{MARKER}.draft"
@@ -393,7 +241,7 @@ class _Download:
             f"{error.reason}). If that needs an account, set HF_TOKEN; else try later, or {self._elsewhere()}"
         )
 
-    def _broken_off(self, file: _RemoteFile, error: BaseException) -> AssetsError:
+    def _broken_off(self, file: RemoteFile, error: BaseException) -> AssetsError:
         return AssetsError(
             f"the download of the assets {self._folder.name!r} broke off at {file.path!r}: {_reason(error)}. What has "
             "arrived is kept; the same command goes on from there."
@@ -403,7 +251,7 @@ class _Download:
 def _blocks(answer: Any) -> Iterator[bytes]:
     while True:
         try:
-            block = answer.read(_BLOCK)
+            block = answer.read(BLOCK)
         except OSError as error:  # the network's, not to be taken for the disk's
             raise ConnectionError(_reason(error)) from error
         if not block:
@@ -429,7 +277,7 @@ def _reason(error: BaseException) -> str:
         return f"HTTP {error.code} {error.reason}"
     inner = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(inner, TimeoutError):
-        return f"no answer within {_TIMEOUT:g} s"
+        return f"no answer within {TIMEOUT:g} s"
     return str(getattr(inner, "strerror", None) or inner)
 
 

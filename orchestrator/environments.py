@@ -27,8 +27,8 @@ from rich.console import Console
 from rich.markup import escape
 
 import env_worker
-from env_worker.assets import one_at_a_time, say
 from env_worker.benchmark import Benchmark
+from env_worker.locks import one_at_a_time, say
 from env_worker.registry import get_benchmark
 from protos.errors import SparringError, UsageError
 

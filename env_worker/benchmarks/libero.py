@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
-from env_worker.assets import AssetSource, find_assets
+from env_worker.assets import find_assets
 from env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task
 from env_worker.benchmarks._libero.installation import (
     LiberoSetupFailed,
@@ -26,6 +26,7 @@ from env_worker.benchmarks._libero.installation import (
 )
 from env_worker.benchmarks._libero.scene import MAX_FRAMES, MAX_JOINTS, SCENE_BYTES, PrivilegedScene
 from env_worker.benchmarks._libero.tasks import EPISODE_LIMITS, INITIAL_STATES, LiberoTask, select, tasks_of
+from env_worker.hub import AssetSource
 from protos.errors import UsageError
 from protos.spec import Offer, TensorSpec
 from protos.tensor import Array

@@ -29,7 +29,10 @@ import pytest
 from support import free_port, wait_for
 
 from env_worker import assets
-from env_worker.assets import AssetsError, AssetSource, find_assets, is_complete, one_at_a_time
+from env_worker import hub as hub_module
+from env_worker.assets import find_assets, is_complete
+from env_worker.hub import AssetsError, AssetSource
+from env_worker.locks import one_at_a_time
 from protos.errors import SparringError, UsageError
 
 SOURCE = AssetSource("someone/things")
@@ -397,7 +400,7 @@ class TestOffline:
         assert "Temporary failure in name resolution" in self.sentence()
 
     def test_nobody_answers(self, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(assets, "_TIMEOUT", 0.3)
+        monkeypatch.setattr(hub_module, "TIMEOUT", 0.3)
         with socket.create_server(("127.0.0.1", 0)) as silent:
             monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
             assert "no answer within 0.3 s" in self.sentence()

@@ -211,7 +211,8 @@ def test_replay_says_what_to_give_when_there_is_no_file(tmp_path: Path) -> None:
 
 
 def test_the_expert_is_metaworld_s_own() -> None:
-    policies = pytest.importorskip("metaworld.policies")
+    from metaworld import policies
+
     ours = load_policy("expert", {}, benchmark="metaworld")
     state_of_a_scene = np.random.default_rng(0)
     for name in sorted(policies.ENV_POLICY_MAP):
@@ -226,7 +227,6 @@ def test_the_expert_is_metaworld_s_own() -> None:
 
 
 def test_the_expert_knows_no_task_but_metaworld_s() -> None:
-    pytest.importorskip("metaworld")
     policy = load_policy("expert", {}, benchmark="metaworld")
     with pytest.raises(UsageError, match="juggle-v3"):
         policy.new_session(task("juggle-v3"), 0)
