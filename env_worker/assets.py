@@ -29,7 +29,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from env_worker.hub import BLOCK, MARKER, PARTIAL, TIMEOUT, AssetsError, AssetSource, Hub, RemoteFile
+from env_worker.hub import BLOCK, MARKER, PARTIAL, AssetsError, AssetSource, Hub, RemoteFile, reason_of
 from env_worker.locks import one_at_a_time, say
 from protos.errors import UsageError
 
@@ -157,7 +157,7 @@ class _Download:
         except urllib.error.HTTPError as error:
             raise self._refused(error) from error
         except _BROKEN_CONNECTION as error:
-            raise self._unreachable(_reason(error)) from error
+            raise self._unreachable(reason_of(error)) from error
         except (ValueError, KeyError, TypeError) as error:
             raise self._unreachable("it does not answer as the Hugging Face hub does") from error
 
@@ -243,7 +243,7 @@ class _Download:
 
     def _broken_off(self, file: RemoteFile, error: BaseException) -> AssetsError:
         return AssetsError(
-            f"the download of the assets {self._folder.name!r} broke off at {file.path!r}: {_reason(error)}. What has "
+            f"the download of the assets {self._folder.name!r} broke off at {file.path!r}: {reason_of(error)}. What has "
             "arrived is kept; the same command goes on from there."
         )
 
@@ -253,7 +253,7 @@ def _blocks(answer: Any) -> Iterator[bytes]:
         try:
             block = answer.read(BLOCK)
         except OSError as error:  # the network's, not to be taken for the disk's
-            raise ConnectionError(_reason(error)) from error
+            raise ConnectionError(reason_of(error)) from error
         if not block:
             return
         yield block
@@ -270,15 +270,6 @@ def _pause(error: BaseException, attempt: int) -> float | None:
         if asked.isdigit():
             return min(float(asked), _LONGEST_PAUSE)
     return float(2 ** (attempt - 2))
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, urllib.error.HTTPError):
-        return f"HTTP {error.code} {error.reason}"
-    inner = error.reason if isinstance(error, urllib.error.URLError) else error
-    if isinstance(inner, TimeoutError):
-        return f"no answer within {TIMEOUT:g} s"
-    return str(getattr(inner, "strerror", None) or inner)
 
 
 def _size(file: Path) -> int:

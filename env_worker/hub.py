@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
@@ -124,3 +125,13 @@ class Hub:
         if self._token and address.startswith(f"{self.endpoint}/"):
             request.add_header("Authorization", f"Bearer {self._token}")
         return self._opener.open(request, timeout=TIMEOUT)
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a request failed, in a few words."""
+    if isinstance(error, urllib.error.HTTPError):
+        return f"HTTP {error.code} {error.reason}"
+    inner = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(inner, TimeoutError):
+        return f"no answer within {TIMEOUT:g} s"
+    return str(getattr(inner, "strerror", None) or inner)
