@@ -243,8 +243,8 @@ class _Download:
 
     def _broken_off(self, file: RemoteFile, error: BaseException) -> AssetsError:
         return AssetsError(
-            f"the download of the assets {self._folder.name!r} broke off at {file.path!r}: {reason_of(error)}. What has "
-            "arrived is kept; the same command goes on from there."
+            f"the download of the assets {self._folder.name!r} broke off at {file.path!r}: {reason_of(error)}. "
+            "What has arrived is kept; the same command goes on from there."
         )
 
 
