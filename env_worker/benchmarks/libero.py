@@ -196,13 +196,16 @@ class LiberoSimulator(Simulator):
         """Plays one action for one control period (50 ms).
 
         Raises:
-            ValueError: the action's shape is wrong, a name is not offered, or the episode has ended.
+            ValueError: the action has a wrong shape or is not finite, a name is not offered, or the episode has ended.
         """
         self._check_names(look)
         if self._steps_left <= 0:
             raise ValueError("the episode has ended (or none was started): call reset first")
         if np.shape(action) != (self.offers.action_dim,):
             raise ValueError(f"an action has shape ({self.offers.action_dim},), not {np.shape(action)}")
+        if not np.all(np.isfinite(action)):
+            # MuJoCo would reset itself to its default state, silently, in the middle of the episode.
+            raise ValueError(f"an action has to be finite: {np.asarray(action)}")
         self._watch(_cameras(look))
         raw, reward, success, _ = self._environment.step(np.asarray(action, np.float64))
         self._steps_left = 0 if success else self._steps_left - 1

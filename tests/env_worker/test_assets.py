@@ -176,6 +176,8 @@ def find(setting: str | None = None) -> Path:
 
 def start_finding() -> subprocess.Popen[str]:
     code = (
+        # A shell that starts us in the background makes us ignore Ctrl-C, and our children with us.
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from env_worker.assets import AssetSource, find_assets\n"
         f"find_assets(setting=None, variable={VARIABLE!r}, cache_name='things', parts={PARTS!r}, source={SOURCE!r})"
     )

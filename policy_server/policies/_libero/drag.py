@@ -55,7 +55,7 @@ class Drag:
         contact[2] = max(on_floor, under_palm)
         press = _PRESS if on_floor > under_palm else 0.0
         rotation = self._rotation(thing, contact)
-        height = ceiling(world.obstacles(), world.hand, contact, 0.11) + 0.02
+        height = max(ceiling(world.obstacles(), world.hand, contact, 0.11) + 0.02, contact[2])
         yield from hand.rise(height, grip=CLOSED)
         yield from hand.move(np.array([*contact[:2], height]), rotation, grip=CLOSED, tolerance=0.01)
         yield from hand.move(contact, rotation, grip=CLOSED, tolerance=0.006, limit=50)

@@ -124,7 +124,7 @@ class Insert:
         middle = (left + right) / 2
         front = float((offset[np.abs(offset @ sideways - middle) < 0.09] @ outward).max())
         inner = (np.abs(offset @ sideways - middle) < 0.03) & (offset[:, 2] < 0) & (np.abs(offset @ outward) < 0.05)
-        floor = float(body[inner, 2].max(initial=-np.inf))
+        floor = float(body[inner, 2].max(initial=region.center[2] - region.extent[2]))
         place: Array = region.center + middle * sideways + (front + _PALM_SIDE + 0.008) * outward
         place[2] = floor + below + 0.004
         return place
