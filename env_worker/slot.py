@@ -6,6 +6,7 @@ activity out. Forked from a process that has imported the simulator and has neve
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -26,7 +27,7 @@ from env_worker.registry import get_benchmark
 from policy_server.client import Offer, PolicyClient, PolicyRefused, PolicyUnreachable, Session
 from protos import evaluation_pb2 as pb
 from protos.errors import SparringError
-from protos.process import keep_freed_memory
+from protos.process import give_back_freed_memory, keep_freed_memory
 
 log = logging.getLogger(__name__)
 
@@ -184,6 +185,8 @@ class _Slot:
         if self._stage is not None:
             self._stage.simulator.close()
             self._stage = None
+            gc.collect()  # simulators are full of cycles
+            give_back_freed_memory()
 
     def _report_activity(self, lease: pb.Lease, steps: int) -> None:
         activity = pb.SlotActivity(

@@ -32,10 +32,19 @@ def keep_freed_memory() -> None:
     An observation of a few hundred kilobytes otherwise costs hundreds of page faults, more than everything else in
     its round trip. Does nothing where the C library is another one.
     """
-    if not sys.platform.startswith("linux"):
-        return
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):
+    libc = _libc()
+    if libc is not None and hasattr(libc, "mallopt"):
         libc.mallopt(_M_MMAP_THRESHOLD, 32 * _MIB)
         libc.mallopt(_M_TRIM_THRESHOLD, 128 * _MIB)
         libc.mallopt(_M_TOP_PAD, 4 * _MIB)
+
+
+def give_back_freed_memory() -> None:
+    """Hands to the kernel what was freed and kept; for the moment after something large was closed."""
+    libc = _libc()
+    if libc is not None and hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)
+
+
+def _libc() -> ctypes.CDLL | None:
+    return ctypes.CDLL(None) if sys.platform.startswith("linux") else None
