@@ -33,7 +33,6 @@ def main() -> None:
     parser.add_argument("--exit-with-parent", action="store_true", help="stop when standard input closes")
     options = parser.parse_args()
 
-    choose_backend()
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s", datefmt="%H:%M:%S"
     )
@@ -54,6 +53,7 @@ def main() -> None:
         await worker.run(stop)
 
     try:
+        choose_backend()
         asyncio.run(work())
     except SparringError as error:
         sys.stderr.write(f"error: {error}\n")

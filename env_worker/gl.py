@@ -6,6 +6,10 @@ import ctypes.util
 import os
 import sys
 
+from protos.errors import UsageError
+
+_BACKENDS = ("", "egl", "osmesa", "glfw", "glx", "cgl", "wgl", "on", "enable", "enabled", "true", "1")
+
 SYSTEM_PACKAGES = ("libegl1", "libegl-mesa0", "libgl1-mesa-dri", "libosmesa6")
 """Debian packages that software rendering needs."""
 
@@ -14,8 +18,13 @@ def choose_backend() -> str:
     """Sets MUJOCO_GL where the user has not, and returns what it is.
 
     EGL first: it uses a GPU where there is one and Mesa's software renderer where there is none.
+
+    Raises:
+        UsageError: If MUJOCO_GL names something that is no backend; MuJoCo could not even be imported.
     """
     chosen = os.environ.get("MUJOCO_GL", "")
+    if chosen.lower() not in _BACKENDS:
+        raise UsageError(f"MUJOCO_GL={chosen} is no GL backend of MuJoCo; set it to egl or osmesa, or unset it.")
     if not chosen and sys.platform.startswith("linux"):
         if ctypes.util.find_library("EGL"):
             chosen = "egl"

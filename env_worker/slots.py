@@ -15,6 +15,7 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from env_worker import slot as slot_process
 from env_worker.benchmark import Benchmark
 from protos import evaluation_pb2 as pb
+from protos.errors import SparringError
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +113,12 @@ class SlotHandle:
             daemon=True,
         )
         # Blocks until the fork server has done its imports, so not in the loop.
-        await asyncio.to_thread(process.start)
+        try:
+            await asyncio.to_thread(process.start)
+        except EOFError as error:
+            raise SparringError(
+                "the process that slots are forked from died while it imported the simulator; its log says why."
+            ) from error
         theirs.close()
         self._process, self._pipe, self._tasks = process, ours, set()
         asyncio.get_running_loop().add_reader(ours.fileno(), self._receive)

@@ -74,7 +74,12 @@ class WorkService(WorkServicer):
     async def Work(  # type: ignore[override]
         self, requests: AsyncIterator[pb.WorkerMessage], context: grpc.aio.ServicerContext[Any, Any]
     ) -> None:
-        first = await asyncio.wait_for(context.read(), SILENCE_SECONDS)
+        try:
+            first = await asyncio.wait_for(context.read(), SILENCE_SECONDS)
+        except TimeoutError:
+            await context.abort(
+                grpc.StatusCode.DEADLINE_EXCEEDED, "no registration came; a worker's first message is one."
+            )
         if first is grpc.aio.EOF:
             return
         if self._stopping:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task, TaskTable
+from protos.errors import SparringError
 from protos.spec import Offer, TensorSpec
 from protos.tensor import Array
 
@@ -196,5 +197,14 @@ class MetaworldSimulator(Simulator):
         if IMAGE in look:
             with self.meter.image():
                 # This camera hangs upside down; LeRobot turns its images, and its checkpoints expect that.
-                observation[IMAGE] = np.ascontiguousarray(np.flip(self._env.render(), (0, 1)))
+                observation[IMAGE] = np.ascontiguousarray(np.flip(self._render(), (0, 1)))
         return observation
+
+    def _render(self) -> Array:
+        try:
+            image: Array = self._env.render()
+        except Exception as error:  # GL stacks raise what they please
+            raise SparringError(
+                f"no image can be rendered ({error}); `sparring doctor` finds the GL backends that work here."
+            ) from error
+        return image

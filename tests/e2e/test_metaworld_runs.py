@@ -89,3 +89,21 @@ def test_the_machine_is_well(sparring: Sparring, command: tuple[str, ...]) -> No
     done = sparring(*command)
     assert done.returncode == 0, done.stdout
     assert "reach-v3" in done.stdout or "used by workers here" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("backend", "code", "sentence"),
+    [("glfw", 3, "no image can be rendered"), ("nonsense", 1, "MUJOCO_GL=nonsense is no GL backend")],
+)
+def test_a_gl_backend_that_does_not_work_is_told(
+    sparring: Sparring, monkeypatch: pytest.MonkeyPatch, backend: str, code: int, sentence: str
+) -> None:
+    monkeypatch.setenv("MUJOCO_GL", backend)
+    monkeypatch.delenv("DISPLAY", raising=False)
+    done = sparring(
+        "run", "--benchmark", "metaworld", "--task", "reach-v3", "--policy", "random", "--episodes", "1",
+        "--policy-arg", 'observations=["observation.image"]', "--retries", "0", "--output", "out",
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert sentence in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
