@@ -45,17 +45,16 @@ class Wanderer(Policy):
 
 
 class _Broken(Forward):
-    """Fails in episodes of odd index, at the third observation."""
+    """Fails in episodes of odd index, at the third step; also when that row is asked again by itself."""
 
-    def new_session(self, task: Instruction, seed: int) -> list[int]:
-        return [task.episode, 0]
+    def new_session(self, task: Instruction, seed: int) -> int:
+        return task.episode
 
-    def act(self, observations: Sequence[Observation], states: Sequence[list[int]]) -> Sequence[Array]:
-        answers = []
-        for state in states:
-            state[1] += 1
-            answers.append(self.broken() if state[0] % 2 and state[1] == 3 else np.ones((1, 1)))
-        return answers
+    def act(self, observations: Sequence[Observation], states: Sequence[int]) -> Sequence[Array]:
+        return [
+            self.broken() if episode % 2 and observation.step == 2 else np.ones((1, 1))
+            for observation, episode in zip(observations, states, strict=True)
+        ]
 
     def broken(self) -> Any:
         raise NotImplementedError
