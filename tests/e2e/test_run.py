@@ -210,7 +210,7 @@ def test_a_policy_server_that_is_not_there(sparring: Sparring) -> None:
 
 
 def test_films(sparring: Sparring, tmp_path: Path) -> None:
-    # A gain of 0.55 reaches the goal in 20 steps from some starts only.
+    # A gain of 0.75 reaches the goal in 20 steps from some starts only.
     base = (*TOY, "--task", "short", "--policy", "toy_policies:Forward", "--policy-arg", "gain=0.75", "--episodes", "5")
     assert sparring(*base, "--output", "plain").returncode == 0
     outcomes = [r["outcome"] for r in read_csv(tmp_path / "plain")]
