@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 _LONGEST_DETAILS: Final = 1500
 """Characters. Non-ASCII ones take up to nine bytes on the wire, and headers hold about eight kilobytes."""
 
+_FAREWELL_SECONDS: Final = 1.0
+"""How long a stream that is cut off has to take its status with it."""
+
 SERVICE: Final = "sparring.policy.v1.Policy"
 
 _STATUS: Final[dict[type[SparringError], grpc.StatusCode]] = {
@@ -50,8 +53,9 @@ class _Servicer:
         self._batcher = batcher
         self._max_sessions = max_sessions
         self._numbers = itertools.count(1)
-        self.sessions: set[Session] = set()
+        self.sessions: dict[Session, asyncio.Task[Any] | None] = {}
         self.draining = False
+        self._cut_off = False
 
     async def Describe(
         self, request: pb.DescribeRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -69,15 +73,34 @@ class _Servicer:
         session = Session(
             f"session-{next(self._numbers)}", self._description, partial(spec_on, self._policy), self._batcher
         )
-        self.sessions.add(session)
+        self.sessions[session] = asyncio.current_task()
         try:
             while (request := await context.read()) is not grpc.aio.EOF:
                 await context.write(await session.answer_bytes(request))
+        except asyncio.CancelledError:
+            if not self._cut_off:
+                raise
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE, "the policy server shut down before the episode ended; raise --grace."
+            )
         except SparringError as error:
             log.warning("%s ended: %s", session.name, error)
             await context.abort(_STATUS.get(type(error), grpc.StatusCode.INTERNAL), _details(str(error)))
         finally:
-            self.sessions.discard(session)
+            self.sessions.pop(session)
+
+    def drain(self) -> None:
+        """No new sessions, and no new episodes in those that are open."""
+        self.draining = True
+        for session in self.sessions:
+            session.draining = True
+
+    def cut_off(self) -> None:
+        """Ends what is still open, with a status: gRPC's own way of doing it may print a traceback."""
+        self._cut_off = True
+        for task in self.sessions.values():
+            if task is not None:
+                task.cancel()
 
 
 def _handlers(servicer: _Servicer) -> grpc.GenericRpcHandler:
@@ -143,10 +166,12 @@ class PolicyServer:
         """Starts nothing new, lets running episodes end for up to `grace` seconds, then stops."""
         assert self._server is not None, "start() comes first"
         await self._health.enter_graceful_shutdown()
-        self._servicer.draining = True
-        for session in self._servicer.sessions:
-            session.draining = True
-        await self._server.stop(grace)
+        self._servicer.drain()
+        stopping = asyncio.ensure_future(self._server.stop(grace + _FAREWELL_SECONDS))
+        done, _ = await asyncio.wait({stopping}, timeout=grace)
+        if not done:
+            self._servicer.cut_off()
+        await stopping
         await self._batcher.close()
 
 
