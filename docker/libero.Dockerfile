@@ -51,6 +51,7 @@ ENV PATH=/opt/venv/bin:/opt/sparring/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     HOME=/tmp \
     XDG_CACHE_HOME=/cache \
+    SPARRING_HEARTBEAT=/tmp/heartbeat \
     MESA_SHADER_CACHE_DIR=/tmp/mesa \
     MPLCONFIGDIR=/tmp/matplotlib \
     NUMBA_CACHE_DIR=/tmp/numba
@@ -62,5 +63,7 @@ LABEL org.opencontainers.image.title="sparring/libero" \
       dev.sparring.benchmark="libero"
 USER sparring
 WORKDIR /tmp
+HEALTHCHECK --interval=5s --timeout=5s --start-period=20s --retries=6 \
+    CMD test -n "$(find "$SPARRING_HEARTBEAT" -newermt '-15 seconds')"
 ENTRYPOINT ["sparring"]
 CMD ["worker", "--benchmark", "libero", "--help"]

@@ -38,6 +38,7 @@ ENV PATH=/opt/venv/bin:/opt/sparring/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     HOME=/tmp \
     XDG_CACHE_HOME=/cache \
+    SPARRING_HEARTBEAT=/tmp/heartbeat \
     MESA_SHADER_CACHE_DIR=/tmp/mesa
 LABEL org.opencontainers.image.title="sparring/metaworld" \
       org.opencontainers.image.description="A Sparring worker with Meta-World" \
@@ -47,5 +48,7 @@ LABEL org.opencontainers.image.title="sparring/metaworld" \
       dev.sparring.benchmark="metaworld"
 USER sparring
 WORKDIR /tmp
+HEALTHCHECK --interval=5s --timeout=5s --start-period=20s --retries=6 \
+    CMD test -n "$(find "$SPARRING_HEARTBEAT" -newermt '-15 seconds')"
 ENTRYPOINT ["sparring"]
 CMD ["worker", "--benchmark", "metaworld", "--help"]

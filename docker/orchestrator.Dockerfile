@@ -33,6 +33,7 @@ COPY --from=source /opt/sparring /opt/sparring
 ENV PATH=/opt/venv/bin:/opt/sparring/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
+    SPARRING_PROBE=127.0.0.1:50052 \
     HOME=/tmp
 LABEL org.opencontainers.image.title="sparring/orchestrator" \
       org.opencontainers.image.description="Sparring's orchestrator" \
@@ -42,5 +43,6 @@ LABEL org.opencontainers.image.title="sparring/orchestrator" \
 USER sparring
 # `outputs/` is here.
 WORKDIR /
+HEALTHCHECK --interval=2s --timeout=10s --start-period=60s --retries=5 CMD python -m protos.probe "$SPARRING_PROBE"
 ENTRYPOINT ["sparring"]
 CMD ["--help"]

@@ -42,6 +42,7 @@ COPY --from=source /opt/sparring /opt/sparring
 ENV PATH=/opt/venv/bin:/opt/sparring/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
+    SPARRING_PROBE=127.0.0.1:50051 \
     HOME=/tmp \
     XDG_CACHE_HOME=/cache
 LABEL org.opencontainers.image.title="sparring/policy-server" \
@@ -51,5 +52,6 @@ LABEL org.opencontainers.image.title="sparring/policy-server" \
       dev.sparring.protocol="1"
 USER sparring
 WORKDIR /policies
+HEALTHCHECK --interval=2s --timeout=10s --start-period=600s --retries=5 CMD python -m protos.probe "$SPARRING_PROBE"
 ENTRYPOINT ["sparring"]
 CMD ["serve", "--help"]

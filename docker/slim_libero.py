@@ -1,4 +1,4 @@
-"""Takes out of LIBERO's environment what no LIBERO task can use: two thirds of robosuite's meshes, fonts for PDFs, tests.
+"""Takes out of LIBERO's environment what no LIBERO task uses: most of robosuite's meshes, fonts for PDFs, tests.
 
 python slim_libero.py SITE_PACKAGES
 """

@@ -20,6 +20,7 @@ def main() -> None:
     import sys
 
     from env_worker.gl import choose_backend
+    from env_worker.heartbeat import beat
     from env_worker.worker import Worker
     from protos.errors import SparringError, UsageError
     from protos.process import stop_with_parent
@@ -50,7 +51,11 @@ def main() -> None:
             benchmark=options.benchmark,
             patience=options.patience,
         )
-        await worker.run(stop)
+        beating = asyncio.create_task(beat())
+        try:
+            await worker.run(stop)
+        finally:
+            beating.cancel()
 
     try:
         choose_backend()

@@ -86,6 +86,11 @@ class Coordinator:
         """Episodes of a benchmark that wait for a slot."""
         return self._scheduler.pending(benchmark)
 
+    def unattended(self) -> set[str]:
+        """Benchmarks with episodes that wait, and no worker to run them."""
+        attended = {worker.benchmark for worker in self._workers.values()}
+        return {name for name in self._plan.tasks if name not in attended and self.pending(name)}
+
     def join(
         self, register: pb.Register, assignment: pb.Assignment, send: Callable[[pb.OrchestratorMessage], None]
     ) -> None:

@@ -126,6 +126,7 @@ class _Session:
         order = WorkerOrder(share_slots(slots, waiting), local, self._folder / "logs")
         launcher = self._launcher(coordinator)
         watched.append(await stack.enter_async_context(_background(launcher.run(order))))
+        watched.append(await stack.enter_async_context(_background(_attended(coordinator, settings, public))))
         stack.callback(lambda: self._versions.update(coordinator.versions))
         try:
             await _first(coordinator.ended, watched)
@@ -147,6 +148,22 @@ class _Session:
             status=status,
             seconds=self._seconds,
         )
+
+
+async def _attended(coordinator: Coordinator, settings: RunSettings, address: str) -> None:
+    """Gives a run up when nobody has come to work on a benchmark of it for too long."""
+    loop = asyncio.get_running_loop()
+    since: dict[str, float] = {}
+    while True:
+        since = {name: since.get(name, loop.time()) for name in coordinator.unattended()}
+        for name, began in since.items():
+            if loop.time() - began >= settings.worker_timeout:
+                raise RunStopped(
+                    f"no worker of {name} has been here for {settings.worker_timeout:g} s. Start one with "
+                    f"`sparring worker --benchmark {name} --orchestrator {address}` (in containers: the service "
+                    f"worker-{name}), or raise --worker-timeout."
+                )
+        await asyncio.sleep(min(1.0, settings.worker_timeout / 4))
 
 
 def _on_signals() -> asyncio.Future[None]:

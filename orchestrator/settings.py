@@ -68,6 +68,9 @@ class RunSettings(BaseModel):
     listen: str | None = Field(
         None, description="where workers may dial in, HOST:PORT; default: 127.0.0.1:50052, or any free port"
     )
+    worker_timeout: float = Field(
+        600.0, gt=0, description="seconds without any worker of a benchmark after which the run is given up"
+    )
     retries: int = Field(3, ge=0, description="how often an episode that ends in an error is tried again")
     stall_timeout: float = Field(300.0, gt=0, description="seconds without a step after which a simulator is killed")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from orchestrator.coordinator import Coordinator
 from orchestrator.plan import benchmark_settings
@@ -53,6 +54,8 @@ class WorkService(WorkServicer):
         """Listens on a unix socket for workers on this machine and on TCP for others; returns both addresses."""
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
         add_WorkServicer_to_server(self, self._server)
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         local = bind(self._server, f"unix://{sockets}/work.sock")
         if self._settings.listen is not None:
             public = bind(self._server, self._settings.listen)
@@ -62,6 +65,7 @@ class WorkService(WorkServicer):
             except UsageError:  # another run has it; any port will do, nobody asked for this one
                 public = bind(self._server, "127.0.0.1:0")
         await self._server.start()
+        await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
         return local, public
 
     async def stop(self, reason: str) -> None:

@@ -99,6 +99,7 @@ TASKS: Final = TaskTable(
             "window-close-v3",
         ),
         "mt50": tuple(sorted(_ALL)),
+        "all": tuple(sorted(_ALL)),
     },
     prefixes=("metaworld-",),
 )

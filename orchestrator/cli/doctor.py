@@ -40,6 +40,9 @@ _ENVIRONMENTS: Final[Mapping[str, Verdict]] = {
 _PROBE_SECONDS: Final = 60
 _LEAST_FREE_GIB: Final = 2.0
 
+_SOFTWARE: Final = ("llvmpipe", "softpipe", "swrast", "SWR")
+"""How Mesa's software renderers call themselves."""
+
 # In a process of its own: a broken GL driver takes down whoever asks it.
 _GL_PROBE: Final = """
 import mujoco, numpy
@@ -133,7 +136,8 @@ def _probe_gl(python: Path, backend: str) -> tuple[bool, str]:
     except subprocess.TimeoutExpired:
         return False, f"did not answer within {_PROBE_SECONDS} s"
     if probe.returncode == 0:
-        return True, probe.stdout.strip()
+        renderer = probe.stdout.strip()
+        return True, f"{'in software' if renderer.startswith(_SOFTWARE) else 'on the GPU'}: {renderer}"
     said = probe.stderr.strip().splitlines()
     errors = [line for line in said if "Error" in line and not line.startswith(" ")]
     return False, f"does not work: {errors[-1] if errors else (said[-1] if said else 'no reason given')}"
