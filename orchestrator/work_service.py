@@ -6,7 +6,8 @@ import asyncio
 import json
 import logging
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ import grpc
 from orchestrator.coordinator import Coordinator
 from orchestrator.plan import benchmark_settings
 from orchestrator.settings import RunSettings
+from orchestrator.supervise import open_socket
 from protos import PROTOCOL_VERSION
 from protos import evaluation_pb2 as pb
 from protos.errors import SparringError, UsageError
@@ -49,19 +51,25 @@ class WorkService(WorkServicer):
         self._outboxes: set[asyncio.Queue[pb.OrchestratorMessage]] = set()
         self._stopping = ""
 
-    async def start(self, sockets: Path) -> tuple[str, str]:
-        """Listens on a unix socket for workers on this machine and on TCP for others; returns both addresses."""
+    async def start(self, sockets: Path, listen: str | None = None) -> tuple[str, str]:
+        """Listens on a unix socket for workers on this machine and on TCP for others; returns both addresses.
+
+        Args:
+            sockets: Folder of the unix socket.
+            listen: The TCP address; by default one of this machine's own, that others cannot reach.
+        """
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
         add_WorkServicer_to_server(self, self._server)
         local = bind(self._server, f"unix://{sockets}/work.sock")
-        if self._settings.listen is not None:
-            public = bind(self._server, self._settings.listen)
+        if listen is not None:
+            public = bind(self._server, listen)
         else:
             try:
                 public = bind(self._server, DEFAULT_LISTEN)
             except UsageError:  # another run has it; any port will do, nobody asked for this one
                 public = bind(self._server, "127.0.0.1:0")
         await self._server.start()
+        open_socket(local)
         return local, public
 
     async def stop(self, reason: str) -> None:
@@ -143,6 +151,15 @@ class WorkService(WorkServicer):
         )
 
 
-def socket_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder for unix sockets, whose paths must be short: an output folder's may be too long."""
-    return tempfile.TemporaryDirectory(prefix="sparring-")
+@contextmanager
+def socket_folder() -> Iterator[Path]:
+    """A folder for unix sockets, whose paths must be short: an output folder's may be too long.
+
+    Nobody else gets through the folder around it. The inner one is open, and so are the sockets in it: mounted into a
+    container, they can be used by whatever user the container has.
+    """
+    with tempfile.TemporaryDirectory(prefix="sparring-") as private:
+        folder = Path(private, "s")
+        folder.mkdir()
+        folder.chmod(0o755)
+        yield folder

@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from orchestrator.cli.clean import clean
 from orchestrator.cli.doctor import doctor
 from orchestrator.cli.env import env
 from orchestrator.cli.ls import ls
@@ -33,7 +34,7 @@ def cli() -> None:
     """Puts robot policies through simulation benchmarks."""
 
 
-for command in (run, resume, serve, worker, ls, env, doctor):
+for command in (run, resume, serve, worker, ls, env, doctor, clean):
     cli.add_command(command)
 
 
