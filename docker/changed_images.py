@@ -21,7 +21,15 @@ ONLY_IN = {
     **{f"docker/{image}.Dockerfile": (image,) for image in IMAGES},
     **{f"docker/constraints/{image}.txt": (image,) for image in IMAGES},
 }
-ROOMS = ("protos/", "policy_server/", "env_worker/", "pyproject.toml", ".dockerignore", "docker/", ".github/workflows/images.yml")
+ROOMS = (
+    "protos/",
+    "policy_server/",
+    "env_worker/",
+    "pyproject.toml",
+    ".dockerignore",
+    "docker/",
+    ".github/workflows/images.yml",
+)
 
 
 def images_of(file: str) -> Sequence[str]:

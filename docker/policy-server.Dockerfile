@@ -49,7 +49,8 @@ LABEL org.opencontainers.image.title="sparring/policy-server" \
       org.opencontainers.image.description="Sparring's policy server" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="0.1.0" \
-      dev.sparring.protocol="1"
+      dev.sparring.protocol="1" \
+      dev.sparring.role="policy-server"
 USER sparring
 WORKDIR /policies
 HEALTHCHECK --interval=2s --timeout=10s --start-period=600s --retries=5 CMD python -m protos.probe "$SPARRING_PROBE"

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
+from env_worker.addresses import from_here
+from env_worker.memory import OomWatch
 from env_worker.registry import all_benchmarks, get_benchmark
 from env_worker.slots import SlotHandle, fork_server
 from protos import PROTOCOL_VERSION
@@ -154,7 +156,9 @@ class Worker:
             raise WorkerRefused(
                 f"the orchestrator at {self._address} has no use for this worker: {message.stop.reason}"
             )
-        return message.assignment  # type: ignore[no-any-return]
+        assignment: pb.Assignment = message.assignment
+        assignment.policy_addresses[:] = from_here(assignment.policy_addresses, self._address)
+        return assignment
 
     async def _work(self, call: Any, assignment: pb.Assignment, stop: asyncio.Event) -> None:
         chores = [
@@ -177,9 +181,9 @@ class Worker:
         benchmark = get_benchmark(assignment.benchmark)
         settings = benchmark.read_settings(json.loads(assignment.benchmark_settings))
         await asyncio.to_thread(benchmark.prepare, settings)  # may download; heartbeats go on
-        context = fork_server(benchmark)
+        context, oom = fork_server(benchmark), OomWatch()
         self._slots = [
-            SlotHandle(context, number, assignment, benchmark.tasks_per_process, self._outbox.put_nowait)
+            SlotHandle(context, number, assignment, benchmark.tasks_per_process, self._outbox.put_nowait, oom)
             for number in range(assignment.slots)
         ]
         await asyncio.gather(*(slot.serve() for slot in self._slots))

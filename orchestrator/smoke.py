@@ -85,6 +85,8 @@ async def smoke(name: str, folder: Path, watcher: Watcher, **settings: Any) -> S
     """
     began = time.monotonic()
     test = smoke_test(get_benchmark(name))
+    if not settings.get("policy_server"):
+        settings |= {"policy": test.policy, "policy_arg": policy_arguments(test)}
     given = RunSettings(
         benchmark=name,
         task=test.task,
@@ -93,7 +95,6 @@ async def smoke(name: str, folder: Path, watcher: Watcher, **settings: Any) -> S
         video="all",
         record=folder / _RECORDING,
         output=folder / "run",
-        **({} if settings.get("policy_server") else {"policy": test.policy, "policy_arg": policy_arguments(test)}),
         **settings,
     )
     results = await run(given, make_plan(given), folder / "run", watcher)

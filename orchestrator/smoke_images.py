@@ -22,18 +22,18 @@ from orchestrator.containers import (
     OWNER_LABEL,
     ROLE_LABEL,
     RUN_LABEL,
-    SHIPPED_IMAGES,
     WORKER_LABEL,
     Engine,
     Image,
     owner,
     release,
 )
-from orchestrator.plan import assets_variable
+from orchestrator.plan import assets_variable, takes_assets
 from orchestrator.smoke import SmokeFailed, policy_arguments, smoke_test
 from protos.errors import SparringError, UsageError
 
-IMAGES: Final = (*SHIPPED_IMAGES, "policy-server", "orchestrator")
+WORKERS: Final = ("metaworld", "libero")
+IMAGES: Final = (*WORKERS, "policy-server", "orchestrator")
 SECONDS: Final = 600.0
 _PARTNER: Final = "metaworld"
 """The benchmark that the policy server's and the orchestrator's images are tried with."""
@@ -148,7 +148,7 @@ class _Stage:
         variables = {}
         if self._assets is not None:
             mounts.append(Mount(_ASSETS, str(self._assets.absolute()), type="bind", read_only=True))
-            variables = {assets_variable(name): _ASSETS for name in SHIPPED_IMAGES if assets_variable(name)}
+            variables = {assets_variable(name): _ASSETS for name in WORKERS if takes_assets(name)}
         if not self._containers:
             # A worker's image that brings no assets has to fetch them; nobody else needs to reach anything.
             network = None if alone and self._assets is None else "none"
@@ -165,6 +165,7 @@ class _Stage:
                 user=f"{os.getuid()}:{os.getgid()}" if os.getuid() else None,
                 mem_limit=_MEMORY,
                 pids_limit=_PIDS,
+                tmpfs={"/tmp": "mode=1777,size=1g", "/cache": "mode=1777,size=4g"},
                 **HARDENED,
             )
             self._containers.append(container)
