@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from env_worker.addresses import HOST_VARIABLE
+from env_worker.memory import format_memory
 from orchestrator.containers import (
     OWNER_LABEL,
     RUN_LABEL,
@@ -111,8 +112,7 @@ class DockerLauncher(Launcher):
             return await _Container.start(engine, recipe, name)
 
         def on_death(name: str, death: Death) -> None:
-            if death.reason:
-                self._explain(name, f"worker {name} {death.reason}")
+            self._explain(name, f"worker {name} {death}")
 
         await keep_worker(benchmark, start, results_of=self._results_of, on_death=on_death)
 
@@ -238,7 +238,7 @@ class _Container:
 
     def last_words(self) -> str:
         words = last_words(self.log)
-        return f"{words}\n(The worker's image is {self._recipe.image!r}; build it anew if it is of another release.)"
+        return f"{words}\n(The image is {self._recipe.image!r}: is it a Sparring worker of this release?)"
 
     def _state(self) -> Mapping[str, Any] | None:
         from docker.errors import NotFound
@@ -254,11 +254,7 @@ class _Container:
     def _death(self, state: Mapping[str, Any]) -> Death:
         code = int(state.get("ExitCode", 1))
         if state.get("OOMKilled"):
-            return Death(
-                code,
-                f"was killed: out of memory (OOM) at its limit of {_size(self._recipe.memory)}; raise --worker-memory "
-                "or lower --slots",
-            )
+            return Death(code, f"was killed: {_out_of_memory(self._recipe.memory)}")
         if code in _NOT_A_WORKER:
             raise _not_a_worker(self._recipe.image, last_words(self.log, 3))
         return Death(code)
@@ -339,6 +335,8 @@ def _cannot_start(error: Any, recipe: _Recipe, name: str) -> LaunchFailed:
         return LaunchFailed(
             f"containers get no GPU here: {said} Install the NVIDIA container toolkit, or use --worker-gpus none."
         )
+    if "OOM" in said:  # the limit is too small for the container to come up at all
+        return LaunchFailed(f"worker {name} was killed as it started: {_out_of_memory(recipe.memory)}")
     if error.status_code == 409:
         return LaunchFailed(f"the container of worker {name} cannot be made: {said} Remove it with: sparring clean")
     return LaunchFailed(f"the container of worker {name} cannot be started from the image {recipe.image!r}: {said}")
@@ -351,8 +349,8 @@ def _not_a_worker(image: str, said: str) -> LaunchFailed:
     )
 
 
-def _size(count: int) -> str:
-    return f"{count / _GIB:.1f} GiB" if count >= _GIB else f"{count / 2**20:.0f} MiB"
+def _out_of_memory(limit: int) -> str:
+    return f"out of memory (OOM) at its limit of {format_memory(limit)}; raise --worker-memory or lower --slots"
 
 
 async def _to_the_end(function: Callable[..., T], *arguments: Any) -> T:
