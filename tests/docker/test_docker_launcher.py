@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -108,7 +110,7 @@ def test_sigterm_while_the_container_is_made(
 
 
 def test_what_a_killed_orchestrator_leaves_ends_by_itself_and_is_cleaned_up(
-    sparring: Sparring, start_sparring: StartSparring, engine: Engine, toy_image: str, tmp_path: Path
+    start_sparring: StartSparring, engine: Engine, toy_image: str, tmp_path: Path
 ) -> None:
     process = start_sparring(
         "run",
@@ -123,18 +125,18 @@ def test_what_a_killed_orchestrator_leaves_ends_by_itself_and_is_cleaned_up(
         "out",
     )
     wait_for(lambda: recorded(tmp_path / "out") >= 1)
-    assert str(tmp_path) not in sparring_clean(sparring, "--dry-run"), "a run that is going on is left alone"
+    assert str(tmp_path) not in clean("--dry-run"), "a run that is going on is left alone"
     process.kill()
     process.communicate()
     (left,) = containers(engine, tmp_path)
     wait_for(lambda: not _state(left)["Running"])
     assert _state(left)["ExitCode"] == 1
-    assert f"would remove {left.name}" in sparring_clean(sparring, "--dry-run")
+    assert f"would remove {left.name}" in clean("--dry-run")
     assert len(containers(engine, tmp_path)) == 1
-    said = sparring_clean(sparring)
+    said = clean()
     assert f"removed {left.name} (exited): worker toy-0 of the run in {str(tmp_path / 'out')!r}" in said
     assert containers(engine, tmp_path) == []
-    assert str(tmp_path) not in sparring_clean(sparring)
+    assert str(tmp_path) not in clean()
 
 
 def test_a_resumed_run_removes_what_it_left_when_it_was_killed(
@@ -184,7 +186,7 @@ def test_an_engine_that_dies_stops_the_run_and_loses_nothing(
 def test_logs_of_all_generations_are_collected_to_the_last_line(
     sparring: Sparring, engine: Engine, build_image: BuildImage, tmp_path: Path
 ) -> None:
-    crashing = build_image("crashing", 'ENTRYPOINT ["sh", "-c", "seq 1000; echo no air >&2; exit 7"]')
+    crashing = build_image("crashing", 'ENTRYPOINT ["sh", "-c", "(seq 1000; echo no air) >&2; exit 7"]')
     done = sparring("run", *PLAN, "--launcher", "docker", "--image", f"toy={crashing}", "--output", "out")
     assert done.returncode == 1
     assert "workers die before they finish an episode, 5 times in a row; the last one ended with exit" in done.stderr
@@ -234,10 +236,9 @@ def test_a_slot_that_runs_out_of_memory_is_an_error_that_says_so(
     assert "limit of 512 MiB" in rows["hungry"]["error"]
 
 
-def sparring_clean(sparring: Sparring, *flags: str) -> str:
-    done = sparring("clean", *flags)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def clean(*flags: str) -> str:
+    command = [sys.executable, "-m", "orchestrator", "clean", *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
 def _state(container: object) -> dict[str, object]:
