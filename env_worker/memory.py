@@ -11,6 +11,11 @@ _UNLIMITED: Final = 1 << 60
 """Version 1 writes "no limit" as a number near 2**63."""
 
 
+def format_memory(count: int) -> str:
+    """Bytes, for people."""
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
+
+
 class OomWatch:
     """Tells deaths by the out-of-memory killer from other deaths by SIGKILL, one by one.
 
@@ -36,7 +41,7 @@ class OomWatch:
             return ""
         self._seen += 1
         return (
-            f"the slot's process was killed: out of memory (OOM) at the worker's limit of {limit / 2**30:.1f} GiB; "
+            f"the slot's process was killed: out of memory (OOM) at the worker's limit of {format_memory(limit)}; "
             "raise --worker-memory or lower --slots."
         )
 

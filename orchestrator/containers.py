@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -32,6 +33,9 @@ HARDENED: Final[Mapping[str, Any]] = {
     "read_only": True,
 }
 """What every container of ours is made with."""
+
+SHIPPED_IMAGES: Final = ("libero", "metaworld")
+"""Benchmarks whose Dockerfiles are in docker/."""
 
 _ANSWER_SECONDS: Final = 30
 _NETWORKS: Final = ("bridge", "podman")
@@ -126,16 +130,14 @@ class Engine:
         image = self.image(name)
         if image is None:
             raise UsageError(
-                f"there is no image {name!r} for the benchmark {benchmark!r}. Build it with `docker compose build "
-                f"worker-{benchmark}` (or `make images` for all), get it with `docker pull {name}`, or name another "
-                f"with --image {benchmark}=NAME."
+                f"there is no image {name!r} for the benchmark {benchmark!r}. {_how_to_build(benchmark)}, get it with "
+                f"`docker pull {name}`, or name another with --image {benchmark}=NAME."
             )
         spoken = image.labels.get(PROTOCOL_LABEL)
         if spoken is not None and spoken != str(PROTOCOL_VERSION):
             raise UsageError(
                 f"the image {name!r} speaks protocol version {spoken}, this orchestrator {PROTOCOL_VERSION}: it is of "
-                f"another release. Build it anew with `docker compose build worker-{benchmark}`, or name another with "
-                f"--image {benchmark}=NAME."
+                f"another release. {_how_to_build(benchmark)}, or name another with --image {benchmark}=NAME."
             )
         return image
 
@@ -188,13 +190,14 @@ def connect() -> Engine:
         EngineFailed: If none answers, with what to do.
     """
     try:
-        import docker
+        # Not just `import docker`: in our own checkout that would be happy with the folder of Dockerfiles.
+        from docker.client import DockerClient, from_env
     except ImportError:
         raise UsageError(
             "containers need the docker package, which is not installed here: pip install 'sparring[docker]'"
         ) from None
     if named := os.environ.get("DOCKER_HOST"):
-        return _connected(named, lambda: docker.from_env(version="auto", timeout=_ANSWER_SECONDS))
+        return _connected(named, partial(from_env, version="auto", timeout=_ANSWER_SECONDS))
     there = [path for path in sockets() if path.exists()]
     failures: list[EngineFailed] = []
     for path in there:
@@ -202,9 +205,7 @@ def connect() -> Engine:
         try:
             return _connected(
                 address,
-                lambda address=address: docker.DockerClient(  # type: ignore[misc]
-                    base_url=address, version="auto", timeout=_ANSWER_SECONDS
-                ),
+                partial(DockerClient, base_url=address, version="auto", timeout=_ANSWER_SECONDS),
             )
         except EngineFailed as failure:
             failures.append(failure)
@@ -274,6 +275,12 @@ def _connected(address: str, make: Callable[[], Any]) -> Engine:
 def _is_left_over(container: Any) -> bool:
     state = owner_state(container.labels.get(OWNER_LABEL, ""))
     return state == "dead" or (state == "unknown" and container.status in ("exited", "dead"))
+
+
+def _how_to_build(benchmark: str) -> str:
+    if benchmark in SHIPPED_IMAGES:
+        return f"Build it with `docker compose build worker-{benchmark}` (or `make images` for all)"
+    return "Build it from a Dockerfile of yours (docs/docker-launcher.md says what is needed)"
 
 
 def _boot() -> str:

@@ -22,6 +22,7 @@ from orchestrator.containers import (
     OWNER_LABEL,
     ROLE_LABEL,
     RUN_LABEL,
+    SHIPPED_IMAGES,
     WORKER_LABEL,
     Engine,
     Image,
@@ -32,8 +33,7 @@ from orchestrator.plan import assets_variable, takes_assets
 from orchestrator.smoke import SmokeFailed, policy_arguments, smoke_test
 from protos.errors import SparringError, UsageError
 
-WORKERS: Final = ("metaworld", "libero")
-IMAGES: Final = (*WORKERS, "policy-server", "orchestrator")
+IMAGES: Final = (*SHIPPED_IMAGES, "policy-server", "orchestrator")
 SECONDS: Final = 600.0
 _PARTNER: Final = "metaworld"
 """The benchmark that the policy server's and the orchestrator's images are tried with."""
@@ -148,7 +148,7 @@ class _Stage:
         variables = {}
         if self._assets is not None:
             mounts.append(Mount(_ASSETS, str(self._assets.absolute()), type="bind", read_only=True))
-            variables = {assets_variable(name): _ASSETS for name in WORKERS if takes_assets(name)}
+            variables = {assets_variable(name): _ASSETS for name in SHIPPED_IMAGES if takes_assets(name)}
         if not self._containers:
             # A worker's image that brings no assets has to fetch them; nobody else needs to reach anything.
             network = None if alone and self._assets is None else "none"

@@ -171,7 +171,7 @@ def _containers() -> Iterator[Finding]:
         try:
             image = engine.worker_image(name, f"sparring/{name}:{release()}")
         except SparringError as error:
-            yield Finding(f"image {name}", "note", str(error))
+            yield Finding(f"image {name}", "note", f"for --launcher docker only: {error}")
         else:
             yield Finding(f"image {name}", "ok", f"{image.name}, {image.size / 1e6:.0f} MB")
 
