@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 
-from policy_server.connection import Connection
 from protos import PROTOCOL_VERSION
 from protos import policy_pb2 as pb
+from protos.connection import Connection
 from protos.errors import SparringError, UsageError
 from protos.policy_pb2_grpc import PolicyStub
 from protos.rpc import StreamEnded
