@@ -26,7 +26,7 @@ PROTOCOL_LABEL: Final = "dev.sparring.protocol"
 SHIPPED_IMAGES: Final = ("libero", "metaworld")
 """Benchmarks whose Dockerfiles are in docker/."""
 
-_ANSWER_SECONDS: Final = 30
+_ANSWER_SECONDS: Final = 60
 _NETWORKS: Final = ("bridge", "podman")
 """What the engines call the network that containers are in by default."""
 
