@@ -34,6 +34,34 @@ else:
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
+class _OutOfRange:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _OutOfRangeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_OutOfRange.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    OUT_OF_RANGE_UNSPECIFIED: _OutOfRange.ValueType  # 0
+    """as OUT_OF_RANGE_PASS"""
+    OUT_OF_RANGE_PASS: _OutOfRange.ValueType  # 1
+    """the simulator gets it as it is"""
+    OUT_OF_RANGE_CLIP: _OutOfRange.ValueType  # 2
+    """the nearest action in the space is executed instead"""
+    OUT_OF_RANGE_ERROR: _OutOfRange.ValueType  # 3
+    """the episode ends with an error"""
+
+class OutOfRange(_OutOfRange, metaclass=_OutOfRangeEnumTypeWrapper):
+    """What becomes of an action outside the action space that the benchmark offers. It is counted in any case."""
+
+OUT_OF_RANGE_UNSPECIFIED: OutOfRange.ValueType  # 0
+"""as OUT_OF_RANGE_PASS"""
+OUT_OF_RANGE_PASS: OutOfRange.ValueType  # 1
+"""the simulator gets it as it is"""
+OUT_OF_RANGE_CLIP: OutOfRange.ValueType  # 2
+"""the nearest action in the space is executed instead"""
+OUT_OF_RANGE_ERROR: OutOfRange.ValueType  # 3
+"""the episode ends with an error"""
+global___OutOfRange = OutOfRange
+
 class _Outcome:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -136,6 +164,8 @@ class Assignment(google.protobuf.message.Message):
     STALL_SECONDS_FIELD_NUMBER: builtins.int
     HEARTBEAT_SECONDS_FIELD_NUMBER: builtins.int
     SILENCE_SECONDS_FIELD_NUMBER: builtins.int
+    POLICY_REPLICAS_FIELD_NUMBER: builtins.int
+    OUT_OF_RANGE_FIELD_NUMBER: builtins.int
     benchmark: builtins.str
     """which benchmark"""
     benchmark_settings: builtins.str
@@ -154,9 +184,17 @@ class Assignment(google.protobuf.message.Message):
     """see rule 4"""
     silence_seconds: builtins.float
     """see above"""
+    out_of_range: global___OutOfRange.ValueType
+    """n begins with number n, modulo their count; empty: the one above is the only one
+    what to do with an action outside the action space
+    """
     @property
     def policy_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """where the policy is served, nearest first: a unix socket, then TCP"""
+
+    @property
+    def policy_replicas(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """servers of one and the same policy, over which slots spread their sessions: slot"""
 
     def __init__(
         self,
@@ -171,8 +209,10 @@ class Assignment(google.protobuf.message.Message):
         stall_seconds: builtins.float = ...,
         heartbeat_seconds: builtins.float = ...,
         silence_seconds: builtins.float = ...,
+        policy_replicas: collections.abc.Iterable[builtins.str] | None = ...,
+        out_of_range: global___OutOfRange.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["benchmark", b"benchmark", "benchmark_settings", b"benchmark_settings", "heartbeat_seconds", b"heartbeat_seconds", "observe_every_step", b"observe_every_step", "policy_addresses", b"policy_addresses", "policy_seconds", b"policy_seconds", "silence_seconds", b"silence_seconds", "slots", b"slots", "stall_seconds", b"stall_seconds", "video_fps", b"video_fps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["benchmark", b"benchmark", "benchmark_settings", b"benchmark_settings", "heartbeat_seconds", b"heartbeat_seconds", "observe_every_step", b"observe_every_step", "out_of_range", b"out_of_range", "policy_addresses", b"policy_addresses", "policy_replicas", b"policy_replicas", "policy_seconds", b"policy_seconds", "silence_seconds", b"silence_seconds", "slots", b"slots", "stall_seconds", b"stall_seconds", "video_fps", b"video_fps"]) -> None: ...
 
 global___Assignment = Assignment
 
@@ -291,6 +331,7 @@ class Result(google.protobuf.message.Message):
     ERROR_FIELD_NUMBER: builtins.int
     VIDEO_FIELD_NUMBER: builtins.int
     RECORDING_FIELD_NUMBER: builtins.int
+    OUT_OF_RANGE_FIELD_NUMBER: builtins.int
     lease: builtins.int
     """which loan this ends"""
     outcome: global___Outcome.ValueType
@@ -311,6 +352,8 @@ class Result(google.protobuf.message.Message):
     """mp4, if the lease asked for one and its outcome is known"""
     recording: builtins.bytes
     """.npz archive, if the lease asked for one and its outcome is known"""
+    out_of_range: builtins.int
+    """of the actions executed, how many the policy had given outside the action space"""
     @property
     def timing(self) -> global___Timing:
         """where its time went"""
@@ -329,9 +372,10 @@ class Result(google.protobuf.message.Message):
         error: builtins.str = ...,
         video: builtins.bytes = ...,
         recording: builtins.bytes = ...,
+        out_of_range: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["timing", b"timing"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["error", b"error", "lease", b"lease", "outcome", b"outcome", "recording", b"recording", "renders", b"renders", "reward_max", b"reward_max", "reward_sum", b"reward_sum", "round_trips", b"round_trips", "steps", b"steps", "timing", b"timing", "video", b"video"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["error", b"error", "lease", b"lease", "out_of_range", b"out_of_range", "outcome", b"outcome", "recording", b"recording", "renders", b"renders", "reward_max", b"reward_max", "reward_sum", b"reward_sum", "round_trips", b"round_trips", "steps", b"steps", "timing", b"timing", "video", b"video"]) -> None: ...
 
 global___Result = Result
 
