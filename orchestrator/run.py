@@ -18,7 +18,7 @@ from orchestrator.journal import Journal
 from orchestrator.launchers.base import Launcher, LaunchFailed, NoLauncher, WorkerOrder, share_slots
 from orchestrator.launchers.process import ProcessLauncher
 from orchestrator.plan import Plan, identity
-from orchestrator.policy_host import PolicyHost, PolicyHostFailed, describe, policy_identity
+from orchestrator.policy_host import PolicyAccess, PolicyHost, PolicyHostFailed, describe, policy_identity
 from orchestrator.results import Results, write_results, write_run
 from orchestrator.settings import RunSettings
 from orchestrator.work_service import WorkService, socket_folder
@@ -101,14 +101,15 @@ class _Session:
     async def _play(self, stack: AsyncExitStack, interrupted: asyncio.Future[None]) -> None:
         settings = self._settings
         sockets = Path(stack.enter_context(socket_folder()))
-        addresses: Sequence[str] = [settings.policy_server] if settings.policy_server else []
         watched: list[asyncio.Future[None]] = [interrupted]
-        if settings.policy is not None:
+        if settings.policy is None:
+            access = PolicyAccess.elsewhere(settings)
+        else:
             host_name = (settings.listen or "127.0.0.1:0").rpartition(":")[0]
             host = PolicyHost(settings, host=host_name, sockets=sockets, logs=self._folder / "logs")
             watched.append(await stack.enter_async_context(_hosted(host, interrupted)))
-            addresses = host.addresses
-        policy = await _first(asyncio.ensure_future(describe(addresses, settings.policy_timeout)), watched)
+            access = PolicyAccess(host.addresses)
+        policy = await _first(asyncio.ensure_future(describe(access, settings.policy_timeout)), watched)
         self._journal.claim({**identity(settings, self._plan), "policy": policy_identity(policy)})
         self._policy = policy
         self._write_run("running")
@@ -117,7 +118,7 @@ class _Session:
         if coordinator.ended.done():
             return
         slots = settings.slot_count(coordinator.unfinished)
-        service = WorkService(coordinator, settings, addresses, slots)
+        service = WorkService(coordinator, settings, access, slots)
         local, public = await service.start(sockets)
         stack.push_async_callback(service.stop, "the run has ended.")
         log.info("more workers may join: sparring worker --orchestrator %s", public)

@@ -52,7 +52,16 @@ class RunSettings(BaseModel):
     policy_arg: dict[str, Any] = Field(
         default_factory=dict, description="an argument of the policy, KEY=VALUE; may be repeated"
     )
-    policy_server: str | None = Field(None, description="address of a policy that is hosted elsewhere, HOST:PORT")
+    policy_server: str | None = Field(
+        None, description="address of a policy that is hosted elsewhere, HOST:PORT, tls://HOST:PORT or unix:///path"
+    )
+    policy_token_file: Path | None = Field(
+        None, description="file with the token that --policy-server wants; only its path is saved"
+    )
+    policy_ca: Path | None = Field(
+        None,
+        description="PEM file with the CA of --policy-server; turns TLS on. tls:// without it trusts the system's CAs",
+    )
     policy_timeout: float = Field(
         60.0, gt=0, description="seconds to wait for the policy server, and for each of its answers"
     )
@@ -115,6 +124,9 @@ class RunSettings(BaseModel):
             raise ValueError("give either --policy (hosted for this run) or --policy-server (hosted elsewhere)")
         if self.policy_arg and self.policy is None:
             raise ValueError("--policy-arg goes with --policy; a policy hosted elsewhere has its arguments already")
+        for flag, value in (("--policy-token-file", self.policy_token_file), ("--policy-ca", self.policy_ca)):
+            if value is not None and self.policy_server is None:
+                raise ValueError(f"{flag} goes with --policy-server; a policy hosted for this run needs none")
         return self
 
     @property

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ import grpc
 
 from orchestrator.coordinator import Coordinator
 from orchestrator.plan import benchmark_settings
+from orchestrator.policy_host import PolicyAccess
 from orchestrator.settings import RunSettings
 from protos import PROTOCOL_VERSION
 from protos import evaluation_pb2 as pb
@@ -35,16 +36,16 @@ class WorkService(WorkServicer):
     Args:
         coordinator: Of the run.
         settings: Of the run.
-        policy_addresses: Where workers find the policy.
+        policy: Where workers find the policy, and what lets them in.
         default_slots: For workers that leave it to us.
     """
 
     def __init__(
-        self, coordinator: Coordinator, settings: RunSettings, policy_addresses: Sequence[str], default_slots: int
+        self, coordinator: Coordinator, settings: RunSettings, policy: PolicyAccess, default_slots: int
     ) -> None:
         self._coordinator = coordinator
         self._settings = settings
-        self._policy_addresses = list(policy_addresses)
+        self._policy = policy
         self._default_slots = default_slots
         self._outboxes: set[asyncio.Queue[pb.OrchestratorMessage]] = set()
         self._stopping = ""
@@ -133,13 +134,15 @@ class WorkService(WorkServicer):
             benchmark=part.benchmark,
             benchmark_settings=json.dumps(benchmark_settings(settings, part)),
             slots=register.slots or self._default_slots,
-            policy_addresses=self._policy_addresses,
+            policy_addresses=self._policy.addresses,
             observe_every_step=settings.observe == "every-step",
             video_fps=settings.video_fps,
             policy_seconds=settings.policy_timeout,
             stall_seconds=settings.stall_timeout,
             heartbeat_seconds=HEARTBEAT_SECONDS,
             silence_seconds=SILENCE_SECONDS,
+            policy_token=self._policy.token,
+            policy_ca=self._policy.ca,
         )
 
 

@@ -10,11 +10,15 @@ import os
 import signal
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
+
+import grpc
 
 from policy_server.metrics import MetricsServer
 from policy_server.policies import known_policies, load_policy
 from policy_server.server import PolicyServer, serve_until
+from protos.access import TLS_SCHEME, check_certificate, leaves_the_machine, read_token
 from protos.errors import SparringError, UsageError
 from protos.process import keep_freed_memory, stop_with_parent
 
@@ -50,6 +54,8 @@ async def _serve(options: argparse.Namespace) -> None:
     if options.exit_with_parent:
         stop_with_parent(stop)
     arguments = _policy_arguments(options.policy_args)
+    token = read_token(options.token_file, flag="--token-file") if options.token_file else ""
+    credentials = _credentials(options.tls_cert, options.tls_key)
     server = PolicyServer(
         partial(load_policy, options.policy, arguments, benchmark=options.benchmark),
         name=options.policy,
@@ -57,6 +63,8 @@ async def _serve(options: argparse.Namespace) -> None:
         max_batch=options.max_batch,
         max_sessions=options.max_sessions,
         max_queue_delay=options.max_queue_delay,
+        token=token,
+        credentials=credentials,
     )
     metrics = MetricsServer(server.figures, options.metrics, policy=options.policy) if options.metrics else None
     addresses = await server.listen(options.listen or ["127.0.0.1:50051"])
@@ -76,6 +84,9 @@ async def _serve(options: argparse.Namespace) -> None:
     log.info("serving %s at %s", options.policy, ", ".join(addresses))
     if metrics:
         log.info("metrics at http://%s/metrics", metrics.address)
+    for address in addresses:
+        if token and leaves_the_machine(address) and not address.startswith(TLS_SCHEME):
+            log.warning("the token travels unencrypted to %s; encrypt with --tls-cert and --tls-key", address)
     await serve_until(server, stop, grace=options.grace)
 
 
@@ -89,6 +100,16 @@ async def _loaded(server: PolicyServer, stop: asyncio.Event) -> bool:
         return True
     loading.cancel()  # its thread goes on; main() does not wait for it
     return False
+
+
+def _credentials(cert: Path | None, key: Path | None) -> grpc.ServerCredentials | None:
+    if cert is None and key is None:
+        return None
+    if cert is None or key is None:
+        given, missing = ("--tls-key", "--tls-cert") if cert is None else ("--tls-cert", "--tls-key")
+        raise UsageError(f"{given} is given without {missing}; TLS needs both.")
+    check_certificate(cert, key)
+    return grpc.ssl_server_credentials([(key.read_bytes(), cert.read_bytes())])
 
 
 def _policy_arguments(text: str) -> dict[str, Any]:
@@ -130,6 +151,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--policy-args", default="{}", help="keyword arguments of the policy, a JSON object")
     add("--benchmark", default="", help="whose expert, for --policy expert")
     add("--listen", action="append", help="HOST:PORT or unix:///path; may be given more than once")
+    add("--token-file", type=Path, help="file with a secret that every caller must bring; health checks need none")
+    add("--tls-cert", type=Path, help="PEM certificate (chain): encrypts --listen HOST:PORT; unix sockets stay plain")
+    add("--tls-key", type=Path, help="PEM private key of --tls-cert, without a passphrase")
     add("--max-batch", type=_positive, default=64, help="the most rows in one forward pass")
     add("--max-queue-delay", type=_seconds, default=0.0, help="seconds that an observation may wait for a fuller batch")
     add("--max-sessions", type=_positive, default=256, help="the most sessions at once")

@@ -17,6 +17,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from policy_server.authentication import TokenCheck
 from policy_server.batcher import Batcher, EpisodeInterrupted, PolicyFailed, QueueFull
 from policy_server.figures import Figures
 from policy_server.policies.base import Policy, spec_on
@@ -138,7 +139,7 @@ class _Servicer:
 
 def _handlers(servicer: _Servicer) -> grpc.GenericRpcHandler:
     """As generated, but that Rollout gets messages as they arrived: observations are read without protobuf's copies."""
-    methods = {
+    methods: dict[str, Any] = {
         "Describe": grpc.unary_unary_rpc_method_handler(
             servicer.Describe,
             request_deserializer=pb.DescribeRequest.FromString,
@@ -166,6 +167,8 @@ class PolicyServer:
         max_batch: The most rows in one forward pass.
         max_sessions: The most sessions at once.
         max_queue_delay: Seconds that an observation may wait for others to fill its batch; 0: none ever does.
+        token: Every caller must bring this secret; empty: all are welcome.
+        credentials: Certificate and key for connections over TCP; None: they are not encrypted.
     """
 
     def __init__(
@@ -177,10 +180,14 @@ class PolicyServer:
         max_batch: int = 64,
         max_sessions: int = 256,
         max_queue_delay: float = 0.0,
+        token: str = "",
+        credentials: grpc.ServerCredentials | None = None,
     ) -> None:
         self._policy = policy
         self._name = name
         self._arguments = dict(arguments or {})
+        self._token = token
+        self._credentials = credentials
         self._max_batch = max_batch
         self._max_sessions = max_sessions
         self._max_queue_delay = max_queue_delay
@@ -210,11 +217,12 @@ class PolicyServer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="policy")
         self._health = health.aio.HealthServicer()
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
-        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        guards = [TokenCheck(self._token)] if self._token else []
+        self._server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=guards)
         self._server.add_generic_rpc_handlers((_handlers(self._servicer),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection([SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
-        bound = [bind(self._server, address) for address in addresses]
+        bound = [bind(self._server, address, self._credentials) for address in addresses]
         await self._server.start()
         return bound
 

@@ -164,6 +164,8 @@ class Assignment(google.protobuf.message.Message):
     STALL_SECONDS_FIELD_NUMBER: builtins.int
     HEARTBEAT_SECONDS_FIELD_NUMBER: builtins.int
     SILENCE_SECONDS_FIELD_NUMBER: builtins.int
+    POLICY_TOKEN_FIELD_NUMBER: builtins.int
+    POLICY_CA_FIELD_NUMBER: builtins.int
     POLICY_REPLICAS_FIELD_NUMBER: builtins.int
     OUT_OF_RANGE_FIELD_NUMBER: builtins.int
     benchmark: builtins.str
@@ -173,7 +175,9 @@ class Assignment(google.protobuf.message.Message):
     slots: builtins.int
     """how many slots to hold"""
     observe_every_step: builtins.bool
-    """make observations at every step, not only where the policy looks"""
+    """tls://HOST:PORT, or policy_ca: encrypted
+    make observations at every step, not only where the policy looks
+    """
     video_fps: builtins.float
     """frames per simulated second in a filmed episode"""
     policy_seconds: builtins.float
@@ -184,17 +188,19 @@ class Assignment(google.protobuf.message.Message):
     """see rule 4"""
     silence_seconds: builtins.float
     """see above"""
+    policy_token: builtins.str
+    """secret that the policy server wants; empty: none. Never logged, never saved"""
+    policy_ca: builtins.bytes
+    """PEM certificates to trust there; empty: those that the worker's machine trusts"""
+    policy_replicas: builtins.bool
+    """policy_addresses are so many servers of one and the same policy, not ways to one:"""
     out_of_range: global___OutOfRange.ValueType
-    """n begins with number n, modulo their count; empty: the one above is the only one
+    """slot n opens its session at number n, modulo their count
     what to do with an action outside the action space
     """
     @property
     def policy_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """where the policy is served, nearest first: a unix socket, then TCP"""
-
-    @property
-    def policy_replicas(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """servers of one and the same policy, over which slots spread their sessions: slot"""
+        """where the policy is served, nearest first: a unix socket, then TCP;"""
 
     def __init__(
         self,
@@ -209,10 +215,12 @@ class Assignment(google.protobuf.message.Message):
         stall_seconds: builtins.float = ...,
         heartbeat_seconds: builtins.float = ...,
         silence_seconds: builtins.float = ...,
-        policy_replicas: collections.abc.Iterable[builtins.str] | None = ...,
+        policy_token: builtins.str = ...,
+        policy_ca: builtins.bytes = ...,
+        policy_replicas: builtins.bool = ...,
         out_of_range: global___OutOfRange.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["benchmark", b"benchmark", "benchmark_settings", b"benchmark_settings", "heartbeat_seconds", b"heartbeat_seconds", "observe_every_step", b"observe_every_step", "out_of_range", b"out_of_range", "policy_addresses", b"policy_addresses", "policy_replicas", b"policy_replicas", "policy_seconds", b"policy_seconds", "silence_seconds", b"silence_seconds", "slots", b"slots", "stall_seconds", b"stall_seconds", "video_fps", b"video_fps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["benchmark", b"benchmark", "benchmark_settings", b"benchmark_settings", "heartbeat_seconds", b"heartbeat_seconds", "observe_every_step", b"observe_every_step", "out_of_range", b"out_of_range", "policy_addresses", b"policy_addresses", "policy_ca", b"policy_ca", "policy_replicas", b"policy_replicas", "policy_seconds", b"policy_seconds", "policy_token", b"policy_token", "silence_seconds", b"silence_seconds", "slots", b"slots", "stall_seconds", b"stall_seconds", "video_fps", b"video_fps"]) -> None: ...
 
 global___Assignment = Assignment
 

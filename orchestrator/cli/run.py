@@ -57,7 +57,7 @@ def run(config: Path | None, as_json: bool, **values: Any) -> int:
 @click.command(short_help="go on with a run that was interrupted")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="print the results as JSON, and nothing else, on standard output")
-@setting_options(["slots", "policy_server", "launcher", "listen"])
+@setting_options(["slots", "policy_server", "policy_token_file", "policy_ca", "launcher", "listen"])
 def resume(folder: Path, as_json: bool, **values: Any) -> int:
     """Goes on with the run whose results are in FOLDER, with the settings saved there."""
     try:
