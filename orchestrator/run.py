@@ -20,6 +20,7 @@ from orchestrator.launchers.process import ProcessLauncher
 from orchestrator.plan import Plan, identity
 from orchestrator.policy_host import PolicyAccess, PolicyHost, PolicyHostFailed, describe, policy_identity
 from orchestrator.results import Results, write_results, write_run
+from orchestrator.serving import HOSTED, ServingWatch
 from orchestrator.settings import RunSettings
 from orchestrator.work_service import WorkService, socket_folder
 from policy_server.client import Description
@@ -64,6 +65,7 @@ class _Session:
         self._began = time.monotonic()
         self._seconds_before = float(journal.meta("seconds") or 0.0)
         self._policy: Description | None = None
+        self._serving: ServingWatch | None = None
         self._versions = {"orchestrator": installed_versions(), **(journal.meta("versions") or {})}
 
     async def run(self) -> Results:
@@ -84,8 +86,13 @@ class _Session:
     def _save(self, status: str) -> Results:
         self._journal.set_meta("seconds", self._seconds)
         self._journal.set_meta("versions", self._versions)
+        if self._serving is not None:
+            self._journal.set_meta("serving", self._serving.to_json())
+            self._journal.set_meta("serving_summary", self._serving.summary())
         self._write_run(status)
-        results = Results(self._plan, self._journal.rows(), self._seconds, self._folder)
+        results = Results(
+            self._plan, self._journal.rows(), self._seconds, self._folder, self._journal.meta("serving_summary")
+        )
         write_results(results)
         return results
 
@@ -109,6 +116,12 @@ class _Session:
             host = PolicyHost(settings, host=host_name, sockets=sockets, logs=self._folder / "logs")
             watched.append(await stack.enter_async_context(_hosted(host, interrupted)))
             access = PolicyAccess(host.addresses)
+        watch = ServingWatch(
+            dict(zip(access.servers if settings.policy is None else [HOSTED], access.servers, strict=True)),
+            earlier=self._journal.meta("serving"),
+            token=access.token,
+            ca=access.ca,
+        )
         policy = await _first(asyncio.ensure_future(describe(access, settings.policy_timeout)), watched)
         self._journal.claim({**identity(settings, self._plan), "policy": policy_identity(policy)})
         self._policy = policy
@@ -117,6 +130,10 @@ class _Session:
         coordinator = Coordinator(self._plan, settings, self._journal, self._folder, self._watcher)
         if coordinator.ended.done():
             return
+        await watch.begin()
+        self._serving = watch
+        stack.push_async_callback(watch.end)  # before the server that we host ends, after all workers have
+        await stack.enter_async_context(_background(watch.run()))
         slots = settings.slot_count(coordinator.unfinished)
         service = WorkService(coordinator, settings, access, slots)
         local, public = await service.start(sockets)
@@ -147,6 +164,8 @@ class _Session:
             versions=self._versions,
             status=status,
             seconds=self._seconds,
+            serving=self._journal.meta("serving_summary"),
+            out_of_range=sum(row.out_of_range for row in self._journal.rows()),
         )
 
 

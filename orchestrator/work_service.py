@@ -15,6 +15,7 @@ import grpc
 from orchestrator.coordinator import Coordinator
 from orchestrator.plan import benchmark_settings
 from orchestrator.policy_host import PolicyAccess
+from orchestrator.seating import Seating
 from orchestrator.settings import RunSettings
 from protos import PROTOCOL_VERSION
 from protos import evaluation_pb2 as pb
@@ -28,6 +29,11 @@ DEFAULT_LISTEN: Final = "127.0.0.1:50052"
 HEARTBEAT_SECONDS: Final = 1.0
 SILENCE_SECONDS: Final = 30.0
 _STOP_GRACE: Final = 1.0
+_OUT_OF_RANGE: Final = {
+    "pass": pb.OUT_OF_RANGE_PASS,
+    "clip": pb.OUT_OF_RANGE_CLIP,
+    "error": pb.OUT_OF_RANGE_ERROR,
+}
 
 
 class WorkService(WorkServicer):
@@ -46,6 +52,7 @@ class WorkService(WorkServicer):
         self._coordinator = coordinator
         self._settings = settings
         self._policy = policy
+        self._seating = Seating(policy.addresses)
         self._default_slots = default_slots
         self._outboxes: set[asyncio.Queue[pb.OrchestratorMessage]] = set()
         self._stopping = ""
@@ -91,6 +98,8 @@ class WorkService(WorkServicer):
             assignment = self._assignment(first)
             register = first.register
             self._coordinator.join(register, assignment, outbox.put_nowait)
+            if self._policy.replicas:  # only now, that the worker is one of ours
+                assignment.policy_addresses[:] = self._seating.seat(register.worker, assignment.slots)
         except SparringError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         reason = f"the connection to worker {register.worker!r} was lost."
@@ -108,6 +117,7 @@ class WorkService(WorkServicer):
         finally:
             self._outboxes.discard(outbox)
             sender.cancel()
+            self._seating.leave(register.worker)
             self._coordinator.leave(register.worker, reason)
 
     async def _send(
@@ -143,6 +153,8 @@ class WorkService(WorkServicer):
             silence_seconds=SILENCE_SECONDS,
             policy_token=self._policy.token,
             policy_ca=self._policy.ca,
+            policy_replicas=self._policy.replicas,
+            out_of_range=_OUT_OF_RANGE[settings.out_of_range],
         )
 
 

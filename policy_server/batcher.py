@@ -1,4 +1,4 @@
-"""Greedy batching: the moment the policy is free it takes everything that is queued, and waits for more only if told."""
+"""Greedy batching: the moment the policy is free it takes everything that is queued, waiting for more only if told."""
 
 from __future__ import annotations
 

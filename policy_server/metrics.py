@@ -34,7 +34,9 @@ class MetricsServer:
             from prometheus_client import CollectorRegistry, start_http_server
             from prometheus_client.process_collector import ProcessCollector
         except ImportError as error:
-            raise UsageError("--metrics needs the prometheus_client library: pip install 'sparring[metrics]'") from error
+            raise UsageError(
+                "--metrics needs the prometheus_client library: pip install 'sparring[metrics]'"
+            ) from error
         host, port = host_and_port(address)
         registry = CollectorRegistry()
         registry.register(_Collector(figures.to_message, policy))
@@ -42,7 +44,9 @@ class MetricsServer:
         try:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
-            raise UsageError(f"metrics cannot be served at {address!r}: {_reason(error)}. Give another --metrics.") from error
+            raise UsageError(
+                f"metrics cannot be served at {address!r}: {_reason(error)}. Give another --metrics."
+            ) from error
         shown = f"[{host}]" if ":" in host else host
         self.address = f"{shown}:{self._server.server_port}"
 
