@@ -45,10 +45,10 @@ class EpisodeRow:
     transport_s: float
     renders: int
     round_trips: int
-    out_of_range: int
     attempts: int
     video: str
     error: str
+    out_of_range: int
 
     @property
     def id(self) -> EpisodeId:

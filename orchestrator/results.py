@@ -76,8 +76,6 @@ class Results:
             "groups": {name: summary.to_json() for name, summary in self.groups.items()},
             "tasks": {name: summary.to_json() for name, summary in self.tasks.items()},
             "seconds": self.seconds,
-            "out_of_range": self.out_of_range,
-            "serving": self.serving,
             "output": str(self.folder),
         }
 

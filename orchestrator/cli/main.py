@@ -11,6 +11,7 @@ import click
 
 from orchestrator.cli.doctor import doctor
 from orchestrator.cli.env import env
+from orchestrator.cli.lerobot_eval import lerobot_eval
 from orchestrator.cli.ls import ls
 from orchestrator.cli.processes import serve, worker
 from orchestrator.cli.run import resume, run
@@ -33,7 +34,7 @@ def cli() -> None:
     """Puts robot policies through simulation benchmarks."""
 
 
-for command in (run, resume, serve, worker, ls, env, doctor):
+for command in (run, resume, lerobot_eval, serve, worker, ls, env, doctor):
     cli.add_command(command)
 
 
