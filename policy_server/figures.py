@@ -12,8 +12,8 @@ from typing import Final
 
 from protos import policy_pb2 as pb
 
-SECONDS_BOUNDS: Final = tuple(float(f"{10 ** (step / 5):.3g}") for step in range(-25, 11))
-"""Five to a tenfold, from 10 µs to 100 s: a quantile read from them is right to a quarter of itself."""
+SECONDS_BOUNDS: Final = tuple(float(f"{10 ** (step / 10):.3g}") for step in range(-50, 21))
+"""Ten to a tenfold, from 10 µs to 100 s, so that a quantile read from them is right to a quarter of itself."""
 
 
 class _Histogram:

@@ -91,9 +91,7 @@ def test_the_metrics_of_a_run_are_scraped_while_it_goes(start_sparring: StartSpa
     assert seen[-1] <= looks(tmp_path / "out")
 
 
-def test_a_server_that_others_used_before_counts_this_run_only(
-    sparring: Sparring, start_sparring: StartSparring, tmp_path: Path
-) -> None:
+def test_a_server_that_others_used_before_counts_this_run_only(start_sparring: StartSparring, tmp_path: Path) -> None:
     _, address = start_server(start_sparring, *POLICY)
     for name in ("first", "second"):
         # The fixture's own check for orphans would find the server.
@@ -164,6 +162,20 @@ def test_sessions_are_spread_over_replicas(
     assert all(server["episodes"] > 0 for server in found["servers"].values())
     assert sum(server["observations"] for server in found["servers"].values()) == found["observations"]
     assert found["observations"] == looks(tmp_path / "out")
+
+
+def test_workers_of_two_benchmarks_do_not_all_go_to_the_first_replica(
+    start_sparring: StartSparring, tmp_path: Path
+) -> None:
+    servers = [start_server(start_sparring, "--policy", "random")[1] for _ in range(2)]
+    (tmp_path / "both.yaml").write_text(
+        f"policy_server: {','.join(servers)}\nepisodes: 2\nmax_steps: 20\nslots: 2\noutput: out\nevaluations:\n"
+        "  - {benchmark: toy, task: long}\n  - {benchmark: metaworld, task: reach-v3}\n"
+    )
+    run = start_sparring("run", "--config", "both.yaml")
+    _, errors = run.communicate(timeout=100)
+    assert run.returncode == 0, errors
+    assert [server["episodes"] for server in serving(tmp_path / "out")["servers"].values()] == [2, 2]
 
 
 def test_a_replica_that_is_killed_changes_no_number(
