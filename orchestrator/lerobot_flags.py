@@ -127,7 +127,7 @@ def translate(
     _check(flags, kind)
     path = _required(flags, "policy.path")
     episodes = _integer(flags, "eval.n_episodes", 50, least=1)
-    values = {
+    values: dict[str, Any] = {
         "benchmark": kind,
         "task": _tasks(flags, kind),
         "benchmark_arg": _benchmark_arguments(flags, kind),
@@ -135,15 +135,17 @@ def translate(
         "seed": _integer(flags, "seed", 1000, least=0),
         "max_steps": _max_steps(flags, kind),
         "policy": f"lerobot:{path}",
-        "policy_arg": _policy_arguments(flags, kind),
+        "policy_arg": _policy_arguments(flags, kind, path),
         "slots": _slots(flags, episodes),
         "max_parallel_tasks": _integer(flags, "env.max_parallel_tasks", 0, least=0),
         "video": f"first:{FILMED_EPISODES}",
         "video_names": "lerobot",
         "output": _output(flags, kind, path, now or datetime.now()),
     }
+    for name, value in (own or {}).items():
+        values[name] = {**values[name], **value} if name in ("policy_arg", "benchmark_arg") else value
     notes = [f"--{flag} changes nothing here: {why}" for flag, (_, why) in _WITHOUT_EFFECT.items() if flag in flags]
-    return Translated(read_settings({**values, **(own or {})}, None), notes)
+    return Translated(read_settings(values, None), notes)
 
 
 def _read(arguments: Sequence[str]) -> dict[str, Any]:
@@ -250,14 +252,19 @@ def _max_steps(flags: Mapping[str, Any], kind: str) -> int:
     return steps
 
 
-def _policy_arguments(flags: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def _policy_arguments(flags: Mapping[str, Any], kind: str, path: str) -> dict[str, Any]:
     arguments = {
         flag.removeprefix("policy."): value
         for flag, value in flags.items()
         if flag.startswith("policy.") and flag != "policy.path"
     }
-    names = _names(flags, kind)
-    renamed = {name: offered for name, offered in names.items() if name != offered}
+    looks_at = _checkpoint(path).get("input_features")
+    renamed = {
+        name: offered
+        for name, offered in _names(flags, kind).items()
+        # A camera that the checkpoint does not look at may have any name.
+        if name != offered and (not isinstance(looks_at, dict) or name in looks_at)
+    }
     return {**arguments, "rename": renamed} if renamed else arguments
 
 
@@ -286,17 +293,19 @@ def _slots(flags: Mapping[str, Any], episodes: int) -> int | str:
 def _output(flags: Mapping[str, Any], kind: str, path: str, now: datetime) -> Path:
     if flags.get("output_dir"):
         return Path(str(flags["output_dir"]))
-    job = str(flags.get("job_name") or f"{kind}_{_policy_type(path)}")
+    # Of a checkpoint on the hub, which is not fetched for that, the type is not known here: its name must do.
+    policy = _checkpoint(path).get("type") or Path(path.partition("@")[0]).name
+    job = str(flags.get("job_name") or f"{kind}_{policy}")
     return Path("outputs/eval") / f"{now:%Y-%m-%d}" / f"{now:%H-%M-%S}_{job}"
 
 
-def _policy_type(path: str) -> str:
-    """As the checkpoint's configuration says; of one on the hub, which is not fetched for that, its name."""
+def _checkpoint(path: str) -> dict[str, Any]:
+    """The configuration in a checkpoint's folder; nothing, if there is none to be read."""
     for folder in (Path(path).expanduser(), Path(path).expanduser() / "pretrained_model"):
         try:
             config = json.loads((folder / "config.json").read_text())
         except (OSError, ValueError):
             continue
-        if isinstance(config, dict) and isinstance(config.get("type"), str):
-            return str(config["type"])
-    return Path(path.partition("@")[0]).name
+        if isinstance(config, dict):
+            return config
+    return {}

@@ -106,7 +106,8 @@ class Results:
         }
 
     def _judged(self, labels: Sequence[str]) -> list[EpisodeRow]:
-        return [row for row in self._of(labels) if row.outcome != "error"]
+        """Episodes with an outcome of the policy's own: task by task as they are named, which is LeRobot's order."""
+        return [row for label in labels for row in self._of([label]) if row.outcome != "error"]
 
 
 def _metrics(rows: Sequence[EpisodeRow], folder: Path) -> dict[str, Any]:
