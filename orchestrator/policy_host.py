@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.settings import RunSettings
-from orchestrator.supervise import Child
+from orchestrator.supervise import Child, open_socket
 from policy_server.client import Description, PolicyClient
 from protos.access import TLS_SCHEME, leaves_the_machine, read_ca, read_token
 from protos.errors import SparringError, UsageError
@@ -87,6 +87,7 @@ class PolicyHost:
             raise kind(child.last_words() or f"the policy server ended with exit code {code}; see {str(self._log)!r}.")
         # From now on the port is fixed: workers know it, a successor must have the same.
         self.addresses = json.loads(line)["listening"]
+        open_socket(self.addresses[0])
 
     def _arguments(self) -> list[str]:
         settings = self._settings

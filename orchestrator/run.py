@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from env_worker.worker import installed_versions
+from orchestrator.containers import connect
 from orchestrator.coordinator import Coordinator, RunStopped, Watcher
 from orchestrator.journal import Journal
 from orchestrator.launchers.base import Launcher, LaunchFailed, NoLauncher, WorkerOrder, share_slots
+from orchestrator.launchers.docker import DockerLauncher
 from orchestrator.launchers.process import ProcessLauncher
+from orchestrator.launchers.reach import find_reach
 from orchestrator.plan import Plan, identity
 from orchestrator.policy_host import PolicyAccess, PolicyHost, PolicyHostFailed, describe, policy_identity
 from orchestrator.results import Results, write_results, write_run
@@ -107,12 +110,13 @@ class _Session:
 
     async def _play(self, stack: AsyncExitStack, interrupted: asyncio.Future[None]) -> None:
         settings = self._settings
-        sockets = Path(stack.enter_context(socket_folder()))
+        sockets = stack.enter_context(socket_folder())
+        listen = await _first(asyncio.ensure_future(self._listen()), [interrupted])
         watched: list[asyncio.Future[None]] = [interrupted]
         if settings.policy is None:
             access = PolicyAccess.elsewhere(settings)
         else:
-            host_name = (settings.listen or "127.0.0.1:0").rpartition(":")[0]
+            host_name = (listen or "127.0.0.1:0").rpartition(":")[0]
             host = PolicyHost(settings, host=host_name, sockets=sockets, logs=self._folder / "logs")
             watched.append(await stack.enter_async_context(_hosted(host, interrupted)))
             access = PolicyAccess(host.addresses)
@@ -136,14 +140,15 @@ class _Session:
         await stack.enter_async_context(_background(watch.run()))
         slots = settings.slot_count(coordinator.unfinished)
         service = WorkService(coordinator, settings, access, slots)
-        local, public = await service.start(sockets)
+        local, public = await service.start(sockets, listen)
         stack.push_async_callback(service.stop, "the run has ended.")
         log.info("more workers may join: sparring worker --orchestrator %s", public)
 
         waiting = {name: n for name in self._plan.tasks if (n := coordinator.pending(name))}
-        order = WorkerOrder(share_slots(slots, waiting), local, self._folder / "logs")
+        order = WorkerOrder(share_slots(slots, waiting), local, public, sockets, self._folder / "logs")
         launcher = self._launcher(coordinator)
         watched.append(await stack.enter_async_context(_background(launcher.run(order))))
+        watched.append(await stack.enter_async_context(_background(_attended(coordinator, settings, public))))
         stack.callback(lambda: self._versions.update(coordinator.versions))
         try:
             await _first(coordinator.ended, watched)
@@ -151,9 +156,20 @@ class _Session:
             raise RunStopped(str(error)) from error
 
     def _launcher(self, coordinator: Coordinator) -> Launcher:
+        def results_of(worker: str) -> int:
+            return coordinator.results_of.get(worker, 0)
+
         if self._settings.launcher == "none":
             return NoLauncher()
-        return ProcessLauncher(lambda worker: coordinator.results_of.get(worker, 0))
+        if self._settings.launcher == "docker":
+            return DockerLauncher(self._settings, self._folder, results_of, coordinator.explain)
+        return ProcessLauncher(results_of)
+
+    async def _listen(self) -> str | None:
+        """Where workers that are not on this machine dial in, if that is settled."""
+        if self._settings.launcher != "docker":
+            return self._settings.listen
+        return await asyncio.to_thread(lambda: find_reach(self._settings, connect()).listen) or self._settings.listen
 
     def _write_run(self, status: str) -> None:
         write_run(
@@ -167,6 +183,22 @@ class _Session:
             serving=self._journal.meta("serving_summary"),
             out_of_range=sum(row.out_of_range for row in self._journal.rows()),
         )
+
+
+async def _attended(coordinator: Coordinator, settings: RunSettings, address: str) -> None:
+    """Gives a run up when nobody has come to work on a benchmark of it for too long."""
+    loop = asyncio.get_running_loop()
+    since: dict[str, float] = {}
+    while True:
+        since = {name: since.get(name, loop.time()) for name in coordinator.unattended()}
+        for name, began in since.items():
+            if loop.time() - began >= settings.worker_timeout:
+                raise RunStopped(
+                    f"no worker of {name} has been here for {settings.worker_timeout:g} s. Start one with "
+                    f"`sparring worker --benchmark {name} --orchestrator {address}` (in containers: the service "
+                    f"worker-{name}), or raise --worker-timeout."
+                )
+        await asyncio.sleep(min(1.0, settings.worker_timeout / 4))
 
 
 def _on_signals() -> asyncio.Future[None]:

@@ -6,17 +6,20 @@ import asyncio
 import json
 import logging
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from orchestrator.coordinator import Coordinator
 from orchestrator.plan import benchmark_settings
 from orchestrator.policy_host import PolicyAccess
 from orchestrator.seating import Seating
 from orchestrator.settings import RunSettings
+from orchestrator.supervise import open_socket
 from protos import PROTOCOL_VERSION
 from protos import evaluation_pb2 as pb
 from protos.errors import SparringError, UsageError
@@ -57,19 +60,28 @@ class WorkService(WorkServicer):
         self._outboxes: set[asyncio.Queue[pb.OrchestratorMessage]] = set()
         self._stopping = ""
 
-    async def start(self, sockets: Path) -> tuple[str, str]:
-        """Listens on a unix socket for workers on this machine and on TCP for others; returns both addresses."""
+    async def start(self, sockets: Path, listen: str | None = None) -> tuple[str, str]:
+        """Listens on a unix socket for workers on this machine and on TCP for others; returns both addresses.
+
+        Args:
+            sockets: Folder of the unix socket.
+            listen: The TCP address; by default one of this machine's own, that others cannot reach.
+        """
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
         add_WorkServicer_to_server(self, self._server)
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         local = bind(self._server, f"unix://{sockets}/work.sock")
-        if self._settings.listen is not None:
-            public = bind(self._server, self._settings.listen)
+        if listen is not None:
+            public = bind(self._server, listen)
         else:
             try:
                 public = bind(self._server, DEFAULT_LISTEN)
             except UsageError:  # another run has it; any port will do, nobody asked for this one
                 public = bind(self._server, "127.0.0.1:0")
         await self._server.start()
+        await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+        open_socket(local)
         return local, public
 
     async def stop(self, reason: str) -> None:
@@ -158,6 +170,15 @@ class WorkService(WorkServicer):
         )
 
 
-def socket_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder for unix sockets, whose paths must be short: an output folder's may be too long."""
-    return tempfile.TemporaryDirectory(prefix="sparring-")
+@contextmanager
+def socket_folder() -> Iterator[Path]:
+    """A folder for unix sockets, whose paths must be short: an output folder's may be too long.
+
+    Nobody else gets through the folder around it. The inner one is open, and so are the sockets in it: mounted into a
+    container, they can be used by whatever user the container has.
+    """
+    with tempfile.TemporaryDirectory(prefix="sparring-") as private:
+        folder = Path(private, "s")
+        folder.mkdir()
+        folder.chmod(0o755)
+        yield folder

@@ -107,8 +107,16 @@ def serve(
 @click.option(
     "--patience", type=float, default=30.0, show_default=True, help="seconds to wait for the run to be reached"
 )
-def worker(orchestrator: str, slots: int, benchmark: str, name: str, patience: float) -> None:
-    """Runs episodes for a run that is going on somewhere, until it has ended."""
+@click.option(
+    "--stay",
+    is_flag=True,
+    help="wait for the next run when one has ended or none is there yet, until SIGTERM or Ctrl-C",
+)
+def worker(orchestrator: str, slots: int, benchmark: str, name: str, patience: float, stay: bool) -> None:
+    """Runs episodes for a run that is going on somewhere, until it has ended.
+
+    With --stay it is a standing worker: it serves one run after the other at that address, for as long as it is left.
+    """
     if ":" not in orchestrator:
         raise UsageError(f"--orchestrator {orchestrator!r} is not HOST:PORT.")
     python = interpreter(get_benchmark(benchmark)) if benchmark else Path(sys.executable)
@@ -119,6 +127,7 @@ def worker(orchestrator: str, slots: int, benchmark: str, name: str, patience: f
         f"--benchmark={benchmark}",
         f"--name={name}",
         f"--patience={patience}",
+        *(["--stay"] if stay else []),
         python=python,
     )
 

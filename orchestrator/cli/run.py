@@ -22,11 +22,12 @@ from orchestrator.coordinator import RunStopped
 from orchestrator.display import Tally, make_display
 from orchestrator.environments import interpreter
 from orchestrator.journal import FILE_NAME, Journal
-from orchestrator.plan import Plan, benchmark_settings, make_plan
+from orchestrator.launchers import docker
+from orchestrator.plan import Plan, assets_of, benchmark_settings, make_plan
 from orchestrator.results import read_run
 from orchestrator.run import Interrupted
 from orchestrator.run import run as run_plan
-from orchestrator.settings import RunSettings, read_settings
+from orchestrator.settings import CONTAINER_SETTINGS, RunSettings, read_settings
 from orchestrator.table import print_table
 from protos.errors import SparringError, UsageError
 
@@ -57,24 +58,25 @@ def run(config: Path | None, as_json: bool, **values: Any) -> int:
 @click.command(short_help="go on with a run that was interrupted")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="print the results as JSON, and nothing else, on standard output")
-@setting_options(["slots", "policy_server", "policy_token_file", "policy_ca", "launcher", "listen"])
+@setting_options(
+    ["slots", "policy_server", "policy_token_file", "policy_ca", "launcher", "listen", *CONTAINER_SETTINGS]
+)
 def resume(folder: Path, as_json: bool, **values: Any) -> int:
     """Goes on with the run whose results are in FOLDER, with the settings saved there."""
     try:
         saved = read_run(folder)["settings"]
     except SparringError as error:
         raise UsageError(str(error)) from error
-    return evaluate_settings(read_settings({**saved, **given(values), "output": str(folder)}, None), as_json)
+    now = given(values)
+    if now.get("launcher", saved.get("launcher")) != "docker":  # what was set for containers says nothing about others
+        saved = {name: value for name, value in saved.items() if name not in CONTAINER_SETTINGS}
+    return evaluate_settings(read_settings({**saved, **now, "output": str(folder)}, None), as_json)
 
 
 def evaluate_settings(settings: RunSettings, as_json: bool) -> int:
     """Runs what settings ask for, tells what came of it, and returns the exit code."""
     plan = make_plan(settings)
-    if settings.launcher == "process":
-        for part in settings.parts:  # what a benchmark lacks is told, or fetched, before anything starts
-            benchmark = get_benchmark(part.benchmark)
-            interpreter(benchmark)
-            benchmark.fetch(benchmark.read_settings(benchmark_settings(settings, part)))
+    _look_ahead(settings)
     _note_wrapping(plan)
     folder = settings.output or _new_folder(settings)
     settings = settings.model_copy(update={"output": folder})
@@ -92,6 +94,19 @@ def evaluate_settings(settings: RunSettings, as_json: bool) -> int:
     else:
         print_table(results, Console())
     return EXIT_ERRORS if results.overall.errors else 0
+
+
+def _look_ahead(settings: RunSettings) -> None:
+    """What workers will lack is told, or fetched, before anything starts."""
+    if settings.launcher == "docker":
+        docker.check(settings)
+    for part in settings.parts:
+        benchmark = get_benchmark(part.benchmark)
+        if settings.launcher == "process":
+            interpreter(benchmark)
+        # In containers, what nobody has named is downloaded by them, into a volume of their own.
+        if settings.launcher == "process" or (settings.launcher == "docker" and assets_of(settings, part)):
+            benchmark.fetch(benchmark.read_settings(benchmark_settings(settings, part)))
 
 
 def _note_wrapping(plan: Plan) -> None:

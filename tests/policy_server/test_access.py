@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -19,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from policy_serving import PATIENCE, Server, refused_start
+from policy_serving import PATIENCE, ROOT, Server, refused_start
 
 from policy_server.__main__ import main
 from policy_server.client import Offer, PolicyClient, PolicyDenied, PolicyRefused, PolicyUnreachable
@@ -265,3 +267,17 @@ def test_a_token_that_travels_unencrypted_is_warned_of(serve: Serve, certificate
 )  # fmt: skip
 def test_what_leaves_the_machine(address: str, leaves: bool) -> None:
     assert leaves_the_machine(address) == leaves
+
+
+def test_the_compliance_suite_passes_through_token_and_tls(secured: Server, certificates: Certificates) -> None:
+    suite = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/compliance"]
+    way = [f"--policy-server={secured.address}", f"--policy-ca={certificates.ca}"]
+    token = f"--policy-token-file={certificates.token}"
+    done = subprocess.run([*suite, *way, token], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout
+    assert "skipped" not in done.stdout
+    one = ["-k", "test_describe_says"]
+    done = subprocess.run([*suite, *way, *one], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 1, "the token is what let it in"
+    assert "UNAUTHENTICATED" in done.stdout
