@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import Sparring, StartSparring, free_port, orphans, read_csv, wait_for
+from support import Sparring, StartSparring, free_port, orphans, read_csv, recorded, wait_for
 
 RUN = ("run", "--benchmark", "toy", "--task", "good", "--episodes", "6")
 POLICY = ("--policy", "toy_policies:Wanderer")
@@ -130,16 +130,6 @@ def test_a_queue_delay_makes_larger_batches_and_the_same_numbers(sparring: Sparr
         sizes[delay] = serving(tmp_path / f"out{delay}")["batch_size"]["mean"]
     assert sizes["0.5"] > 1.5 * sizes["0"]
     assert read_csv(tmp_path / "out0") == read_csv(tmp_path / "out0.5")
-
-
-def recorded(folder: Path) -> int:
-    if not (folder / "journal.sqlite").exists():
-        return 0
-    with sqlite3.connect(folder / "journal.sqlite", timeout=10) as journal:
-        try:
-            return int(journal.execute("SELECT count(*) FROM episodes").fetchone()[0])
-        except sqlite3.OperationalError:
-            return 0  # not made yet
 
 
 @pytest.fixture
