@@ -38,7 +38,7 @@ images:
 test: lint env-libero
 	$(LIBERO)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints/dev.txt \
 		iniconfig packaging pluggy psutil pygments pytest pytest-timeout
-	$(BIN)/python -m pytest --ignore tests/libero
+	$(BIN)/python -m pytest --ignore tests/libero --ignore tests/lerobot
 	$(LIBERO)/bin/python -m pytest tests/libero
 
 # Everything that `make test` only samples: all 130 LIBERO tasks.
