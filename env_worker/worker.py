@@ -63,6 +63,7 @@ class Worker:
         self._wanted_slots = slots
         self._benchmark = benchmark
         self._patience = patience
+        self._assignment = pb.Assignment()
         self._outbox: asyncio.Queue[pb.WorkerMessage] = asyncio.Queue()
         self._slots: list[SlotHandle] = []
 
@@ -79,8 +80,8 @@ class Worker:
             try:
                 await asyncio.wait_for(call.wait_for_connection(), self._patience)
                 await call.write(pb.WorkerMessage(register=self._register()))
-                assignment = await self._assignment(call)
-                await self._work(call, assignment, stop)
+                self._assignment = await self._assigned(call)
+                await self._work(call, stop)
             except TimeoutError:
                 raise OrchestratorGone(
                     f"no orchestrator answered at {self._address} within {self._patience:g} s. "
@@ -112,7 +113,7 @@ class Worker:
             host=socket.gethostname(),
         )
 
-    async def _assignment(self, call: Any) -> pb.Assignment:
+    async def _assigned(self, call: Any) -> pb.Assignment:
         message = await asyncio.wait_for(call.read(), self._patience)
         if message is grpc.aio.EOF:
             raise StreamEnded(await call.code(), await call.details())
@@ -120,11 +121,11 @@ class Worker:
             raise UsageError(f"the orchestrator at {self._address} has no use for this worker: {message.stop.reason}")
         return message.assignment  # type: ignore[no-any-return]
 
-    async def _work(self, call: Any, assignment: pb.Assignment, stop: asyncio.Event) -> None:
+    async def _work(self, call: Any, stop: asyncio.Event) -> None:
         chores = [
-            asyncio.create_task(self._serve(assignment), name="slots"),
+            asyncio.create_task(self._serve(), name="slots"),
             asyncio.create_task(self._send(call), name="send"),
-            asyncio.create_task(self._watch(assignment), name="watch"),
+            asyncio.create_task(self._watch(), name="watch"),
             asyncio.create_task(self._receive(call), name="receive"),
             asyncio.create_task(stop.wait(), name="stop"),
         ]
@@ -137,14 +138,14 @@ class Worker:
                 chore.cancel()
             await asyncio.gather(*chores, return_exceptions=True)
 
-    async def _serve(self, assignment: pb.Assignment) -> None:
-        benchmark = get_benchmark(assignment.benchmark)
-        settings = benchmark.read_settings(json.loads(assignment.benchmark_settings))
+    async def _serve(self) -> None:
+        benchmark = get_benchmark(self._assignment.benchmark)
+        settings = benchmark.read_settings(json.loads(self._assignment.benchmark_settings))
         await asyncio.to_thread(benchmark.prepare, settings)  # may download; heartbeats go on
         context = fork_server(benchmark)
         self._slots = [
-            SlotHandle(context, number, assignment, benchmark.tasks_per_process, self._outbox.put_nowait)
-            for number in range(assignment.slots)
+            SlotHandle(context, number, self._assignment, benchmark.tasks_per_process, self._outbox.put_nowait)
+            for number in range(self._assignment.slots)
         ]
         await asyncio.gather(*(slot.serve() for slot in self._slots))
 
@@ -154,7 +155,11 @@ class Worker:
             if kind == "stop":
                 log.info("stopping: %s", message.stop.reason)
                 return
-            if kind == "lease":
+            if kind == "assignment":  # another run begins
+                self._assignment = message.assignment
+                for slot in self._slots:
+                    slot.assignment = message.assignment
+            elif kind == "lease":
                 self._slots[message.lease.slot].leases.put_nowait(message.lease)
         raise StreamEnded(await call.code(), await call.details())
 
@@ -162,12 +167,12 @@ class Worker:
         while True:
             await call.write(await self._outbox.get())
 
-    async def _watch(self, assignment: pb.Assignment) -> None:
+    async def _watch(self) -> None:
         while True:
             for slot in self._slots:
                 slot.kill_if_stalled()
             self._outbox.put_nowait(pb.WorkerMessage(heartbeat=pb.Heartbeat(slots=[s.activity for s in self._slots])))
-            await asyncio.sleep(assignment.heartbeat_seconds)
+            await asyncio.sleep(self._assignment.heartbeat_seconds)
 
 
 def installed_versions() -> dict[str, str]:

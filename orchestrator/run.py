@@ -9,15 +9,18 @@ import signal
 import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from env_worker.registry import get_benchmark
 from env_worker.worker import installed_versions
 from orchestrator.coordinator import Coordinator, RunStopped, Watcher
+from orchestrator.environments import interpreter
 from orchestrator.journal import Journal
 from orchestrator.launchers.base import Launcher, LaunchFailed, NoLauncher, WorkerOrder, share_slots
 from orchestrator.launchers.process import ProcessLauncher
-from orchestrator.plan import Plan, identity
+from orchestrator.plan import Plan, benchmark_settings, identity
 from orchestrator.policy_host import PolicyHost, PolicyHostFailed, describe, policy_identity
 from orchestrator.results import Results, write_results, write_run
 from orchestrator.settings import RunSettings
@@ -34,6 +37,19 @@ class Interrupted(SparringError):
     """The user asked the run to end; what was recorded is whole."""
 
 
+def prepare(settings: RunSettings) -> None:
+    """Tells, or fetches, what a benchmark lacks, before anything starts.
+
+    Raises:
+        SparringError: If it cannot be had.
+    """
+    if settings.launcher == "process":
+        for part in settings.parts:
+            benchmark = get_benchmark(part.benchmark)
+            interpreter(benchmark)
+            benchmark.fetch(benchmark.read_settings(benchmark_settings(settings, part)))
+
+
 async def run(settings: RunSettings, plan: Plan, folder: Path, watcher: Watcher) -> Results:
     """Runs what is left of a plan and returns all its results.
 
@@ -43,16 +59,24 @@ async def run(settings: RunSettings, plan: Plan, folder: Path, watcher: Watcher)
     """
     new = not folder.exists()
     journal = Journal(folder)
-    session = _Session(settings, plan, folder, journal, watcher)
+    session = Session(settings, plan, folder, journal, watcher)
     try:
-        return await session.run()
+        return await session.run(_on_signals())
     finally:
         journal.close()
         if new and not session.claimed:  # it never came to a run; leave no debris of a mistyped command
             shutil.rmtree(folder, ignore_errors=True)
 
 
-class _Session:
+@dataclass(frozen=True)
+class Employed:
+    """The workers of a run: the service they dial, and the launcher that keeps them alive, which fails if it cannot."""
+
+    service: WorkService
+    launcher: asyncio.Future[None]
+
+
+class Session:
     """One go at a run: from start, or resume, to its end or interruption."""
 
     def __init__(self, settings: RunSettings, plan: Plan, folder: Path, journal: Journal, watcher: Watcher) -> None:
@@ -66,9 +90,9 @@ class _Session:
         self._policy: Description | None = None
         self._versions = {"orchestrator": installed_versions(), **(journal.meta("versions") or {})}
 
-    async def run(self) -> Results:
+    async def run(self, interrupted: asyncio.Future[None]) -> Results:
+        """Runs what is left, unless `interrupted` fails first; saves what there is on every way out."""
         self._journal.check(identity(self._settings, self._plan))
-        interrupted = _on_signals()
         try:
             async with AsyncExitStack() as stack:
                 await self._play(stack, interrupted)
@@ -101,14 +125,9 @@ class _Session:
     async def _play(self, stack: AsyncExitStack, interrupted: asyncio.Future[None]) -> None:
         settings = self._settings
         sockets = Path(stack.enter_context(socket_folder()))
-        addresses: Sequence[str] = [settings.policy_server] if settings.policy_server else []
         watched: list[asyncio.Future[None]] = [interrupted]
-        if settings.policy is not None:
-            host_name = (settings.listen or "127.0.0.1:0").rpartition(":")[0]
-            host = PolicyHost(settings, host=host_name, sockets=sockets, logs=self._folder / "logs")
-            watched.append(await stack.enter_async_context(_hosted(host, interrupted)))
-            addresses = host.addresses
-        policy = await _first(asyncio.ensure_future(describe(addresses, settings.policy_timeout)), watched)
+        addresses = await self._host(stack, sockets, watched)
+        policy = await _first(asyncio.ensure_future(self._describe(addresses)), watched)
         self._journal.claim({**identity(settings, self._plan), "policy": policy_identity(policy)})
         self._policy = policy
         self._write_run("running")
@@ -116,6 +135,32 @@ class _Session:
         coordinator = Coordinator(self._plan, settings, self._journal, self._folder, self._watcher)
         if coordinator.ended.done():
             return
+        stack.callback(lambda: self._versions.update(coordinator.versions))
+        employed = await self._employ(stack, sockets, self._folder / "logs", coordinator, addresses)
+        watched.append(employed.launcher)
+        try:
+            await _first(coordinator.ended, watched)
+        except (LaunchFailed, PolicyHostFailed) as error:
+            raise RunStopped(str(error)) from error
+
+    async def _host(self, stack: AsyncExitStack, sockets: Path, watched: list[asyncio.Future[None]]) -> Sequence[str]:
+        """Brings the policy up, if it is ours to host, and says where it is; adds what must not fail to `watched`."""
+        settings = self._settings
+        if settings.policy is None:
+            return [settings.policy_server] if settings.policy_server else []
+        host_name = (settings.listen or "127.0.0.1:0").rpartition(":")[0]
+        host = PolicyHost(settings, host=host_name, sockets=sockets, logs=self._folder / "logs")
+        watched.append(await stack.enter_async_context(_hosted(host, watched)))
+        return host.addresses
+
+    async def _describe(self, addresses: Sequence[str]) -> Description:
+        return await describe(addresses, self._settings.policy_timeout)
+
+    async def _employ(
+        self, stack: AsyncExitStack, sockets: Path, logs: Path, coordinator: Coordinator, addresses: Sequence[str]
+    ) -> Employed:
+        """Has workers for the coordinator, for as long as the stack lasts."""
+        settings = self._settings
         slots = settings.slot_count(coordinator.unfinished)
         service = WorkService(coordinator, settings, addresses, slots)
         local, public = await service.start(sockets)
@@ -123,14 +168,9 @@ class _Session:
         log.info("more workers may join: sparring worker --orchestrator %s", public)
 
         waiting = {name: n for name in self._plan.tasks if (n := coordinator.pending(name))}
-        order = WorkerOrder(share_slots(slots, waiting), local, self._folder / "logs")
+        order = WorkerOrder(share_slots(slots, waiting), local, logs)
         launcher = self._launcher(coordinator)
-        watched.append(await stack.enter_async_context(_background(launcher.run(order))))
-        stack.callback(lambda: self._versions.update(coordinator.versions))
-        try:
-            await _first(coordinator.ended, watched)
-        except (LaunchFailed, PolicyHostFailed) as error:
-            raise RunStopped(str(error)) from error
+        return Employed(service, await stack.enter_async_context(_background(launcher.run(order))))
 
     def _launcher(self, coordinator: Coordinator) -> Launcher:
         if self._settings.launcher == "none":
@@ -175,10 +215,10 @@ async def _background(coroutine: Coroutine[Any, Any, None]) -> AsyncIterator[asy
 
 
 @asynccontextmanager
-async def _hosted(host: PolicyHost, interrupted: asyncio.Future[None]) -> AsyncIterator[asyncio.Future[None]]:
+async def _hosted(host: PolicyHost, watched: Sequence[asyncio.Future[None]]) -> AsyncIterator[asyncio.Future[None]]:
     ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     async with _background(host.run(ready)) as task:
-        await _first(ready, [task, interrupted])
+        await _first(ready, [task, *watched])
         yield task
 
 

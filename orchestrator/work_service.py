@@ -14,7 +14,7 @@ import grpc
 
 from orchestrator.coordinator import Coordinator
 from orchestrator.plan import benchmark_settings
-from orchestrator.settings import RunSettings
+from orchestrator.settings import Evaluation, RunSettings
 from protos import PROTOCOL_VERSION
 from protos import evaluation_pb2 as pb
 from protos.errors import SparringError, UsageError
@@ -63,6 +63,20 @@ class WorkService(WorkServicer):
                 public = bind(self._server, "127.0.0.1:0")
         await self._server.start()
         return local, public
+
+    def hand_over(self, coordinator: Coordinator, settings: RunSettings, policy_addresses: Sequence[str]) -> None:
+        """Begins another run with the workers that are here. Settings that make workers what they are must be the same.
+
+        Args:
+            coordinator: Of the next run; the one before must have ended.
+            settings: Of the next run.
+            policy_addresses: Where workers find the policy of the next run.
+        """
+        previous, self._coordinator = self._coordinator, coordinator
+        self._settings = settings
+        self._policy_addresses = list(policy_addresses)
+        parts = {part.benchmark: part for part in settings.parts}
+        coordinator.succeed(previous, lambda benchmark, slots: self._assignment_of(parts[benchmark], slots))
 
     async def stop(self, reason: str) -> None:
         """Tells all workers to stop and closes their streams."""
@@ -129,10 +143,14 @@ class WorkService(WorkServicer):
             wanted, has = " and ".join(p.benchmark for p in settings.parts), ", ".join(register.benchmarks) or "nothing"
             raise UsageError(f"this run is of {wanted}, and the worker has only {has} installed.")
         part = max(able, key=lambda part: self._coordinator.pending(part.benchmark))
+        return self._assignment_of(part, register.slots or self._default_slots)
+
+    def _assignment_of(self, part: Evaluation, slots: int) -> pb.Assignment:
+        settings = self._settings
         return pb.Assignment(
             benchmark=part.benchmark,
             benchmark_settings=json.dumps(benchmark_settings(settings, part)),
-            slots=register.slots or self._default_slots,
+            slots=slots,
             policy_addresses=self._policy_addresses,
             observe_every_step=settings.observe == "every-step",
             video_fps=settings.video_fps,

@@ -119,7 +119,19 @@ def _handlers(servicer: _Servicer) -> grpc.GenericRpcHandler:
 
 
 class PolicyServer:
-    """Hosts one policy at one or more addresses."""
+    """Hosts one policy at one or more addresses.
+
+    Args:
+        policy: What is hosted.
+        name: As given to --policy.
+        arguments: As given to --policy-arg.
+        max_batch: The most rows in one forward pass.
+        max_sessions: The most sessions at once.
+        checkpoint_sha256: Hash of the weights, where the policy's own word for it is not to be taken.
+
+    Attributes:
+        description: What clients are told about it.
+    """
 
     def __init__(
         self,
@@ -129,14 +141,17 @@ class PolicyServer:
         arguments: Mapping[str, Any] | None = None,
         max_batch: int = 64,
         max_sessions: int = 256,
+        checkpoint_sha256: str | None = None,
     ) -> None:
         self._policy = policy
         self._max_batch = max_batch
         self._max_sessions = max_sessions
-        self._description = pb.PolicyDescription(
+        if checkpoint_sha256 is None:
+            checkpoint_sha256 = getattr(policy, "checkpoint_sha256", "")
+        self.description = pb.PolicyDescription(
             name=name,
             arguments={k: json.dumps(v, sort_keys=True) for k, v in (arguments or {}).items()},
-            checkpoint_sha256=getattr(policy, "checkpoint_sha256", ""),
+            checkpoint_sha256=checkpoint_sha256,
             server_version=_version(),
             protocol=PROTOCOL_VERSION,
             needs=policy.spec.to_message(),
@@ -150,7 +165,7 @@ class PolicyServer:
             UsageError: If an address cannot be listened at.
         """
         self._batcher = Batcher(self._policy, max_batch=self._max_batch, max_queue=self._max_sessions)
-        self._servicer = _Servicer(self._description, self._policy, self._batcher, self._max_sessions)
+        self._servicer = _Servicer(self.description, self._policy, self._batcher, self._max_sessions)
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
         self._server.add_generic_rpc_handlers((_handlers(self._servicer),))

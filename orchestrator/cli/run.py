@@ -16,15 +16,13 @@ import click
 from rich.console import Console
 from rich.logging import RichHandler
 
-from env_worker.registry import get_benchmark
 from orchestrator.cli.options import given, setting_options
 from orchestrator.coordinator import RunStopped
 from orchestrator.display import Tally, make_display
-from orchestrator.environments import interpreter
 from orchestrator.journal import FILE_NAME, Journal
-from orchestrator.plan import Plan, benchmark_settings, make_plan
+from orchestrator.plan import Plan, make_plan
 from orchestrator.results import read_run
-from orchestrator.run import Interrupted
+from orchestrator.run import Interrupted, prepare
 from orchestrator.run import run as run_plan
 from orchestrator.settings import RunSettings, read_settings
 from orchestrator.table import print_table
@@ -69,11 +67,7 @@ def resume(folder: Path, as_json: bool, **values: Any) -> int:
 
 def _evaluate(settings: RunSettings, as_json: bool) -> int:
     plan = make_plan(settings)
-    if settings.launcher == "process":
-        for part in settings.parts:  # what a benchmark lacks is told, or fetched, before anything starts
-            benchmark = get_benchmark(part.benchmark)
-            interpreter(benchmark)
-            benchmark.fetch(benchmark.read_settings(benchmark_settings(settings, part)))
+    prepare(settings)
     _note_wrapping(plan)
     folder = settings.output or _new_folder(settings)
     settings = settings.model_copy(update={"output": folder})
