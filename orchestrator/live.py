@@ -14,6 +14,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Coroutine, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,9 +26,9 @@ from orchestrator.display import Display, Tally
 from orchestrator.journal import FILE_NAME, Journal
 from orchestrator.plan import Plan, make_plan
 from orchestrator.results import Results
-from orchestrator.run import Employed, Session, prepare
+from orchestrator.run import Employed, Interrupted, Session, prepare
 from orchestrator.settings import RunSettings, read_settings
-from orchestrator.work_service import socket_folder
+from orchestrator.sockets import socket_folder
 from policy_server.client import Description
 from protos.errors import UsageError, unknown
 
@@ -129,13 +130,17 @@ class Evaluator:
             return background.run(self._evaluate(policy, resolved, plan))
 
     def close(self) -> None:
-        """Ends the workers. Evaluating again starts others."""
-        if self._pid != os.getpid():
-            return  # a fork's copy; the workers are the parent's
+        """Ends the workers, and an evaluation that another thread is waiting for. Evaluating again starts others."""
+        background = self._background
+        if (
+            background is None or self._pid != os.getpid()
+        ):  # in a fork there is only a copy; the workers are the parent's
+            return
+        background.interrupt()
         with self._lock:
-            background, self._background = self._background, None
-            if background is not None:
-                background.run(self._close_all(), seconds=_CLOSING_SECONDS)
+            if self._background is background:
+                self._background = None
+                background.run(self._close_all())
                 background.close()
 
     def __enter__(self) -> Evaluator:
@@ -192,9 +197,10 @@ class _Fleet:
 
     @property
     def broken(self) -> bool:
-        """Whether it is of no more use: a call ended while episodes were running, or workers cannot be kept alive."""
-        launcher = self._employed.launcher if self._employed else None
-        return self._given_up or (launcher is not None and launcher.done() and launcher.exception() is not None)
+        """Whether it is of no more use: a call ended while episodes were running, or nobody keeps workers alive."""
+        if self._employed is None or self._made_of["launcher"] == "none":
+            return self._given_up
+        return self._given_up or self._employed.launcher.done()
 
     async def evaluate(self, policy: Policy, settings: RunSettings, plan: Plan) -> Results:
         """Plays a plan."""
@@ -285,9 +291,14 @@ class _Background:
         # A daemon, because Python waits for other threads before it calls what is registered with atexit.
         self._thread = threading.Thread(target=self._loop.run_forever, name="sparring", daemon=True)
         self._thread.start()
+        self._running: Future[Any] | None = None
 
-    def run(self, coroutine: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
-        """Runs a coroutine there and waits for it; an interruption here, such as Ctrl-C, ends it in good order."""
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine there and waits for it; an interruption here, such as Ctrl-C, ends it in good order.
+
+        Raises:
+            Interrupted: If `interrupt` was called meanwhile.
+        """
         over = threading.Event()
 
         async def watched() -> T:
@@ -296,13 +307,19 @@ class _Background:
             finally:
                 over.set()
 
-        future = asyncio.run_coroutine_threadsafe(watched(), self._loop)
+        self._running = future = asyncio.run_coroutine_threadsafe(watched(), self._loop)
         try:
-            return future.result(seconds)
+            return future.result()
+        except CancelledError:
+            raise Interrupted("closed while it was evaluating.") from None
         finally:
-            if not future.done():
-                future.cancel()
-                over.wait(_CLOSING_SECONDS)
+            future.cancel()
+            over.wait(_CLOSING_SECONDS)
+
+    def interrupt(self) -> None:
+        """Ends what is running there, if anything is."""
+        if self._running is not None:
+            self._running.cancel()
 
     def close(self) -> None:
         """Ends the thread."""
@@ -346,10 +363,10 @@ def _evaluation_mode(policy: object) -> Iterator[None]:
         yield
         return
     held = [policy, *getattr(policy, "__dict__", {}).values()]
-    modules = {m for value in held if isinstance(value, torch.nn.Module) for m in value.modules()}
-    training = [module for module in modules if module.training]
-    for module in training:
-        module.training = False
+    roots = [value for value in held if isinstance(value, torch.nn.Module)]
+    training = [module for root in roots for module in root.modules() if module.training]
+    for root in roots:
+        root.eval()
     try:
         yield
     finally:

@@ -24,7 +24,8 @@ from orchestrator.plan import Plan, benchmark_settings, identity
 from orchestrator.policy_host import PolicyHost, PolicyHostFailed, describe, policy_identity
 from orchestrator.results import Results, write_results, write_run
 from orchestrator.settings import RunSettings
-from orchestrator.work_service import WorkService, socket_folder
+from orchestrator.sockets import socket_folder
+from orchestrator.work_service import WorkService
 from policy_server.client import Description
 from protos.errors import SparringError
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import tempfile
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -159,8 +158,3 @@ class WorkService(WorkServicer):
             heartbeat_seconds=HEARTBEAT_SECONDS,
             silence_seconds=SILENCE_SECONDS,
         )
-
-
-def socket_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder for unix sockets, whose paths must be short: an output folder's may be too long."""
-    return tempfile.TemporaryDirectory(prefix="sparring-")
