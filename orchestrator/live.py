@@ -260,7 +260,8 @@ class _LiveSession(Session):
         # The hash of a file that a policy was loaded from says nothing about weights that are being trained.
         server = PolicyServer(self._live, name=settings.policy, max_batch=settings.max_batch, checkpoint_sha256="")
         self._description = Description.from_message(server.description)
-        host = (settings.listen or "127.0.0.1:0").rpartition(":")[0]
+        assert settings.listen is not None
+        host = settings.listen.rpartition(":")[0]
         # In a folder of this call's own: what is left of a connection to the policy before cannot reach this one.
         addresses = await server.start([f"unix://{sockets}/policy.sock", f"{host}:0"])
         stack.push_async_callback(server.drain, grace=0.0)
@@ -344,7 +345,8 @@ def _settings(name: str, values: dict[str, Any], others: dict[str, Any]) -> RunS
             raise unknown("setting of evaluate():", key, sorted(known))
     if values["task"] is not None and not isinstance(values["task"], str):
         values["task"] = ",".join(values["task"])
-    settings = read_settings({**values, **others, "policy": name}, None)
+    # Any port will do: the usual one is for the command, and nobody dials a training program unless it says where.
+    settings = read_settings({"listen": "127.0.0.1:0", **values, **others, "policy": name}, None)
     if settings.output is not None and (settings.output / FILE_NAME).exists():
         raise UsageError(
             f"{str(settings.output)!r} holds results already, of a policy that was another one then; "

@@ -175,7 +175,7 @@ def test_wrong_settings_are_told_before_anything_starts(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         evaluator.evaluate(Forward(), **{**TOY, **arguments})
-    with pytest.raises(UsageError, match="act()"):
+    with pytest.raises(UsageError, match=r"act\(\)"):
         evaluator.evaluate(LacksAct(), **TOY)
     assert workers() == []
 
