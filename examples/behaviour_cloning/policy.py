@@ -1,7 +1,6 @@
 """Two small networks and the policy around either: what `sparring run --policy` serves and `evaluate()` takes.
 
-    sparring run --benchmark metaworld --task reach-v3 \
-        --policy examples.behaviour_cloning.policy:ClonedPolicy --policy-arg checkpoint=states.safetensors
+As a flag: `--policy examples.behaviour_cloning.policy:ClonedPolicy --policy-arg checkpoint=PATH`.
 """
 
 from __future__ import annotations
@@ -39,12 +38,14 @@ class StateNet(nn.Module):
 
     kind = "states"
     chunk = 1
-    needs = {STATE: TensorSpec("float64", (39,))}  # noqa: RUF012  # read only
+    mean: torch.Tensor
+    scale: torch.Tensor
 
     def __init__(self, sentences: list[str], width: int = 256) -> None:
         super().__init__()
         self.sentences = sentences
         self.settings = {"sentences": sentences, "width": width}
+        self.needs = {STATE: TensorSpec("float64", (39,))}
         self.embedding = nn.Embedding(len(sentences), 32)
         self.register_buffer("mean", torch.zeros(39))
         self.register_buffer("scale", torch.ones(39))
@@ -65,10 +66,11 @@ class StateNet(nn.Module):
     def forward(self, observations: dict[str, torch.Tensor], task: torch.Tensor) -> torch.Tensor:
         """Actions, (rows, 1, action_dim)."""
         state = (observations[STATE].float() - self.mean) / self.scale
-        return self.layers(torch.cat([state, self.embedding(task)], dim=1)).unsqueeze(1).tanh()
+        answers: torch.Tensor = self.layers(torch.cat([state, self.embedding(task)], dim=1))
+        return answers.unsqueeze(1).tanh()
 
 
-class ImageNet(nn.Module):
+class PixelNet(nn.Module):
     """A small convolutional network on an image and where the hand is; answers with a chunk of actions.
 
     Args:
@@ -78,6 +80,9 @@ class ImageNet(nn.Module):
     """
 
     kind = "images"
+    mean: torch.Tensor
+    scale: torch.Tensor
+    across: torch.Tensor
 
     def __init__(self, sentences: list[str], side: int = 64, chunk: int = 5) -> None:
         super().__init__()
@@ -100,8 +105,7 @@ class ImageNet(nn.Module):
             nn.Linear(256, 256), nn.ReLU(),
             nn.Linear(256, chunk * ACTION_DIM),
         )  # fmt: skip
-        across = torch.linspace(-1.0, 1.0, side // 4)
-        self.register_buffer("across", across)
+        self.register_buffer("across", torch.linspace(-1.0, 1.0, side // 4))
 
     def normalise(self, observations: dict[str, torch.Tensor]) -> None:
         """Learns where the hand goes."""
@@ -114,18 +118,19 @@ class ImageNet(nn.Module):
         image = observations[IMAGE].float().permute(0, 3, 1, 2) / 127.5 - 1.0
         hand = (observations[PROPRIOCEPTION].float() - self.mean) / self.scale
         features = torch.cat([self._where(self.eyes(image)), hand, self.embedding(task)], dim=1)
-        return self.layers(features).unflatten(1, (self.chunk, ACTION_DIM)).tanh()
+        answers: torch.Tensor = self.layers(features)
+        return answers.reshape(-1, self.chunk, ACTION_DIM).tanh()
 
     def _where(self, maps: torch.Tensor) -> torch.Tensor:
         """The place in the image where each feature map is strongest: what reaching for things takes."""
-        attention = maps.flatten(2).softmax(2).unflatten(2, maps.shape[2:])
+        attention = maps.flatten(2).softmax(2).reshape(maps.shape)
         x = (attention.sum(2) * self.across).sum(2)
         y = (attention.sum(3) * self.across).sum(2)
         return torch.cat([x, y], dim=1)
 
 
-Network = StateNet | ImageNet
-KINDS: dict[str, type[StateNet] | type[ImageNet]] = {"states": StateNet, "images": ImageNet}
+Network = StateNet | PixelNet
+KINDS: dict[str, type[StateNet] | type[PixelNet]] = {"states": StateNet, "images": PixelNet}
 
 
 class ClonedPolicy(TorchPolicy):
