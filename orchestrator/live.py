@@ -1,69 +1,36 @@
 """Evaluation while training: a policy that lives in this process, and workers that stay between calls.
 
-The one file of this room that imports the policy server itself: the policy is an object here, so here it is served.
+With fleet.py the only file of this room that imports the policy server itself: the policy is an object here, so here it
+is served.
 """
 
 from __future__ import annotations
 
-import asyncio
 import atexit
-import itertools
-import logging
 import os
-import shutil
 import sys
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
-from concurrent.futures import CancelledError, Future
-from contextlib import AsyncExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from orchestrator.coordinator import Coordinator
-from orchestrator.display import Display, Tally
-from orchestrator.journal import FILE_NAME, Journal
+from orchestrator.background import Background
+from orchestrator.fleet import Fleet
+from orchestrator.journal import FILE_NAME
 from orchestrator.plan import Plan, make_plan
 from orchestrator.results import Results
-from orchestrator.run import Employed, Interrupted, Session, prepare
+from orchestrator.run import prepare
 from orchestrator.settings import RunSettings, read_settings
-from orchestrator.sockets import socket_folder
-from policy_server.client import Description
 from protos.errors import UsageError, unknown
 
 if TYPE_CHECKING:
     from policy_server.policies.base import Policy
 
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
 _KEPT: Final = 4
 """So many sets of workers are kept; the one that was not used for longest makes room for another."""
-_CLOSING_SECONDS: Final = 30.0
 
-# What may differ from call to call with the same workers. Everything else makes workers what they are.
-_PER_CALL: Final = frozenset(
-    {
-        "task",
-        "episodes",
-        "seed",
-        "max_steps",
-        "policy",
-        "policy_timeout",
-        "max_batch",
-        "slots",  # compared as the number that it comes to
-        "max_parallel_tasks",
-        "retries",
-        "stall_timeout",
-        "observe",
-        "video",
-        "video_fps",
-        "record",
-        "output",
-    }
-)
 _NOT_HERE: Final = {
     "task": "it is called `tasks` here",
     "policy_arg": "the policy is made already",
@@ -80,8 +47,8 @@ class Evaluator:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._background: _Background | None = None
-        self._fleets: list[_Fleet] = []
+        self._background: Background | None = None
+        self._fleets: list[Fleet] = []
 
     def evaluate(
         self,
@@ -126,7 +93,7 @@ class Evaluator:
         plan = make_plan(resolved)
         prepare(resolved)
         with self._lock, _evaluation_mode(policy):
-            background = self._background = self._background or _Background()
+            background = self._background = self._background or Background()
             return background.run(self._evaluate(policy, resolved, plan))
 
     def close(self) -> None:
@@ -160,7 +127,7 @@ class Evaluator:
                 self._fleets.remove(fleet)
                 await fleet.close()
 
-    async def _fleet_for(self, settings: RunSettings, plan: Plan) -> _Fleet:
+    async def _fleet_for(self, settings: RunSettings, plan: Plan) -> Fleet:
         found = next((fleet for fleet in self._fleets if fleet.fits(settings, plan)), None)
         if found is not None:
             self._fleets.remove(found)
@@ -169,171 +136,12 @@ class Evaluator:
                 found = None
         elif len(self._fleets) >= _KEPT:
             await self._fleets.pop(0).close()
-        self._fleets.append(found or _Fleet(settings, plan))
+        self._fleets.append(found or Fleet(settings, plan))
         return self._fleets[-1]
 
     async def _close_all(self) -> None:
         while self._fleets:
             await self._fleets.pop().close()
-
-
-class _Fleet:
-    """The workers of one or more evaluations, one after the other, and the folder of their sockets and logs."""
-
-    def __init__(self, settings: RunSettings, plan: Plan) -> None:
-        self._made_of = _made_of(settings)
-        self._slots = settings.slot_count(len(plan.ids()))
-        self._stack = AsyncExitStack()
-        self._numbers = itertools.count(1)
-        self._given_up = False
-        self._employed: Employed | None = None
-        self.folder = Path(self._stack.enter_context(socket_folder()))
-
-    def fits(self, settings: RunSettings, plan: Plan) -> bool:
-        """Whether these are the workers that settings ask for."""
-        wanted = settings.slot_count(len(plan.ids()))
-        enough = self._slots >= wanted if settings.slots == "auto" else self._slots == wanted
-        return enough and self._made_of == _made_of(settings)
-
-    @property
-    def broken(self) -> bool:
-        """Whether it is of no more use: a call ended while episodes were running, or nobody keeps workers alive."""
-        if self._employed is None or self._made_of["launcher"] == "none":
-            return self._given_up
-        return self._given_up or self._employed.launcher.done()
-
-    async def evaluate(self, policy: Policy, settings: RunSettings, plan: Plan) -> Results:
-        """Plays a plan."""
-        folder = settings.output or self.folder / f"run-{next(self._numbers)}"
-        journal = Journal(folder)
-        session = _LiveSession(settings, plan, folder, journal, policy, self)
-        try:
-            results = await session.run(asyncio.get_running_loop().create_future())
-        except BaseException:
-            self._given_up = True  # slots may be in the middle of something
-            raise
-        finally:
-            journal.close()
-            if settings.output is None:
-                shutil.rmtree(folder, ignore_errors=True)
-            elif (self.folder / "logs").is_dir():
-                shutil.copytree(self.folder / "logs", folder / "logs", dirs_exist_ok=True)
-        return results if settings.output else replace(results, folder=None)
-
-    async def employ(
-        self, session: _LiveSession, coordinator: Coordinator, settings: RunSettings, addresses: Sequence[str]
-    ) -> Employed:
-        """The workers, new or as the evaluation before left them."""
-        if self._employed is None:
-            self._employed = await session.hire(self._stack, self.folder, coordinator, addresses)
-        else:
-            self._employed.service.hand_over(coordinator, settings, addresses)
-        return self._employed
-
-    async def close(self) -> None:
-        """Ends the workers."""
-        await self._stack.aclose()
-
-
-class _LiveSession(Session):
-    """A run whose policy is an object in this process and whose workers are there before it and after it."""
-
-    def __init__(
-        self,
-        settings: RunSettings,
-        plan: Plan,
-        folder: Path,
-        journal: Journal,
-        policy: Policy,
-        fleet: _Fleet,
-    ) -> None:
-        super().__init__(settings, plan, folder, journal, Display(Tally(len(plan.ids()), 0, 0)))
-        self._live = policy
-        self._fleet = fleet
-        self._description: Description | None = None
-
-    async def _host(self, stack: AsyncExitStack, sockets: Path, watched: list[asyncio.Future[None]]) -> Sequence[str]:
-        from policy_server.server import PolicyServer
-
-        settings = self._settings
-        assert settings.policy is not None
-        # The hash of a file that a policy was loaded from says nothing about weights that are being trained.
-        server = PolicyServer(self._live, name=settings.policy, max_batch=settings.max_batch, checkpoint_sha256="")
-        self._description = Description.from_message(server.description)
-        assert settings.listen is not None
-        host = settings.listen.rpartition(":")[0]
-        # In a folder of this call's own: what is left of a connection to the policy before cannot reach this one.
-        addresses = await server.start([f"unix://{sockets}/policy.sock", f"{host}:0"])
-        stack.push_async_callback(server.drain, grace=0.0)
-        return addresses
-
-    async def _describe(self, addresses: Sequence[str]) -> Description:
-        assert self._description is not None
-        return self._description
-
-    async def _employ(
-        self, stack: AsyncExitStack, sockets: Path, logs: Path, coordinator: Coordinator, addresses: Sequence[str]
-    ) -> Employed:
-        stack.callback(coordinator.abandon)  # whatever workers say after this call must not reach its journal
-        return await self._fleet.employ(self, coordinator, self._settings, addresses)
-
-    async def hire(
-        self, stack: AsyncExitStack, folder: Path, coordinator: Coordinator, addresses: Sequence[str]
-    ) -> Employed:
-        """Starts workers that stay for as long as the stack."""
-        return await super()._employ(stack, folder, folder / "logs", coordinator, addresses)
-
-
-class _Background:
-    """An event loop in a thread of its own: the caller's thread may run one already, and signals stay the caller's."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        # A daemon, because Python waits for other threads before it calls what is registered with atexit.
-        self._thread = threading.Thread(target=self._loop.run_forever, name="sparring", daemon=True)
-        self._thread.start()
-        self._running: Future[Any] | None = None
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine there and waits for it; an interruption here, such as Ctrl-C, ends it in good order.
-
-        Raises:
-            Interrupted: If `interrupt` was called meanwhile.
-        """
-        over = threading.Event()
-
-        async def watched() -> T:
-            try:
-                return await coroutine
-            finally:
-                over.set()
-
-        self._running = future = asyncio.run_coroutine_threadsafe(watched(), self._loop)
-        try:
-            return future.result()
-        except CancelledError:
-            raise Interrupted("closed while it was evaluating.") from None
-        finally:
-            future.cancel()
-            over.wait(_CLOSING_SECONDS)
-
-    def interrupt(self) -> None:
-        """Ends what is running there, if anything is."""
-        if self._running is not None:
-            self._running.cancel()
-
-    def close(self) -> None:
-        """Ends the thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_CLOSING_SECONDS)
-        if not self._thread.is_alive():
-            self._loop.close()
-
-
-def _made_of(settings: RunSettings) -> dict[str, Any]:
-    made_of = settings.model_dump(exclude=set(_PER_CALL) | {"evaluations"})
-    made_of["parts"] = [(part.benchmark, part.benchmark_arg) for part in settings.parts]
-    return made_of
 
 
 def _settings(name: str, values: dict[str, Any], others: dict[str, Any]) -> RunSettings:

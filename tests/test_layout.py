@@ -17,9 +17,12 @@ ROOMS = {
     "orchestrator": {"protos", "policy_server.client", "env_worker"},
 }
 
-# evaluate() serves an object of the caller's own process, so that the policy server must run in there, too. One file
-# does that, and imports the server only when it is called.
-EXCEPTIONS = {ROOT / "orchestrator" / "live.py": {"policy_server.server", "policy_server.policies"}}
+# evaluate() serves an object of the caller's own process, so that the policy server must run in there, too. Two files
+# do that, and import the server only when they are called.
+EXCEPTIONS = {
+    ROOT / "orchestrator" / "live.py": {"policy_server.policies"},
+    ROOT / "orchestrator" / "fleet.py": {"policy_server.server", "policy_server.policies.base"},
+}
 
 
 def imports_of(path: Path) -> set[str]:
