@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 
 LIBERO := .venvs/libero
 
-.PHONY: setup eval env-libero test test-all lint protos clean
+.PHONY: setup eval env-libero images test test-all lint protos clean
 
 setup: $(STAMP)
 
@@ -29,6 +29,10 @@ lint: setup
 
 env-libero: setup
 	$(BIN)/sparring env create libero
+
+# All four; LIBERO's worker is in a profile of its own.
+images:
+	docker compose --profile libero build
 
 # LIBERO has an interpreter of its own, so its tests are a second run, in there.
 test: lint env-libero

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import logging
 import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 # Before numpy is imported: a slot is one process per core, and a BLAS with threads of its own only gets in the way.
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -13,51 +22,85 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 def main() -> None:
     """Parses the command line and works until told to stop."""
-    import argparse
-    import asyncio
-    import logging
-    import signal
-    import sys
-
-    from env_worker.gl import choose_backend
-    from env_worker.worker import Worker
-    from protos.errors import SparringError, UsageError
-    from protos.process import stop_with_parent
-
-    parser = argparse.ArgumentParser(prog="python -m env_worker", description="Runs episodes for an orchestrator.")
-    parser.add_argument("--orchestrator", required=True, help="address of the orchestrator's Work service")
-    parser.add_argument("--slots", type=int, default=0, help="episodes at once; 0: the orchestrator decides")
-    parser.add_argument("--benchmark", default="", help="work for this benchmark only")
-    parser.add_argument("--name", default="", help="name of the worker in logs and displays")
-    parser.add_argument("--patience", type=float, default=30.0, help="seconds to wait for the orchestrator")
-    parser.add_argument("--exit-with-parent", action="store_true", help="stop when standard input closes")
-    options = parser.parse_args()
-
+    options = _parser().parse_args()
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s", datefmt="%H:%M:%S"
     )
+    raise SystemExit(_stay(options) if options.stay else _work(options))
 
-    async def work() -> None:
-        stop = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        if options.exit_with_parent:
-            stop_with_parent(stop)
+
+def _work(options: argparse.Namespace) -> int:
+    """Works for one run; returns the exit code."""
+    from env_worker.gl import choose_backend
+    from env_worker.standing import Reporter
+    from env_worker.worker import OrchestratorGone, Worker, WorkerRefused
+    from protos.errors import SparringError, UsageError
+
+    reporter = Reporter(options.report_to) if options.report_to is not None else None
+
+    async def work(stop: asyncio.Event) -> None:
         worker = Worker(
             options.orchestrator,
             name=options.name,
             slots=options.slots,
             benchmark=options.benchmark,
             patience=options.patience,
+            on_joined=lambda assignment: reporter.joined(assignment.benchmark, assignment.slots) if reporter else None,
         )
         await worker.run(stop)
 
     try:
         choose_backend()
-        asyncio.run(work())
+        asyncio.run(_until_told(work, options))
     except SparringError as error:
-        sys.stderr.write(f"error: {error}\n")
-        raise SystemExit(2 if isinstance(error, UsageError) else 1) from error
+        if reporter is not None and isinstance(error, WorkerRefused):
+            reporter.refused(str(error))
+        elif reporter is not None and isinstance(error, OrchestratorGone):
+            reporter.lost(str(error))
+        else:
+            sys.stderr.write(f"error: {error}\n")
+        return 2 if isinstance(error, UsageError) else 1
+    return 0
+
+
+def _stay(options: argparse.Namespace) -> int:
+    """Works for one run after the other; returns the exit code."""
+    from env_worker.standing import StandingWorker
+
+    flags = ("orchestrator", "slots", "benchmark", "name", "patience")
+    worker = StandingWorker(options.orchestrator, [f"--{flag}={getattr(options, flag)}" for flag in flags])
+    return asyncio.run(_until_told(worker.run, options))
+
+
+async def _until_told(run: Callable[[asyncio.Event], Coroutine[Any, Any, T]], options: argparse.Namespace) -> T:
+    """Runs something that ends when its event is set: by a signal, or by the end of the parent."""
+    from env_worker.heartbeat import beat
+    from protos.process import stop_with_parent
+
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    if options.exit_with_parent:
+        stop_with_parent(stop)
+    beating = asyncio.create_task(beat())
+    try:
+        return await run(stop)
+    finally:
+        beating.cancel()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m env_worker", description="Runs episodes for an orchestrator.")
+    parser.add_argument("--orchestrator", required=True, help="address of the orchestrator's Work service")
+    parser.add_argument("--slots", type=int, default=0, help="episodes at once; 0: the orchestrator decides")
+    parser.add_argument("--benchmark", default="", help="work for this benchmark only")
+    parser.add_argument("--name", default="", help="name of the worker in logs and displays")
+    parser.add_argument("--patience", type=float, default=30.0, help="seconds to wait for the orchestrator")
+    parser.add_argument("--stay", action="store_true", help="wait for the next run when one has ended, until SIGTERM")
+    parser.add_argument("--exit-with-parent", action="store_true", help="stop when standard input closes")
+    # How a standing worker hears from the worker of a run: a file descriptor.
+    parser.add_argument("--report-to", type=int, help=argparse.SUPPRESS)
+    return parser
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar
 
 from protos.errors import UsageError, unknown
-from protos.spec import Offer
+from protos.spec import Offer, TensorSpec
 from protos.tensor import Array
 
 Names = frozenset[str]
@@ -109,6 +109,21 @@ class NoSettings:
     """For benchmarks without settings."""
 
 
+@dataclass(frozen=True)
+class SmokeTest:
+    """What `sparring smoke` expects of one episode.
+
+    Attributes:
+        task: A short one.
+        layout: What the policies of this benchmark see, by name, with the default settings.
+        policy: One that succeeds.
+    """
+
+    task: str
+    layout: Mapping[str, TensorSpec]
+    policy: str = "expert"
+
+
 class Benchmark(ABC):
     """A family of tasks that share their dependencies. Never imports its simulator before `make`.
 
@@ -119,6 +134,7 @@ class Benchmark(ABC):
         preload: Modules that slots import before they are forked, so that each starts in no time.
         settings: A frozen dataclass; its fields are what --benchmark-arg takes.
         tasks_per_process: After how many tasks a slot's process is replaced, for simulators that leak; 0 for never.
+        smoke: One episode that shows whether an installation works; None if there is none.
     """
 
     name: ClassVar[str]
@@ -127,6 +143,7 @@ class Benchmark(ABC):
     preload: ClassVar[Sequence[str]] = ()
     settings: ClassVar[type[Any]] = NoSettings
     tasks_per_process: ClassVar[int] = 0
+    smoke: ClassVar[SmokeTest | None] = None
 
     @abstractmethod
     def tasks(self, selection: str) -> Sequence[Task]:

@@ -10,7 +10,7 @@ from protos.errors import UsageError
 
 _BACKENDS = ("", "egl", "osmesa", "glfw", "glx", "cgl", "wgl", "on", "enable", "enabled", "true", "1")
 
-SYSTEM_PACKAGES = ("libegl1", "libegl-mesa0", "libgl1-mesa-dri", "libosmesa6")
+SYSTEM_PACKAGES = ("libegl1", "libegl-mesa0", "libgl1-mesa-dri", "libopengl0", "libosmesa6")
 """Debian packages that software rendering needs."""
 
 

@@ -172,8 +172,13 @@ class _Slot:
             self._end_session()
         if self._session is None:
             if self._client is None:
-                address = nearest(self._assignment.policy_addresses)
-                self._client = PolicyClient(address, timeout=self._assignment.policy_seconds)
+                assignment = self._assignment
+                self._client = PolicyClient(
+                    nearest(assignment.policy_addresses),
+                    timeout=assignment.policy_seconds,
+                    token=assignment.policy_token,
+                    ca=assignment.policy_ca,
+                )
             who = f"{socket.gethostname()}/{os.getpid()}/slot-{self._number}"
             try:
                 self._session = self._client.open(simulator.offers, benchmark=self._benchmark.name, client=who)

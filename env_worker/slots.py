@@ -14,6 +14,7 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 
 from env_worker import slot as slot_process
 from env_worker.benchmark import Benchmark
+from env_worker.memory import OomWatch
 from protos import evaluation_pb2 as pb
 from protos.errors import SparringError
 
@@ -41,6 +42,7 @@ class SlotHandle:
         assignment: What the worker is for; may be replaced by another one of the same benchmark and its settings.
         tasks_per_process: See `Benchmark`.
         send: Takes the messages that the slot has for the orchestrator.
+        oom: Of the worker: it knows which deaths were for lack of memory.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class SlotHandle:
         assignment: pb.Assignment,
         tasks_per_process: int,
         send: Callable[[pb.WorkerMessage], None],
+        oom: OomWatch,
     ) -> None:
         self._context = context
         self._number = number
@@ -57,6 +60,7 @@ class SlotHandle:
         self._told = assignment
         self._tasks_per_process = tasks_per_process
         self._send = send
+        self._oom = oom
         self._process: ForkServerProcess | None = None
         self._pipe: Connection | None = None
         self._lease: pb.Lease | None = None
@@ -177,8 +181,9 @@ class SlotHandle:
         if lease is None:
             return  # idle; the next lease forks a new one
         self._lease = None
-        verdict = self._stall_verdict or _verdict(process.exitcode)
-        if process.exitcode in _KILLED and not self._stall_verdict:
+        blame = self._stall_verdict or (self._oom.blame() if process.exitcode == -signal.SIGKILL else "")
+        verdict = blame or _verdict(process.exitcode)
+        if process.exitcode in _KILLED and not blame:
             self._send(pb.WorkerMessage(lost=pb.Lost(lease=lease.lease, reason=verdict)))
         else:
             result = pb.Result(lease=lease.lease, outcome=pb.OUTCOME_ERROR, error=verdict)

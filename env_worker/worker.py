@@ -8,11 +8,14 @@ import logging
 import os
 import platform
 import socket
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
+from env_worker.addresses import from_here
+from env_worker.memory import OomWatch
 from env_worker.registry import all_benchmarks, get_benchmark
 from env_worker.slots import SlotHandle, fork_server
 from protos import PROTOCOL_VERSION
@@ -44,6 +47,10 @@ class OrchestratorGone(SparringError):
     """The orchestrator cannot be reached, or went away."""
 
 
+class WorkerRefused(UsageError):
+    """The orchestrator does not want this worker."""
+
+
 class Worker:
     """One worker's life.
 
@@ -53,10 +60,18 @@ class Worker:
         slots: How many episodes at once; 0 lets the orchestrator decide.
         benchmark: The only benchmark to work for; empty for any that is installed.
         patience: Seconds to wait for the orchestrator to be reached.
+        on_joined: Called when the orchestrator has taken this worker in.
     """
 
     def __init__(
-        self, address: str, *, name: str = "", slots: int = 0, benchmark: str = "", patience: float = 30.0
+        self,
+        address: str,
+        *,
+        name: str = "",
+        slots: int = 0,
+        benchmark: str = "",
+        patience: float = 30.0,
+        on_joined: Callable[[pb.Assignment], None] = lambda assignment: None,
     ) -> None:
         self._address = address
         self._name = name or f"{socket.gethostname()}-{os.getpid()}"
@@ -64,6 +79,7 @@ class Worker:
         self._benchmark = benchmark
         self._patience = patience
         self._assignment = pb.Assignment()
+        self._on_joined = on_joined
         self._outbox: asyncio.Queue[pb.WorkerMessage] = asyncio.Queue()
         self._slots: list[SlotHandle] = []
 
@@ -72,15 +88,18 @@ class Worker:
 
         Raises:
             OrchestratorGone: If it cannot be reached or its stream breaks.
-            UsageError: If it refuses this worker.
+            WorkerRefused: If it refuses this worker.
+            UsageError: If this worker cannot do what it was started for.
         """
         async with grpc.aio.insecure_channel(self._address, options=CLIENT_OPTIONS) as channel:
             stub: WorkAsyncStub = WorkStub(channel)  # type: ignore[assignment]
             call: Any = stub.Work(wait_for_ready=True)
             try:
-                await asyncio.wait_for(call.wait_for_connection(), self._patience)
-                await call.write(pb.WorkerMessage(register=self._register()))
-                self._assignment = await self._assigned(call)
+                assignment = await self._dial(call, stop)
+                if assignment is None:
+                    return
+                self._on_joined(assignment)
+                self._assignment = assignment
                 await self._work(call, stop)
             except TimeoutError:
                 raise OrchestratorGone(
@@ -92,6 +111,24 @@ class Worker:
             finally:
                 call.cancel()
                 await asyncio.gather(*(slot.stop(grace=_STOP_GRACE) for slot in self._slots))
+
+    async def _dial(self, call: Any, stop: asyncio.Event) -> pb.Assignment | None:
+        """What this worker is for; None if it was told to stop before it knew."""
+
+        async def ask() -> pb.Assignment:
+            await asyncio.wait_for(call.wait_for_connection(), self._patience)
+            await call.write(pb.WorkerMessage(register=self._register()))
+            return await self._assigned(call)
+
+        asking = asyncio.create_task(ask(), name="dial")
+        stopping = asyncio.create_task(stop.wait(), name="stop")
+        try:
+            await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return asking.result() if asking.done() else None
+        finally:
+            asking.cancel()
+            stopping.cancel()
+            await asyncio.gather(asking, stopping, return_exceptions=True)
 
     def _register(self) -> pb.Register:
         if self._benchmark:
@@ -118,8 +155,14 @@ class Worker:
         if message is grpc.aio.EOF:
             raise StreamEnded(await call.code(), await call.details())
         if message.WhichOneof("message") == "stop":
-            raise UsageError(f"the orchestrator at {self._address} has no use for this worker: {message.stop.reason}")
-        return message.assignment  # type: ignore[no-any-return]
+            raise WorkerRefused(
+                f"the orchestrator at {self._address} has no use for this worker: {message.stop.reason}"
+            )
+        return self._as_seen_from_here(message.assignment)
+
+    def _as_seen_from_here(self, assignment: pb.Assignment) -> pb.Assignment:
+        assignment.policy_addresses[:] = from_here(assignment.policy_addresses, self._address)
+        return assignment
 
     async def _work(self, call: Any, stop: asyncio.Event) -> None:
         chores = [
@@ -142,9 +185,9 @@ class Worker:
         benchmark = get_benchmark(self._assignment.benchmark)
         settings = benchmark.read_settings(json.loads(self._assignment.benchmark_settings))
         await asyncio.to_thread(benchmark.prepare, settings)  # may download; heartbeats go on
-        context = fork_server(benchmark)
+        context, oom = fork_server(benchmark), OomWatch()
         self._slots = [
-            SlotHandle(context, number, self._assignment, benchmark.tasks_per_process, self._outbox.put_nowait)
+            SlotHandle(context, number, self._assignment, benchmark.tasks_per_process, self._outbox.put_nowait, oom)
             for number in range(self._assignment.slots)
         ]
         await asyncio.gather(*(slot.serve() for slot in self._slots))
@@ -156,9 +199,9 @@ class Worker:
                 log.info("stopping: %s", message.stop.reason)
                 return
             if kind == "assignment":  # another run begins
-                self._assignment = message.assignment
+                self._assignment = self._as_seen_from_here(message.assignment)
                 for slot in self._slots:
-                    slot.assignment = message.assignment
+                    slot.assignment = self._assignment
             elif kind == "lease":
                 self._slots[message.lease.slot].leases.put_nowait(message.lease)
         raise StreamEnded(await call.code(), await call.details())
@@ -189,5 +232,5 @@ def installed_versions() -> dict[str, str]:
 def _translated(error: grpc.RpcError, address: str) -> SparringError:
     details = error.details() or error.code().name
     if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
-        return UsageError(details)
+        return WorkerRefused(details)
     return OrchestratorGone(f"the orchestrator at {address} went away: {details}")

@@ -71,6 +71,8 @@ class Coordinator:
         )
         self._workers: dict[str, _Worker] = {}
         self._unreachable_in_a_row = 0
+        self._lost_by: dict[str, list[EpisodeId]] = {}
+        self._explained: dict[EpisodeId, str] = {}
         self.results_of: dict[str, int] = {}
         """How many results each worker has delivered; the launcher tells by it whether respawning is of any use."""
         self.versions: dict[str, Mapping[str, str]] = {}
@@ -86,6 +88,11 @@ class Coordinator:
     def pending(self, benchmark: str) -> int:
         """Episodes of a benchmark that wait for a slot."""
         return self._scheduler.pending(benchmark)
+
+    def unattended(self) -> set[str]:
+        """Benchmarks with episodes that wait, and no worker to run them."""
+        attended = {worker.benchmark for worker in self._workers.values()}
+        return {name for name in self._plan.tasks if name not in attended and self.pending(name)}
 
     def join(
         self, register: pb.Register, assignment: pb.Assignment, send: Callable[[pb.OrchestratorMessage], None]
@@ -130,6 +137,7 @@ class Coordinator:
             return
         try:
             for lease in self._scheduler.leases_of(worker):
+                self._lost_by.setdefault(worker, []).append(lease.episode)
                 self._lost(lease, reason, worker)
         except SparringError as error:  # the journal cannot be written
             self.stop(RunStopped(str(error)))
@@ -144,6 +152,15 @@ class Coordinator:
             return
         try:
             self._handle(worker, message)
+        except SparringError as error:  # the journal cannot be written
+            self.stop(RunStopped(str(error)))
+
+    def explain(self, worker: str, reason: str) -> None:
+        """Why a worker died, as its launcher found out after it had left: noted for the episodes that it lost."""
+        try:
+            for episode in self._lost_by.pop(worker, []):
+                self._explained[episode] = reason
+                self._journal.note("lost", reason, episode=episode, worker=worker)
         except SparringError as error:  # the journal cannot be written
             self.stop(RunStopped(str(error)))
 
@@ -218,9 +235,9 @@ class Coordinator:
         if self._scheduler.lose(lease.number) == "retry":
             self._watcher.on_retry(lease.episode, reason)
         else:
-            self._record(
-                lease.episode, "error", pb.Result(), f"lost {MAX_LOSSES} times, the last time because: {reason}"
-            )
+            before = self._explained.get(lease.episode)
+            why = f"{reason} An earlier time: {before}." if before else reason
+            self._record(lease.episode, "error", pb.Result(), f"lost {MAX_LOSSES} times, the last time because: {why}")
 
     def _record(self, episode: EpisodeId, outcome: Outcome, result: pb.Result, error: str) -> None:
         self._save_recording(episode, result.recording)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import shutil
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +14,12 @@ from orchestrator.coordinator import Coordinator
 from orchestrator.display import Display, Tally
 from orchestrator.journal import Journal
 from orchestrator.plan import Plan
+from orchestrator.policy_host import PolicyAccess
 from orchestrator.results import Results
 from orchestrator.run import Employed, Session
 from orchestrator.settings import RunSettings
 from orchestrator.sockets import socket_folder
+from orchestrator.supervise import open_socket
 from policy_server.client import Description
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ class Fleet:
         self._numbers = itertools.count(1)
         self._given_up = False
         self._employed: Employed | None = None
-        self.folder = Path(self._stack.enter_context(socket_folder()))
+        self.sockets = self._stack.enter_context(socket_folder())
+        self.folder = self.sockets.parent
 
     def fits(self, settings: RunSettings, plan: Plan) -> bool:
         """Whether these are the workers that settings ask for."""
@@ -74,9 +76,10 @@ class Fleet:
 
     async def evaluate(self, policy: Policy, settings: RunSettings, plan: Plan) -> Results:
         """Plays a plan."""
-        folder = settings.output or self.folder / f"run-{next(self._numbers)}"
+        number = next(self._numbers)
+        folder = settings.output or self.folder / f"run-{number}"
         journal = Journal(folder)
-        session = _LiveSession(settings, plan, folder, journal, policy, self)
+        session = _LiveSession(settings, plan, folder, journal, policy, self, number)
         try:
             results = await session.run(asyncio.get_running_loop().create_future())
         except BaseException:
@@ -91,13 +94,13 @@ class Fleet:
         return results if settings.output else replace(results, folder=None)
 
     async def employ(
-        self, session: _LiveSession, coordinator: Coordinator, settings: RunSettings, addresses: Sequence[str]
+        self, session: _LiveSession, listen: str | None, coordinator: Coordinator, access: PolicyAccess
     ) -> Employed:
         """The workers, new or as the evaluation before left them."""
         if self._employed is None:
-            self._employed = await session.hire(self._stack, self.folder, coordinator, addresses)
+            self._employed = await session.hire(self._stack, self.folder, self.sockets, listen, coordinator, access)
         else:
-            self._employed.service.hand_over(coordinator, settings, addresses)
+            self._employed.service.hand_over(coordinator, session.settings, access)
         return self._employed
 
     async def close(self) -> None:
@@ -116,42 +119,65 @@ class _LiveSession(Session):
         journal: Journal,
         policy: Policy,
         fleet: Fleet,
+        number: int,
     ) -> None:
         super().__init__(settings, plan, folder, journal, Display(Tally(len(plan.ids()), 0, 0)))
+        self.settings = settings
         self._live = policy
         self._fleet = fleet
+        self._number = number
         self._description: Description | None = None
 
-    async def _host(self, stack: AsyncExitStack, sockets: Path, watched: list[asyncio.Future[None]]) -> Sequence[str]:
+    async def _listen(self) -> str | None:
+        # Any port will do: the usual one is for the command, and nobody dials a training program unless it says where.
+        return await super()._listen() or "127.0.0.1:0"
+
+    async def _host(
+        self, stack: AsyncExitStack, sockets: Path, listen: str | None, watched: list[asyncio.Future[None]]
+    ) -> PolicyAccess:
         from policy_server.server import PolicyServer
 
         settings = self._settings
         assert settings.policy is not None
+        assert listen is not None
         # The hash of a file that a policy was loaded from says nothing about weights that are being trained.
         server = PolicyServer(self._live, name=settings.policy, max_batch=settings.max_batch, checkpoint_sha256="")
         self._description = Description.from_message(server.description)
-        assert settings.listen is not None
-        host = settings.listen.rpartition(":")[0]
-        # In a folder of this call's own: what is left of a connection to the policy before cannot reach this one.
-        addresses = await server.start([f"unix://{sockets}/policy.sock", f"{host}:0"])
+        # A socket of this call's own: what is left of a connection to the policy before cannot reach this one. Beside
+        # the workers' own, which containers have been shown.
+        local = f"unix://{self._fleet.sockets}/policy-{self._number}.sock"
+        addresses = await server.start([local, f"{listen.rpartition(':')[0]}:0"])
         stack.push_async_callback(server.drain, grace=0.0)
-        return addresses
+        open_socket(local)
+        return PolicyAccess(addresses)
 
-    async def _describe(self, addresses: Sequence[str]) -> Description:
+    async def _describe(self, access: PolicyAccess) -> Description:
         assert self._description is not None
         return self._description
 
     async def _employ(
-        self, stack: AsyncExitStack, sockets: Path, logs: Path, coordinator: Coordinator, addresses: Sequence[str]
+        self,
+        stack: AsyncExitStack,
+        home: Path,
+        sockets: Path,
+        listen: str | None,
+        coordinator: Coordinator,
+        access: PolicyAccess,
     ) -> Employed:
         stack.callback(coordinator.abandon)  # whatever workers say after this call must not reach its journal
-        return await self._fleet.employ(self, coordinator, self._settings, addresses)
+        return await self._fleet.employ(self, listen, coordinator, access)
 
     async def hire(
-        self, stack: AsyncExitStack, folder: Path, coordinator: Coordinator, addresses: Sequence[str]
+        self,
+        stack: AsyncExitStack,
+        home: Path,
+        sockets: Path,
+        listen: str | None,
+        coordinator: Coordinator,
+        access: PolicyAccess,
     ) -> Employed:
         """Starts workers that stay for as long as the stack."""
-        return await super()._employ(stack, folder, folder / "logs", coordinator, addresses)
+        return await super()._employ(stack, home, sockets, listen, coordinator, access)
 
 
 def _made_of(settings: RunSettings) -> dict[str, Any]:

@@ -153,8 +153,7 @@ def _settings(name: str, values: dict[str, Any], others: dict[str, Any]) -> RunS
             raise unknown("setting of evaluate():", key, sorted(known))
     if values["task"] is not None and not isinstance(values["task"], str):
         values["task"] = ",".join(values["task"])
-    # Any port will do: the usual one is for the command, and nobody dials a training program unless it says where.
-    settings = read_settings({"listen": "127.0.0.1:0", **values, **others, "policy": name}, None)
+    settings = read_settings({**values, **others, "policy": name}, None)
     if settings.output is not None and (settings.output / FILE_NAME).exists():
         raise UsageError(
             f"{str(settings.output)!r} holds results already, of a policy that was another one then; "

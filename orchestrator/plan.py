@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from env_worker.benchmark import Task
@@ -80,20 +82,42 @@ def make_plan(settings: RunSettings) -> Plan:
         benchmark = get_benchmark(part.benchmark)
         benchmark.read_settings(benchmark_settings(settings, part))
         tasks[benchmark.name] = benchmark.tasks(part.task)
-    if settings.assets is not None and not any(_takes_assets(name) for name in tasks):
+    if settings.assets is not None and not any(takes_assets(name) for name in tasks):
         raise UsageError(f"--assets is of no use here: {' and '.join(tasks)} has none.")
     return Plan(tasks, settings.episodes, settings.seed)
 
 
 def benchmark_settings(settings: RunSettings, part: Evaluation) -> dict[str, Any]:
     """What a benchmark is told: its own arguments, and the assets folder if it has assets."""
-    if settings.assets is None or not _takes_assets(part.benchmark):
+    if settings.assets is None or not takes_assets(part.benchmark):
         return dict(part.benchmark_arg)
     return {"assets": str(settings.assets.absolute()), **part.benchmark_arg}
 
 
-def _takes_assets(benchmark: str) -> bool:
+def takes_assets(benchmark: str) -> bool:
+    """Whether a benchmark has assets that pip does not bring."""
     return any(field.name == "assets" for field in fields(get_benchmark(benchmark).settings))
+
+
+def assets_variable(benchmark: str) -> str:
+    """The environment variable that names a benchmark's assets folder where no setting does."""
+    return f"SPARRING_{benchmark.upper().replace('-', '_')}_ASSETS"
+
+
+def assets_of(settings: RunSettings, part: Evaluation) -> Path | None:
+    """The assets folder that was named for a benchmark, by a setting or its variable; None: they are downloaded.
+
+    Raises:
+        UsageError: If the name means different folders in different places.
+    """
+    if not takes_assets(part.benchmark):
+        return None
+    named = benchmark_settings(settings, part).get("assets") or os.environ.get(assets_variable(part.benchmark))
+    if not named:
+        return None
+    if not Path(named).is_absolute():
+        raise UsageError(f"assets={named!r} means another folder to workers in containers; give its absolute path.")
+    return Path(named)
 
 
 def identity(settings: RunSettings, plan: Plan) -> dict[str, Any]:

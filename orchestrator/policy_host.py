@@ -7,12 +7,14 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.settings import RunSettings
-from orchestrator.supervise import Child
+from orchestrator.supervise import Child, open_socket
 from policy_server.client import Description, PolicyClient
+from protos.access import TLS_SCHEME, leaves_the_machine, read_ca, read_token
 from protos.errors import SparringError, UsageError
 
 log = logging.getLogger(__name__)
@@ -84,6 +86,7 @@ class PolicyHost:
             raise kind(child.last_words() or f"the policy server ended with exit code {code}; see {str(self._log)!r}.")
         # From now on the port is fixed: workers know it, a successor must have the same.
         self.addresses = json.loads(line)["listening"]
+        open_socket(self.addresses[0])
 
     def _arguments(self) -> list[str]:
         settings = self._settings
@@ -96,15 +99,48 @@ class PolicyHost:
         ]
 
 
-async def describe(addresses: Sequence[str], timeout: float) -> Description:
+@dataclass(frozen=True)
+class PolicyAccess:
+    """Where the policy of a run is, and what it takes to be let in there.
+
+    Attributes:
+        addresses: Nearest first.
+        token: Secret that the server wants; empty: none. It goes to workers and nowhere else.
+        ca: PEM certificates to trust there.
+    """
+
+    addresses: Sequence[str]
+    token: str = field(default="", repr=False)
+    ca: bytes = field(default=b"", repr=False)
+
+    @classmethod
+    def elsewhere(cls, settings: RunSettings) -> PolicyAccess:
+        """To the server that the settings name.
+
+        Raises:
+            UsageError: If the token's file or the CA's cannot be used.
+        """
+        assert settings.policy_server is not None
+        address, token_file, ca = settings.policy_server, settings.policy_token_file, settings.policy_ca
+        if token_file and not ca and leaves_the_machine(address) and not address.startswith(TLS_SCHEME):
+            log.warning("the token travels unencrypted to %s; a server with TLS is at tls://HOST:PORT", address)
+        return cls(
+            [address],
+            token=read_token(token_file, flag="--policy-token-file") if token_file else "",
+            ca=read_ca(ca, flag="--policy-ca") if ca else b"",
+        )
+
+
+async def describe(access: PolicyAccess, timeout: float) -> Description:
     """What is hosted at the first of the addresses.
 
     Raises:
+        PolicyDenied: If the server does not let us in.
         PolicyUnreachable: If nobody answers in time.
     """
 
     def ask() -> Description:
-        with PolicyClient(addresses[0], timeout=timeout) as client:
+        with PolicyClient(access.addresses[0], timeout=timeout, token=access.token, ca=access.ca) as client:
             return client.describe()
 
     return await asyncio.to_thread(ask)

@@ -15,13 +15,16 @@ from typing import Any, TypeVar
 
 from env_worker.registry import get_benchmark
 from env_worker.worker import installed_versions
+from orchestrator.containers import connect
 from orchestrator.coordinator import Coordinator, RunStopped, Watcher
 from orchestrator.environments import interpreter
 from orchestrator.journal import Journal
+from orchestrator.launchers import docker
 from orchestrator.launchers.base import Launcher, LaunchFailed, NoLauncher, WorkerOrder, share_slots
 from orchestrator.launchers.process import ProcessLauncher
-from orchestrator.plan import Plan, benchmark_settings, identity
-from orchestrator.policy_host import PolicyHost, PolicyHostFailed, describe, policy_identity
+from orchestrator.launchers.reach import find_reach
+from orchestrator.plan import Plan, assets_of, benchmark_settings, identity
+from orchestrator.policy_host import PolicyAccess, PolicyHost, PolicyHostFailed, describe, policy_identity
 from orchestrator.results import Results, write_results, write_run
 from orchestrator.settings import RunSettings
 from orchestrator.sockets import socket_folder
@@ -44,10 +47,14 @@ def prepare(settings: RunSettings) -> None:
     Raises:
         SparringError: If it cannot be had.
     """
-    if settings.launcher == "process":
-        for part in settings.parts:
-            benchmark = get_benchmark(part.benchmark)
+    if settings.launcher == "docker":
+        docker.check(settings)
+    for part in settings.parts:
+        benchmark = get_benchmark(part.benchmark)
+        if settings.launcher == "process":
             interpreter(benchmark)
+        # In containers, what nobody has named is downloaded by them, into a volume of their own.
+        if settings.launcher == "process" or (settings.launcher == "docker" and assets_of(settings, part)):
             benchmark.fetch(benchmark.read_settings(benchmark_settings(settings, part)))
 
 
@@ -71,9 +78,16 @@ async def run(settings: RunSettings, plan: Plan, folder: Path, watcher: Watcher)
 
 @dataclass(frozen=True)
 class Employed:
-    """The workers of a run: the service they dial, and the launcher that keeps them alive, which fails if it cannot."""
+    """The workers of a run.
+
+    Attributes:
+        service: What they dial.
+        address: Where it is dialled from elsewhere.
+        launcher: Keeps them alive, and fails if it cannot.
+    """
 
     service: WorkService
+    address: str
     launcher: asyncio.Future[None]
 
 
@@ -125,10 +139,11 @@ class Session:
 
     async def _play(self, stack: AsyncExitStack, interrupted: asyncio.Future[None]) -> None:
         settings = self._settings
-        sockets = Path(stack.enter_context(socket_folder()))
+        sockets = stack.enter_context(socket_folder())
+        listen = await _first(asyncio.ensure_future(self._listen()), [interrupted])
         watched: list[asyncio.Future[None]] = [interrupted]
-        addresses = await self._host(stack, sockets, watched)
-        policy = await _first(asyncio.ensure_future(self._describe(addresses)), watched)
+        access = await self._host(stack, sockets, listen, watched)
+        policy = await _first(asyncio.ensure_future(self._describe(access)), watched)
         self._journal.claim({**identity(settings, self._plan), "policy": policy_identity(policy)})
         self._policy = policy
         self._write_run("running")
@@ -137,46 +152,69 @@ class Session:
         if coordinator.ended.done():
             return
         stack.callback(lambda: self._versions.update(coordinator.versions))
-        employed = await self._employ(stack, sockets, self._folder / "logs", coordinator, addresses)
+        employed = await self._employ(stack, self._folder, sockets, listen, coordinator, access)
         watched.append(employed.launcher)
+        watched.append(await stack.enter_async_context(_background(_attended(coordinator, settings, employed.address))))
         try:
             await _first(coordinator.ended, watched)
         except (LaunchFailed, PolicyHostFailed) as error:
             raise RunStopped(str(error)) from error
 
-    async def _host(self, stack: AsyncExitStack, sockets: Path, watched: list[asyncio.Future[None]]) -> Sequence[str]:
+    async def _host(
+        self, stack: AsyncExitStack, sockets: Path, listen: str | None, watched: list[asyncio.Future[None]]
+    ) -> PolicyAccess:
         """Brings the policy up, if it is ours to host, and says where it is; adds what must not fail to `watched`."""
         settings = self._settings
         if settings.policy is None:
-            return [settings.policy_server] if settings.policy_server else []
-        host_name = (settings.listen or "127.0.0.1:0").rpartition(":")[0]
+            return PolicyAccess.elsewhere(settings)
+        host_name = (listen or "127.0.0.1:0").rpartition(":")[0]
         host = PolicyHost(settings, host=host_name, sockets=sockets, logs=self._folder / "logs")
         watched.append(await stack.enter_async_context(_hosted(host, watched)))
-        return host.addresses
+        return PolicyAccess(host.addresses)
 
-    async def _describe(self, addresses: Sequence[str]) -> Description:
-        return await describe(addresses, self._settings.policy_timeout)
+    async def _describe(self, access: PolicyAccess) -> Description:
+        return await describe(access, self._settings.policy_timeout)
 
     async def _employ(
-        self, stack: AsyncExitStack, sockets: Path, logs: Path, coordinator: Coordinator, addresses: Sequence[str]
+        self,
+        stack: AsyncExitStack,
+        home: Path,
+        sockets: Path,
+        listen: str | None,
+        coordinator: Coordinator,
+        access: PolicyAccess,
     ) -> Employed:
-        """Has workers for the coordinator, for as long as the stack lasts."""
+        """Has workers for the coordinator, for as long as the stack lasts; `home` is the folder they are known by."""
         settings = self._settings
         slots = settings.slot_count(coordinator.unfinished)
-        service = WorkService(coordinator, settings, addresses, slots)
-        local, public = await service.start(sockets)
+        service = WorkService(coordinator, settings, access, slots)
+        local, public = await service.start(sockets, listen)
         stack.push_async_callback(service.stop, "the run has ended.")
         log.info("more workers may join: sparring worker --orchestrator %s", public)
 
         waiting = {name: n for name in self._plan.tasks if (n := coordinator.pending(name))}
-        order = WorkerOrder(share_slots(slots, waiting), local, logs)
-        launcher = self._launcher(coordinator)
-        return Employed(service, await stack.enter_async_context(_background(launcher.run(order))))
+        order = WorkerOrder(share_slots(slots, waiting), local, public, sockets, home / "logs")
+        launcher = self._launcher(service, home)
+        return Employed(service, public, await stack.enter_async_context(_background(launcher.run(order))))
 
-    def _launcher(self, coordinator: Coordinator) -> Launcher:
+    def _launcher(self, service: WorkService, home: Path) -> Launcher:
+        def results_of(worker: str) -> int:
+            return service.coordinator.results_of.get(worker, 0)
+
+        def explain(worker: str, reason: str) -> None:
+            service.coordinator.explain(worker, reason)
+
         if self._settings.launcher == "none":
             return NoLauncher()
-        return ProcessLauncher(lambda worker: coordinator.results_of.get(worker, 0))
+        if self._settings.launcher == "docker":
+            return docker.DockerLauncher(self._settings, home, results_of, explain)
+        return ProcessLauncher(results_of)
+
+    async def _listen(self) -> str | None:
+        """Where workers that are not on this machine dial in, if that is settled."""
+        if self._settings.launcher != "docker":
+            return self._settings.listen
+        return await asyncio.to_thread(lambda: find_reach(self._settings, connect()).listen) or self._settings.listen
 
     def _write_run(self, status: str) -> None:
         write_run(
@@ -188,6 +226,22 @@ class Session:
             status=status,
             seconds=self._seconds,
         )
+
+
+async def _attended(coordinator: Coordinator, settings: RunSettings, address: str) -> None:
+    """Gives a run up when nobody has come to work on a benchmark of it for too long."""
+    loop = asyncio.get_running_loop()
+    since: dict[str, float] = {}
+    while True:
+        since = {name: since.get(name, loop.time()) for name in coordinator.unattended()}
+        for name, began in since.items():
+            if loop.time() - began >= settings.worker_timeout:
+                raise RunStopped(
+                    f"no worker of {name} has been here for {settings.worker_timeout:g} s. Start one with "
+                    f"`sparring worker --benchmark {name} --orchestrator {address}` (in containers: the service "
+                    f"worker-{name}), or raise --worker-timeout."
+                )
+        await asyncio.sleep(min(1.0, settings.worker_timeout / 4))
 
 
 def _on_signals() -> asyncio.Future[None]:

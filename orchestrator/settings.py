@@ -16,6 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from protos.errors import UsageError, unknown
 
 MAX_AUTO_SLOTS = 64
+CONTAINER_SETTINGS = ("image", "worker_connection", "worker_memory", "worker_pids", "worker_gpus")
+"""Settings that are about workers in containers."""
+_LEAST_MEMORY = 16 * 2**20
 
 
 class Evaluation(BaseModel):
@@ -52,7 +55,16 @@ class RunSettings(BaseModel):
     policy_arg: dict[str, Any] = Field(
         default_factory=dict, description="an argument of the policy, KEY=VALUE; may be repeated"
     )
-    policy_server: str | None = Field(None, description="address of a policy that is hosted elsewhere, HOST:PORT")
+    policy_server: str | None = Field(
+        None, description="address of a policy that is hosted elsewhere, HOST:PORT, tls://HOST:PORT or unix:///path"
+    )
+    policy_token_file: Path | None = Field(
+        None, description="file with the token that --policy-server wants; only its path is saved"
+    )
+    policy_ca: Path | None = Field(
+        None,
+        description="PEM file with the CA of --policy-server; turns TLS on. tls:// without it trusts the system's CAs",
+    )
     policy_timeout: float = Field(
         60.0, gt=0, description="seconds to wait for the policy server, and for each of its answers"
     )
@@ -62,11 +74,31 @@ class RunSettings(BaseModel):
         "auto", description="episodes at once; auto: 0.7 × cores, at most the episodes and 64"
     )
     max_parallel_tasks: int = Field(0, ge=0, description="the most tasks open at once; 0: no limit")
-    launcher: Literal["process", "none"] = Field(
-        "process", description="how workers are started; none: they come by themselves (sparring worker)"
+    launcher: Literal["process", "docker", "none"] = Field(
+        "process",
+        description="how workers are started: as processes, as containers, or none: they come by themselves "
+        "(sparring worker)",
     )
+    image: dict[str, str] = Field(
+        default_factory=dict,
+        description="a benchmark's image for --launcher docker, BENCHMARK=NAME; may be repeated; "
+        "default: sparring/BENCHMARK:VERSION",
+    )
+    worker_connection: Literal["auto", "unix", "tcp"] = Field(
+        "auto", description="how containers reach this run; auto: unix if the container engine is on this machine"
+    )
+    worker_memory: str = Field(
+        "auto", description="memory limit of a container, such as 6g; auto: 1 GiB and 1.5 GiB per slot"
+    )
+    worker_pids: int = Field(
+        0, ge=0, description="limit of processes and threads in a container; 0: 256 and 128 per slot"
+    )
+    worker_gpus: Literal["none", "all"] = Field("none", description="GPUs that containers may render with")
     listen: str | None = Field(
         None, description="where workers may dial in, HOST:PORT; default: 127.0.0.1:50052, or any free port"
+    )
+    worker_timeout: float = Field(
+        600.0, gt=0, description="seconds without any worker of a benchmark after which the run is given up"
     )
     retries: int = Field(3, ge=0, description="how often an episode that ends in an error is tried again")
     stall_timeout: float = Field(300.0, gt=0, description="seconds without a step after which a simulator is killed")
@@ -87,6 +119,12 @@ class RunSettings(BaseModel):
         if isinstance(slots, int) and slots < 1:
             raise ValueError("must be at least 1, or auto")
         return slots
+
+    @field_validator("worker_memory")
+    @classmethod
+    def _an_amount(cls, memory: str) -> str:
+        parse_memory(memory)
+        return memory
 
     @field_validator("video")
     @classmethod
@@ -115,6 +153,20 @@ class RunSettings(BaseModel):
             raise ValueError("give either --policy (hosted for this run) or --policy-server (hosted elsewhere)")
         if self.policy_arg and self.policy is None:
             raise ValueError("--policy-arg goes with --policy; a policy hosted elsewhere has its arguments already")
+        for flag, value in (("--policy-token-file", self.policy_token_file), ("--policy-ca", self.policy_ca)):
+            if value is not None and self.policy_server is None:
+                raise ValueError(f"{flag} goes with --policy-server; a policy hosted for this run needs none")
+        return self
+
+    @model_validator(mode="after")
+    def _containers_only_where_there_are_some(self) -> RunSettings:
+        if self.launcher != "docker":
+            for name in CONTAINER_SETTINGS:
+                if getattr(self, name) != type(self).model_fields[name].get_default(call_default_factory=True):
+                    raise ValueError(f"--{name.replace('_', '-')} goes with --launcher docker")
+        for benchmark in self.image:
+            if benchmark not in {part.benchmark for part in self.parts}:
+                raise ValueError(f"--image names {benchmark!r}, which is not part of this run")
         return self
 
     @property
@@ -187,10 +239,25 @@ def parse_pairs(pairs: tuple[str, ...], flag: str) -> dict[str, Any]:
     parsed: dict[str, Any] = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
-        if not separator or not key.isidentifier():
+        if not separator or not key.replace("-", "_").isidentifier():
             raise UsageError(f"{flag} {pair!r} is not KEY=VALUE.")
         try:
             parsed[key] = yaml.safe_load(value)
         except yaml.YAMLError as error:
             raise UsageError(f"the value in {flag} {pair!r} cannot be read: {error}") from error
     return parsed
+
+
+def parse_memory(amount: str) -> int:
+    """Bytes of an amount such as 512m or 1.5g; 0 for auto.
+
+    Raises:
+        ValueError: If it is not one.
+    """
+    if amount == "auto":
+        return 0
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", amount.lower())
+    count = int(float(found[1]) * 1024 ** " kmgt".index(found[2] or " ")) if found else 0
+    if count < _LEAST_MEMORY:
+        raise ValueError("must be auto or an amount of at least 16m, such as 512m or 6g")
+    return count

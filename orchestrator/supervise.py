@@ -69,12 +69,22 @@ class Child:
 
     def last_words(self, lines: int = 12) -> str:
         """The end of its log; only the sentence, if it ended with one that is meant for people."""
-        written = self.log.read_text(errors="replace").splitlines()
-        for number in range(len(written) - 1, -1, -1):
-            if written[number].startswith("error: "):
-                return "\n".join(written[number:]).removeprefix("error: ")
-        return "\n".join(written[-lines:])
+        return last_words(self.log, lines)
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
+
+
+def open_socket(address: str) -> None:
+    """Lets every user connect to a unix socket who can get to its folder."""
+    Path(address.removeprefix("unix://")).chmod(0o666)
+
+
+def last_words(log: Path, lines: int = 12) -> str:
+    """The end of a log; only the sentence, if it ended with one that is meant for people."""
+    written = log.read_text(errors="replace").splitlines()
+    for number in range(len(written) - 1, -1, -1):
+        if written[number].startswith("error: "):
+            return "\n".join(written[number:]).removeprefix("error: ")
+    return "\n".join(written[-lines:])

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
 import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from orchestrator.coordinator import Coordinator
 from orchestrator.plan import benchmark_settings
+from orchestrator.policy_host import PolicyAccess
 from orchestrator.settings import Evaluation, RunSettings
+from orchestrator.supervise import open_socket
 from protos import PROTOCOL_VERSION
 from protos import evaluation_pb2 as pb
 from protos.errors import SparringError, UsageError
@@ -34,46 +37,55 @@ class WorkService(WorkServicer):
     Args:
         coordinator: Of the run.
         settings: Of the run.
-        policy_addresses: Where workers find the policy.
+        policy: Where workers find the policy, and what lets them in.
         default_slots: For workers that leave it to us.
     """
 
     def __init__(
-        self, coordinator: Coordinator, settings: RunSettings, policy_addresses: Sequence[str], default_slots: int
+        self, coordinator: Coordinator, settings: RunSettings, policy: PolicyAccess, default_slots: int
     ) -> None:
-        self._coordinator = coordinator
+        self.coordinator = coordinator
         self._settings = settings
-        self._policy_addresses = list(policy_addresses)
+        self._policy = policy
         self._default_slots = default_slots
         self._outboxes: set[asyncio.Queue[pb.OrchestratorMessage]] = set()
         self._stopping = ""
 
-    async def start(self, sockets: Path) -> tuple[str, str]:
-        """Listens on a unix socket for workers on this machine and on TCP for others; returns both addresses."""
+    async def start(self, sockets: Path, listen: str | None = None) -> tuple[str, str]:
+        """Listens on a unix socket for workers on this machine and on TCP for others; returns both addresses.
+
+        Args:
+            sockets: Folder of the unix socket.
+            listen: The TCP address; by default one of this machine's own, that others cannot reach.
+        """
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
         add_WorkServicer_to_server(self, self._server)
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         local = bind(self._server, f"unix://{sockets}/work.sock")
-        if self._settings.listen is not None:
-            public = bind(self._server, self._settings.listen)
+        if listen is not None:
+            public = bind(self._server, listen)
         else:
             try:
                 public = bind(self._server, DEFAULT_LISTEN)
             except UsageError:  # another run has it; any port will do, nobody asked for this one
                 public = bind(self._server, "127.0.0.1:0")
         await self._server.start()
+        await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+        open_socket(local)
         return local, public
 
-    def hand_over(self, coordinator: Coordinator, settings: RunSettings, policy_addresses: Sequence[str]) -> None:
+    def hand_over(self, coordinator: Coordinator, settings: RunSettings, policy: PolicyAccess) -> None:
         """Begins another run with the workers that are here. Settings that make workers what they are must be the same.
 
         Args:
             coordinator: Of the next run; the one before must have ended.
             settings: Of the next run.
-            policy_addresses: Where workers find the policy of the next run.
+            policy: Where workers find the policy of the next run.
         """
-        previous, self._coordinator = self._coordinator, coordinator
+        previous, self.coordinator = self.coordinator, coordinator
         self._settings = settings
-        self._policy_addresses = list(policy_addresses)
+        self._policy = policy
         parts = {part.benchmark: part for part in settings.parts}
         coordinator.succeed(previous, lambda benchmark, slots: self._assignment_of(parts[benchmark], slots))
 
@@ -102,7 +114,7 @@ class WorkService(WorkServicer):
         try:
             assignment = self._assignment(first)
             register = first.register
-            self._coordinator.join(register, assignment, outbox.put_nowait)
+            self.coordinator.join(register, assignment, outbox.put_nowait)
         except SparringError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         reason = f"the connection to worker {register.worker!r} was lost."
@@ -114,13 +126,13 @@ class WorkService(WorkServicer):
                 message = await asyncio.wait_for(context.read(), SILENCE_SECONDS)
                 if message is grpc.aio.EOF:
                     return
-                self._coordinator.handle(register.worker, message)
+                self.coordinator.handle(register.worker, message)
         except TimeoutError:
             reason = f"worker {register.worker!r} was silent for {SILENCE_SECONDS:g} s."
         finally:
             self._outboxes.discard(outbox)
             sender.cancel()
-            self._coordinator.leave(register.worker, reason)
+            self.coordinator.leave(register.worker, reason)
 
     async def _send(
         self, context: grpc.aio.ServicerContext[Any, Any], outbox: asyncio.Queue[pb.OrchestratorMessage]
@@ -141,7 +153,7 @@ class WorkService(WorkServicer):
         if not able:
             wanted, has = " and ".join(p.benchmark for p in settings.parts), ", ".join(register.benchmarks) or "nothing"
             raise UsageError(f"this run is of {wanted}, and the worker has only {has} installed.")
-        part = max(able, key=lambda part: self._coordinator.pending(part.benchmark))
+        part = max(able, key=lambda part: self.coordinator.pending(part.benchmark))
         return self._assignment_of(part, register.slots or self._default_slots)
 
     def _assignment_of(self, part: Evaluation, slots: int) -> pb.Assignment:
@@ -150,11 +162,13 @@ class WorkService(WorkServicer):
             benchmark=part.benchmark,
             benchmark_settings=json.dumps(benchmark_settings(settings, part)),
             slots=slots,
-            policy_addresses=self._policy_addresses,
+            policy_addresses=self._policy.addresses,
             observe_every_step=settings.observe == "every-step",
             video_fps=settings.video_fps,
             policy_seconds=settings.policy_timeout,
             stall_seconds=settings.stall_timeout,
             heartbeat_seconds=HEARTBEAT_SECONDS,
             silence_seconds=SILENCE_SECONDS,
+            policy_token=self._policy.token,
+            policy_ca=self._policy.ca,
         )

@@ -9,10 +9,14 @@ import logging
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
+
+import grpc
 
 from policy_server.policies import known_policies, load_policy
 from policy_server.server import PolicyServer, serve_until
+from protos.access import TLS_SCHEME, check_certificate, leaves_the_machine, read_token
 from protos.errors import SparringError, UsageError
 from protos.process import keep_freed_memory, stop_with_parent
 
@@ -42,9 +46,18 @@ def main(argv: list[str] | None = None) -> None:
 
 async def _serve(options: argparse.Namespace) -> None:
     arguments = _policy_arguments(options.policy_args)
+    # Before the policy, which may take minutes to load.
+    token = read_token(options.token_file, flag="--token-file") if options.token_file else ""
+    credentials = _credentials(options.tls_cert, options.tls_key)
     policy = load_policy(options.policy, arguments, benchmark=options.benchmark)
     server = PolicyServer(
-        policy, name=options.policy, arguments=arguments, max_batch=options.max_batch, max_sessions=options.max_sessions
+        policy,
+        name=options.policy,
+        arguments=arguments,
+        max_batch=options.max_batch,
+        max_sessions=options.max_sessions,
+        token=token,
+        credentials=credentials,
     )
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -57,7 +70,20 @@ async def _serve(options: argparse.Namespace) -> None:
     sys.stdout.write(json.dumps({"listening": addresses}) + "\n")
     sys.stdout.flush()
     log.info("serving %s at %s", options.policy, ", ".join(addresses))
+    for address in addresses:
+        if token and leaves_the_machine(address) and not address.startswith(TLS_SCHEME):
+            log.warning("the token travels unencrypted to %s; encrypt with --tls-cert and --tls-key", address)
     await serve_until(server, stop, grace=options.grace)
+
+
+def _credentials(cert: Path | None, key: Path | None) -> grpc.ServerCredentials | None:
+    if cert is None and key is None:
+        return None
+    if cert is None or key is None:
+        given, missing = ("--tls-key", "--tls-cert") if cert is None else ("--tls-cert", "--tls-key")
+        raise UsageError(f"{given} is given without {missing}; TLS needs both.")
+    check_certificate(cert, key)
+    return grpc.ssl_server_credentials([(key.read_bytes(), cert.read_bytes())])
 
 
 def _policy_arguments(text: str) -> dict[str, Any]:
@@ -93,6 +119,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--policy-args", default="{}", help="keyword arguments of the policy, a JSON object")
     add("--benchmark", default="", help="whose expert, for --policy expert")
     add("--listen", action="append", help="HOST:PORT or unix:///path; may be given more than once")
+    add("--token-file", type=Path, help="file with a secret that every caller must bring; health checks need none")
+    add("--tls-cert", type=Path, help="PEM certificate (chain): encrypts --listen HOST:PORT; unix sockets stay plain")
+    add("--tls-key", type=Path, help="PEM private key of --tls-cert, without a passphrase")
     add("--max-batch", type=_positive, default=64, help="the most rows in one forward pass")
     add("--max-sessions", type=_positive, default=256, help="the most sessions at once")
     add("--grace", type=float, default=10.0, help="seconds that running episodes have to end on SIGTERM")

@@ -4,7 +4,8 @@
         session.start(task="reach-v3", instruction="Reach a goal position", seed=0)
         chunk = session.act({"observation.state": state}, step=0)
 
-Synchronous and typed; every wait has a deadline; importing it never imports torch.
+Synchronous and typed; every wait has a deadline; importing it never imports torch. A server with TLS is at
+`tls://gpu-box:50051`; one that wants a token gets it with `PolicyClient(..., token=...)`.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 
+from policy_server.connection import Connection
 from protos import PROTOCOL_VERSION
 from protos import policy_pb2 as pb
-from protos.errors import SparringError
+from protos.errors import SparringError, UsageError
 from protos.policy_pb2_grpc import PolicyStub
-from protos.rpc import CLIENT_OPTIONS, StreamEnded
+from protos.rpc import StreamEnded
 from protos.spec import Offer, PolicySpec
 from protos.tensor import Array, decode, encode_into
 from protos.wire import ObservationCodec
@@ -37,6 +39,7 @@ __all__ = [
     "Description",
     "Offer",
     "PolicyClient",
+    "PolicyDenied",
     "PolicyFailed",
     "PolicyRefused",
     "PolicySpec",
@@ -55,6 +58,10 @@ class PolicyUnreachable(SparringError):
 
 class PolicyRefused(SparringError):
     """The server does not serve this client: the two do not fit together, or a rule was broken. Do not try again."""
+
+
+class PolicyDenied(PolicyRefused, UsageError):
+    """The server does not let this client in, or the two do not trust each other: token or TLS are not right."""
 
 
 class PolicyFailed(SparringError):
@@ -148,29 +155,39 @@ class PolicyClient:
     """A connection to a policy server.
 
     Args:
-        address: `host:port` or `unix:///path`.
+        address: `host:port`, `tls://host:port` or `unix:///path`.
         timeout: Seconds to wait for the server to be reached, and for each answer.
+        token: The secret of a server that wants one (its `--token-file`).
+        ca: Content of a PEM file with the certificates to trust; giving it turns TLS on. `tls://` without it trusts
+            what this machine trusts.
+
+    Raises:
+        UsageError: If the token or the CA is not one, or TLS is asked for on a unix socket.
     """
 
-    def __init__(self, address: str, *, timeout: float = 60.0) -> None:
+    def __init__(self, address: str, *, timeout: float = 60.0, token: str = "", ca: bytes = b"") -> None:
+        self._connection = Connection(address, token.strip(), ca)
         self.address = address
         self.timeout = timeout
         self._loop = _Loop()
-        self._channel = self._loop.run(_channel(address))
+        self._channel = self._loop.run(_channel(self._connection))
 
     def describe(self) -> Description:
         """What is hosted there.
 
         Raises:
+            PolicyDenied: If token or TLS are not what the server wants.
             PolicyUnreachable: If nobody answers in time.
         """
         stub: PolicyAsyncStub = PolicyStub(self._channel)  # type: ignore[assignment]
 
         async def ask() -> pb.PolicyDescription:
-            return await stub.Describe(pb.DescribeRequest(), timeout=self.timeout, wait_for_ready=True)
+            return await stub.Describe(
+                pb.DescribeRequest(), timeout=self.timeout, wait_for_ready=True, metadata=self._connection.metadata
+            )
 
         try:
-            return Description.from_message(self._loop.run(ask()))
+            return Description.from_message(self._loop.run(self._unless_at_odds(ask())))
         except grpc.RpcError as error:
             raise _translated(error, self.address, self.timeout) from error
 
@@ -184,6 +201,7 @@ class PolicyClient:
 
         Raises:
             PolicyRefused: If the policy and the offer do not fit together, with both sides as a table.
+            PolicyDenied: If token or TLS are not what the server wants.
             PolicyUnreachable: If nobody answers in time.
         """
         # The stub's own method, but for observations that are written already.
@@ -194,16 +212,30 @@ class PolicyClient:
         )
 
         async def call() -> Any:
-            return rollout(wait_for_ready=True)
+            return rollout(wait_for_ready=True, metadata=self._connection.metadata)
 
         session = Session(self.address, self._loop.run(call()), self._loop, self.timeout)
         hello = pb.Hello(protocol=PROTOCOL_VERSION, client=client, benchmark=benchmark, offer=offer.to_message())
         try:
-            session._greet(hello)
+            session._greet(hello, self._unless_at_odds)
         except SparringError:
             session.close()
             raise
         return session
+
+    async def _unless_at_odds(self, connecting: Coroutine[Any, Any, T]) -> T:
+        """Waits for something that needs the connection, and not in vain where TLS can never come about."""
+        wanted = asyncio.ensure_future(connecting)
+        fault = asyncio.ensure_future(self._connection.fault(self._channel))
+        try:
+            await asyncio.wait({wanted, fault}, return_when=asyncio.FIRST_COMPLETED)
+            if not wanted.done():
+                raise PolicyDenied(fault.result())
+            return wanted.result()
+        finally:
+            wanted.cancel()
+            fault.cancel()
+            await asyncio.gather(wanted, fault, return_exceptions=True)
 
     def close(self) -> None:
         """Closes the connection and every session on it."""
@@ -288,10 +320,10 @@ class Session:
     ) -> None:
         self.close()
 
-    def _greet(self, hello: pb.Hello) -> None:
+    def _greet(self, hello: pb.Hello, guard: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]]) -> None:
         try:
             # Cancelling a call that was never connected does not wake its writer, so this wait has a timer of its own.
-            self._loop.run(asyncio.wait_for(self._call.wait_for_connection(), self._timeout))
+            self._loop.run(guard(asyncio.wait_for(self._call.wait_for_connection(), self._timeout)))
         except grpc.RpcError as error:
             raise _translated(error, self._address, self._timeout) from error
         except (TimeoutError, asyncio.CancelledError):
@@ -339,14 +371,16 @@ def _serialized(request: pb.RolloutRequest | bytes) -> bytes:
     return request if isinstance(request, bytes) else request.SerializeToString()
 
 
-async def _channel(address: str) -> grpc.aio.Channel:
-    return grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS)
+async def _channel(connection: Connection) -> grpc.aio.Channel:
+    return connection.channel()
 
 
 def _translated(error: grpc.RpcError, address: str, timeout: float) -> SparringError:
     code, details = error.code(), error.details() or ""
     if code == grpc.StatusCode.ABORTED:
         return PolicyFailed(details)
+    if code == grpc.StatusCode.UNAUTHENTICATED:
+        return PolicyDenied(f"the policy server at {address} lets nobody in without its token: {details}")
     if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED):
         return PolicyRefused(details)
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED:

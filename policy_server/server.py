@@ -15,6 +15,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from policy_server.authentication import TokenCheck
 from policy_server.batcher import Batcher, EpisodeInterrupted, PolicyFailed, QueueFull
 from policy_server.policies.base import Policy, spec_on
 from policy_server.session import Draining, OutOfOrder, Session
@@ -122,11 +123,13 @@ class PolicyServer:
     """Hosts one policy at one or more addresses.
 
     Args:
-        policy: What is hosted.
-        name: As given to --policy.
-        arguments: As given to --policy-arg.
+        policy: To host.
+        name: Under which it was asked for.
+        arguments: It was made with.
         max_batch: The most rows in one forward pass.
         max_sessions: The most sessions at once.
+        token: Every caller must bring this secret; empty: all are welcome.
+        credentials: Certificate and key for connections over TCP; None: they are not encrypted.
         checkpoint_sha256: Hash of the weights, where the policy's own word for it is not to be taken.
 
     Attributes:
@@ -141,9 +144,13 @@ class PolicyServer:
         arguments: Mapping[str, Any] | None = None,
         max_batch: int = 64,
         max_sessions: int = 256,
+        token: str = "",
+        credentials: grpc.ServerCredentials | None = None,
         checkpoint_sha256: str | None = None,
     ) -> None:
         self._policy = policy
+        self._token = token
+        self._credentials = credentials
         self._max_batch = max_batch
         self._max_sessions = max_sessions
         if checkpoint_sha256 is None:
@@ -167,11 +174,12 @@ class PolicyServer:
         self._batcher = Batcher(self._policy, max_batch=self._max_batch, max_queue=self._max_sessions)
         self._servicer = _Servicer(self.description, self._policy, self._batcher, self._max_sessions)
         self._health = health.aio.HealthServicer()
-        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        guards = [TokenCheck(self._token)] if self._token else []
+        self._server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=guards)
         self._server.add_generic_rpc_handlers((_handlers(self._servicer),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection([SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
-        bound = [bind(self._server, address) for address in addresses]
+        bound = [bind(self._server, address, self._credentials) for address in addresses]
         await self._server.start()
         for service in ("", SERVICE):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)

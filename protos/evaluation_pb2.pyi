@@ -139,6 +139,8 @@ class Assignment(google.protobuf.message.Message):
     STALL_SECONDS_FIELD_NUMBER: builtins.int
     HEARTBEAT_SECONDS_FIELD_NUMBER: builtins.int
     SILENCE_SECONDS_FIELD_NUMBER: builtins.int
+    POLICY_TOKEN_FIELD_NUMBER: builtins.int
+    POLICY_CA_FIELD_NUMBER: builtins.int
     benchmark: builtins.str
     """which benchmark"""
     benchmark_settings: builtins.str
@@ -146,7 +148,9 @@ class Assignment(google.protobuf.message.Message):
     slots: builtins.int
     """how many slots to hold"""
     observe_every_step: builtins.bool
-    """make observations at every step, not only where the policy looks"""
+    """tls://HOST:PORT, or policy_ca: encrypted
+    make observations at every step, not only where the policy looks
+    """
     video_fps: builtins.float
     """frames per simulated second in a filmed episode"""
     policy_seconds: builtins.float
@@ -157,9 +161,13 @@ class Assignment(google.protobuf.message.Message):
     """see rule 4"""
     silence_seconds: builtins.float
     """see above"""
+    policy_token: builtins.str
+    """secret that the policy server wants; empty: none. Never logged, never saved"""
+    policy_ca: builtins.bytes
+    """PEM certificates to trust there; empty: those that the worker's machine trusts"""
     @property
     def policy_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """where the policy is served, nearest first: a unix socket, then TCP"""
+        """where the policy is served, nearest first: a unix socket, then TCP;"""
 
     def __init__(
         self,
@@ -174,8 +182,10 @@ class Assignment(google.protobuf.message.Message):
         stall_seconds: builtins.float = ...,
         heartbeat_seconds: builtins.float = ...,
         silence_seconds: builtins.float = ...,
+        policy_token: builtins.str = ...,
+        policy_ca: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["benchmark", b"benchmark", "benchmark_settings", b"benchmark_settings", "heartbeat_seconds", b"heartbeat_seconds", "observe_every_step", b"observe_every_step", "policy_addresses", b"policy_addresses", "policy_seconds", b"policy_seconds", "silence_seconds", b"silence_seconds", "slots", b"slots", "stall_seconds", b"stall_seconds", "video_fps", b"video_fps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["benchmark", b"benchmark", "benchmark_settings", b"benchmark_settings", "heartbeat_seconds", b"heartbeat_seconds", "observe_every_step", b"observe_every_step", "policy_addresses", b"policy_addresses", "policy_ca", b"policy_ca", "policy_seconds", b"policy_seconds", "policy_token", b"policy_token", "silence_seconds", b"silence_seconds", "slots", b"slots", "stall_seconds", b"stall_seconds", "video_fps", b"video_fps"]) -> None: ...
 
 global___Assignment = Assignment
 

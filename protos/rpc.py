@@ -6,6 +6,7 @@ from typing import Final
 
 import grpc
 
+from protos.access import TLS_SCHEME
 from protos.errors import UsageError
 from protos.tensor import MAX_TENSOR_BYTES
 
@@ -50,8 +51,13 @@ class StreamEnded(grpc.RpcError):
         return self._details
 
 
-def bind(server: grpc.aio.Server, address: str) -> str:
-    """Adds an address to a server and returns it with the port it really has.
+def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None = None) -> str:
+    """Adds an address to a server and returns it as clients give it: with the port it really has.
+
+    Args:
+        server: That is to listen.
+        address: `HOST:PORT` or `unix:///path`.
+        credentials: Encrypt what comes over TCP with these; a unix socket stays plain, it leaves no machine.
 
     Raises:
         UsageError: If the address is taken or not an address of this machine.
@@ -60,8 +66,12 @@ def bind(server: grpc.aio.Server, address: str) -> str:
         raise UsageError(
             f"cannot listen at {address!r}: it is not HOST:PORT (or unix:///path). Give another with --listen."
         )
+    encrypted = credentials is not None and not address.startswith("unix:")
     try:
-        port = server.add_insecure_port(address)
+        if credentials is not None and encrypted:
+            port = server.add_secure_port(address, credentials)
+        else:
+            port = server.add_insecure_port(address)
     except RuntimeError:
         port = 0
     if port == 0:
@@ -70,4 +80,4 @@ def bind(server: grpc.aio.Server, address: str) -> str:
         )
     if address.startswith("unix:"):
         return address
-    return f"{address.rpartition(':')[0]}:{port}"
+    return f"{TLS_SCHEME if encrypted else ''}{address.rpartition(':')[0]}:{port}"

@@ -10,12 +10,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from certificates import Certificates
 from support import ROOT, Sparring, orphans
 
 TOY = ROOT / "tests" / "toy"
 
 # The toy's entry points must be found by everything that tests start (pytest's own path has them by configuration).
 os.environ["PYTHONPATH"] = os.pathsep.join([str(TOY), str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """A CA, what it signed, and a token."""
+    return Certificates.make(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture

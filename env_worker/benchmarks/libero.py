@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from env_worker.assets import find_assets
-from env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task
+from env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, SmokeTest, Step, Task
 from env_worker.benchmarks._libero.installation import (
     LiberoSetupFailed,
     load_init_states,
@@ -94,6 +94,14 @@ class Libero(Benchmark):
     requires: ClassVar[Sequence[str]] = ("libero", "robosuite", "bddl", "mujoco", "numba", "cv2")
     preload: ClassVar[Sequence[str]] = ("libero.libero.envs",)
     settings: ClassVar[type[Any]] = LiberoSettings
+    smoke: ClassVar[SmokeTest | None] = SmokeTest(
+        "libero_goal/1",
+        {
+            "observation.images.image": TensorSpec("uint8", (256, 256, 3)),
+            "observation.images.image2": TensorSpec("uint8", (256, 256, 3)),
+            "observation.state": TensorSpec("float32", (8,)),
+        },
+    )
     tasks_per_process: ClassVar[int] = 4  # robosuite does not give back all memory of a simulator that was closed
 
     def tasks(self, selection: str) -> Sequence[Task]:

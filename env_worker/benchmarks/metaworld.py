@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task, TaskTable
+from env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, SmokeTest, Step, Task, TaskTable
 from protos.errors import SparringError
 from protos.spec import Offer, TensorSpec
 from protos.tensor import Array
@@ -99,6 +99,7 @@ TASKS: Final = TaskTable(
             "window-close-v3",
         ),
         "mt50": tuple(sorted(_ALL)),
+        "all": tuple(sorted(_ALL)),
     },
     prefixes=("metaworld-",),
 )
@@ -123,6 +124,9 @@ class Metaworld(Benchmark):
     requires: ClassVar[Sequence[str]] = ("metaworld", "mujoco", "packaging")
     preload: ClassVar[Sequence[str]] = ("metaworld.env_dict", "gymnasium.envs.mujoco.mujoco_rendering")
     settings: ClassVar[type[Any]] = MetaworldSettings
+    smoke: ClassVar[SmokeTest | None] = SmokeTest(
+        "reach-v3", {IMAGE: TensorSpec("uint8", (480, 480, 3)), STATE: TensorSpec("float32", (4,))}
+    )
 
     def tasks(self, selection: str) -> Sequence[Task]:
         return TASKS.select(selection)

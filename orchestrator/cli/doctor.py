@@ -21,7 +21,9 @@ from rich.text import Text
 from env_worker.gl import advice, choose_backend
 from env_worker.registry import all_benchmarks
 from env_worker.worker import installed_versions
+from orchestrator.containers import connect, release
 from orchestrator.environments import environment_state, recipes, state
+from protos.errors import SparringError
 
 Verdict = Literal["ok", "note", "bad"]
 
@@ -39,6 +41,9 @@ _ENVIRONMENTS: Final[Mapping[str, Verdict]] = {
 }
 _PROBE_SECONDS: Final = 60
 _LEAST_FREE_GIB: Final = 2.0
+
+_SOFTWARE: Final = ("llvmpipe", "softpipe", "swrast", "SWR")
+"""How Mesa's software renderers call themselves."""
 
 # In a process of its own: a broken GL driver takes down whoever asks it.
 _GL_PROBE: Final = """
@@ -87,6 +92,7 @@ def examine() -> Iterator[Finding]:
         yield Finding(f"benchmark {name}", _ENVIRONMENTS[found.kind], found.detail)
     yield from _rendering()
     yield _gpu()
+    yield from _containers()
     yield from (_port(port, role) for port, role in ((50051, "policy server"), (50052, "orchestrator")))
     yield _disk()
     yield _video()
@@ -133,7 +139,8 @@ def _probe_gl(python: Path, backend: str) -> tuple[bool, str]:
     except subprocess.TimeoutExpired:
         return False, f"did not answer within {_PROBE_SECONDS} s"
     if probe.returncode == 0:
-        return True, probe.stdout.strip()
+        renderer = probe.stdout.strip()
+        return True, f"{'in software' if renderer.startswith(_SOFTWARE) else 'on the GPU'}: {renderer}"
     said = probe.stderr.strip().splitlines()
     errors = [line for line in said if "Error" in line and not line.startswith(" ")]
     return False, f"does not work: {errors[-1] if errors else (said[-1] if said else 'no reason given')}"
@@ -150,6 +157,23 @@ def _gpu() -> Finding:
     if asked.returncode != 0:
         return Finding("GPU", "note", f"nvidia-smi finds none: {asked.stdout.strip() or asked.stderr.strip()}")
     return Finding("GPU", "ok", "; ".join(asked.stdout.strip().splitlines()))
+
+
+def _containers() -> Iterator[Finding]:
+    """The container engine and the images of workers; of use with --launcher docker only."""
+    try:
+        engine = connect()
+        yield Finding("container engine", "ok", engine.describe())
+    except SparringError as error:
+        yield Finding("container engine", "note", str(error))
+        return
+    for name in all_benchmarks():
+        try:
+            image = engine.worker_image(name, f"sparring/{name}:{release()}")
+        except SparringError as error:
+            yield Finding(f"image {name}", "note", f"for --launcher docker only: {error}")
+        else:
+            yield Finding(f"image {name}", "ok", f"{image.name}, {image.size / 1e6:.0f} MB")
 
 
 def _port(port: int, role: str) -> Finding:

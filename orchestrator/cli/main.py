@@ -9,11 +9,13 @@ from typing import Final
 
 import click
 
+from orchestrator.cli.clean import clean
 from orchestrator.cli.doctor import doctor
 from orchestrator.cli.env import env
 from orchestrator.cli.ls import ls
 from orchestrator.cli.processes import serve, worker
 from orchestrator.cli.run import resume, run
+from orchestrator.cli.smoke import smoke
 from protos.errors import SparringError, UsageError
 
 EXIT_FAILED: Final = 1
@@ -33,7 +35,7 @@ def cli() -> None:
     """Puts robot policies through simulation benchmarks."""
 
 
-for command in (run, resume, serve, worker, ls, env, doctor):
+for command in (run, resume, serve, worker, ls, env, doctor, smoke, clean):
     cli.add_command(command)
 
 

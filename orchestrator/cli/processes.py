@@ -34,6 +34,17 @@ from protos.errors import UsageError
     help="HOST:PORT or unix:///path; may be repeated",
 )
 @click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    help="file with a secret that every caller must bring; health checks need none",
+)
+@click.option(
+    "--tls-cert",
+    type=click.Path(path_type=Path),
+    help="PEM certificate (chain): encrypts --listen HOST:PORT; unix sockets stay plain",
+)
+@click.option("--tls-key", type=click.Path(path_type=Path), help="PEM private key of --tls-cert, without a passphrase")
+@click.option(
     "--max-batch",
     type=click.IntRange(1),
     default=64,
@@ -51,18 +62,23 @@ def serve(
     policy_arg: tuple[str, ...],
     benchmark: str,
     listen: Sequence[str],
+    token_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
     max_batch: int,
     max_sessions: int,
     grace: float,
 ) -> None:
     """Hosts a policy until Ctrl-C or SIGTERM; use it with sparring run --policy-server."""
     arguments = json.dumps(parse_pairs(policy_arg, "--policy-arg"))
+    files = {"token-file": token_file, "tls-cert": tls_cert, "tls-key": tls_key}
     _become(
         "policy_server",
         f"--policy={policy}",
         f"--policy-args={arguments}",
         f"--benchmark={benchmark}",
         *(f"--listen={address}" for address in listen),
+        *(f"--{flag}={path}" for flag, path in files.items() if path is not None),
         f"--max-batch={max_batch}",
         f"--max-sessions={max_sessions}",
         f"--grace={grace}",
@@ -79,8 +95,16 @@ def serve(
 @click.option(
     "--patience", type=float, default=30.0, show_default=True, help="seconds to wait for the run to be reached"
 )
-def worker(orchestrator: str, slots: int, benchmark: str, name: str, patience: float) -> None:
-    """Runs episodes for a run that is going on somewhere, until it has ended."""
+@click.option(
+    "--stay",
+    is_flag=True,
+    help="wait for the next run when one has ended or none is there yet, until SIGTERM or Ctrl-C",
+)
+def worker(orchestrator: str, slots: int, benchmark: str, name: str, patience: float, stay: bool) -> None:
+    """Runs episodes for a run that is going on somewhere, until it has ended.
+
+    With --stay it is a standing worker: it serves one run after the other at that address, for as long as it is left.
+    """
     if ":" not in orchestrator:
         raise UsageError(f"--orchestrator {orchestrator!r} is not HOST:PORT.")
     python = interpreter(get_benchmark(benchmark)) if benchmark else Path(sys.executable)
@@ -91,6 +115,7 @@ def worker(orchestrator: str, slots: int, benchmark: str, name: str, patience: f
         f"--benchmark={benchmark}",
         f"--name={name}",
         f"--patience={patience}",
+        *(["--stay"] if stay else []),
         python=python,
     )
 

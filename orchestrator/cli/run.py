@@ -24,7 +24,7 @@ from orchestrator.plan import Plan, make_plan
 from orchestrator.results import read_run
 from orchestrator.run import Interrupted, prepare
 from orchestrator.run import run as run_plan
-from orchestrator.settings import RunSettings, read_settings
+from orchestrator.settings import CONTAINER_SETTINGS, RunSettings, read_settings
 from orchestrator.table import print_table
 from protos.errors import SparringError, UsageError
 
@@ -55,14 +55,19 @@ def run(config: Path | None, as_json: bool, **values: Any) -> int:
 @click.command(short_help="go on with a run that was interrupted")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="print the results as JSON, and nothing else, on standard output")
-@setting_options(["slots", "policy_server", "launcher", "listen"])
+@setting_options(
+    ["slots", "policy_server", "policy_token_file", "policy_ca", "launcher", "listen", *CONTAINER_SETTINGS]
+)
 def resume(folder: Path, as_json: bool, **values: Any) -> int:
     """Goes on with the run whose results are in FOLDER, with the settings saved there."""
     try:
         saved = read_run(folder)["settings"]
     except SparringError as error:
         raise UsageError(str(error)) from error
-    return _evaluate(read_settings({**saved, **given(values), "output": str(folder)}, None), as_json)
+    now = given(values)
+    if now.get("launcher", saved.get("launcher")) != "docker":  # what was set for containers says nothing about others
+        saved = {name: value for name, value in saved.items() if name not in CONTAINER_SETTINGS}
+    return _evaluate(read_settings({**saved, **now, "output": str(folder)}, None), as_json)
 
 
 def _evaluate(settings: RunSettings, as_json: bool) -> int:

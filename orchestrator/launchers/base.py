@@ -20,13 +20,26 @@ class WorkerOrder:
 
     Attributes:
         slots: Episodes at once, for each benchmark.
-        orchestrator: The address they dial.
+        orchestrator: The address that they dial on this machine, a unix socket.
+        public: The address that they dial from elsewhere.
+        sockets: Folder of the unix sockets, the policy's and ours.
         logs: Folder for their logs.
     """
 
     slots: Mapping[str, int]
     orchestrator: str
+    public: str
+    sockets: Path
     logs: Path
+
+    def arguments(self, benchmark: str, name: str, *, orchestrator: str | None = None) -> list[str]:
+        """The flags of `sparring worker` for one of them; it dials another address if one is given."""
+        return [
+            f"--orchestrator={orchestrator or self.orchestrator}",
+            f"--benchmark={benchmark}",
+            f"--slots={self.slots[benchmark]}",
+            f"--name={name}",
+        ]
 
 
 class Launcher(ABC):

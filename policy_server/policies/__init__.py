@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, Final
 
@@ -30,7 +30,7 @@ _EXPERTS: Final = {
 def known_policies() -> dict[str, str]:
     """Names that `--policy` takes, with a line about each."""
     lines = {
-        "expert": f"scripted experts of a benchmark ({', '.join(sorted(_EXPERTS))})",
+        "expert": f"scripted experts of a benchmark ({', '.join(sorted(_EXPERTS))}); look=[names]",
         "random": "uniform in the action space; chunk=N, observations=[names]",
         "replay": "recorded actions; file=PATH, chunk=N",
         "zero": "all zeros; chunk=N, observations=[names]",
@@ -86,11 +86,14 @@ def _find_experts(benchmarks: str) -> Any:
             raise UsageError(
                 f"there is no scripted expert for the benchmark {name!r}, only for: {', '.join(_EXPERTS)}."
             )
-    if len(names) == 1:
-        return _import(_EXPERTS[names[0]])
-    from policy_server.policies.expert import Experts
 
-    return lambda: Experts({name: _import(_EXPERTS[name])() for name in names})
+    def make(*, look: Sequence[str] = ()) -> Policy:
+        from policy_server.policies.expert import Experts
+
+        experts = {name: _import(_EXPERTS[name])() for name in names}
+        return Experts(experts, look) if len(names) > 1 or look else experts[names[0]]
+
+    return make
 
 
 def _import(reference: str) -> Any:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
+from policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec, TensorSpec
+from protos.errors import UsageError
 from protos.spec import SpecMismatch
 
 
@@ -14,17 +16,23 @@ class Experts(Policy):
 
     Args:
         experts: By benchmark.
+        look: Observations to look at beside what experts need, which is no image: to record them, or to see them made.
     """
 
     spec = PolicySpec()
 
-    def __init__(self, experts: Mapping[str, Policy]) -> None:
+    def __init__(self, experts: Mapping[str, Policy], look: Sequence[str] = ()) -> None:
+        if isinstance(look, str):
+            raise UsageError(f"look must be a list of names, not the text {look!r}.")
         self._experts = experts
+        self._look = {name: TensorSpec() for name in look}
 
     def spec_for(self, benchmark: str) -> PolicySpec:
         if benchmark not in self._experts:
             raise SpecMismatch(f"there is no expert for {benchmark!r} here, only for: {', '.join(self._experts)}.")
-        return self._experts[benchmark].spec
+        spec = self._experts[benchmark].spec
+        assert isinstance(spec.observations, Mapping)
+        return replace(spec, observations={**self._look, **spec.observations})
 
     def new_session(self, task: Instruction, seed: int) -> Any:
         return self._experts[task.benchmark].new_session(task, seed)

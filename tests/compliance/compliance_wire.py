@@ -10,6 +10,7 @@ import math
 import queue
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
@@ -95,11 +96,47 @@ class Stream:
         self._call.cancel()
 
 
+class _WithToken(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):
+    """Adds the header that a server with a token wants to every call."""
+
+    def __init__(self, token: str) -> None:
+        self._header = ("authorization", f"Bearer {token}")
+
+    def _call(self, continuation: Any, details: Any, request: Any) -> Any:
+        return continuation(details._replace(metadata=[*(details.metadata or ()), self._header]), request)
+
+    intercept_unary_unary = _call
+    intercept_stream_stream = _call
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the server under test is reached."""
+
+    address: str
+    token_file: str = ""
+    ca: str = ""
+
+    @contextlib.contextmanager
+    def connect(self) -> Iterator[grpc.Channel]:
+        target = self.address.removeprefix("tls://")
+        if self.ca or target != self.address:
+            roots = Path(self.ca).read_bytes() if self.ca else None
+            channel = grpc.secure_channel(target, grpc.ssl_channel_credentials(roots))
+        else:
+            channel = grpc.insecure_channel(target)
+        with channel:
+            if self.token_file:
+                yield grpc.intercept_channel(channel, _WithToken(Path(self.token_file).read_text().strip()))
+            else:
+                yield channel
+
+
 @dataclass(frozen=True)
 class Target:
     """The server under test and an offer that satisfies its policy."""
 
-    address: str
+    way: Way
     channel: grpc.Channel
     description: pb.PolicyDescription
     offer: pb.Offer

@@ -3,6 +3,9 @@
 pytest tests/compliance --policy-server HOST:PORT      any server
 SPARRING_COMPLIANCE_ADDRESS=HOST:PORT pytest tests     the same, where the flag is not known yet
 pytest tests/compliance                                our own server, with an open and with a strict policy
+
+A server that wants a token, or speaks TLS: --policy-server tls://HOST:PORT --policy-token-file FILE --policy-ca FILE,
+or SPARRING_COMPLIANCE_TOKEN_FILE and SPARRING_COMPLIANCE_CA.
 """
 
 from __future__ import annotations
@@ -15,7 +18,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import grpc
 import pytest
 
 from protos import policy_pb2 as pb
@@ -24,7 +26,7 @@ from protos.policy_pb2_grpc import PolicyStub
 HERE = Path(__file__).parent
 sys.path.append(str(HERE))  # for the helpers beside this file, whatever pytest's import mode
 
-from compliance_wire import DEADLINE, Target, satisfying_offer  # noqa: E402
+from compliance_wire import DEADLINE, Target, Way, satisfying_offer  # noqa: E402
 
 OWN_SERVERS = {
     "zero": ["--policy=zero", '--policy-args={"chunk": 4, "observations": ["observation.image", "observation.state"]}'],
@@ -34,6 +36,8 @@ OWN_SERVERS = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--policy-server", metavar="ADDRESS", help="run the compliance suite against this policy server")
+    parser.addoption("--policy-token-file", metavar="FILE", help="the token it wants")
+    parser.addoption("--policy-ca", metavar="FILE", help="PEM file with its CA; turns TLS on, as tls://HOST:PORT does")
     parser.addoption("--policy-task", metavar="NAME", help="a task that its policy knows, if it cares")
     parser.addoption("--policy-benchmark", metavar="NAME", help="the benchmark of that task")
 
@@ -61,10 +65,15 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
 
 @contextmanager
 def _reached(address: str, config: pytest.Config) -> Iterator[Target]:
-    with grpc.insecure_channel(address) as channel:
+    way = Way(
+        address,
+        token_file=_setting(config, "--policy-token-file", "SPARRING_COMPLIANCE_TOKEN_FILE"),
+        ca=_setting(config, "--policy-ca", "SPARRING_COMPLIANCE_CA"),
+    )
+    with way.connect() as channel:
         description = PolicyStub(channel).Describe(pb.DescribeRequest(), timeout=DEADLINE, wait_for_ready=True)
         yield Target(
-            address=address,
+            way=way,
             channel=channel,
             description=description,
             offer=satisfying_offer(description.needs),

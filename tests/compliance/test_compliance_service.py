@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
+from dataclasses import astuple
+from pathlib import Path
 
 import grpc
 import pytest
@@ -15,6 +18,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from protos import PROTOCOL_VERSION
 from protos import policy_pb2 as pb
 
+HERE = Path(__file__).parent
 SERVICE = "sparring.policy.v1.Policy"
 
 
@@ -59,13 +63,13 @@ def test_a_client_that_dies_in_the_middle_of_an_episode_leaves_the_server_well(t
         bystander.ask(target.start(1))
         program = textwrap.dedent("""
             import os, sys
-            import grpc
+            from compliance_wire import Way
             from protos import policy_pb2 as pb
             from protos.policy_pb2_grpc import PolicyStub
 
             requests = [pb.RolloutRequest.FromString(bytes.fromhex(line)) for line in sys.stdin.read().split()]
-            channel = grpc.insecure_channel(sys.argv[1])
-            answers = PolicyStub(channel).Rollout(iter(requests), timeout=20)
+            channel = Way(*sys.argv[1:]).connect()
+            answers = PolicyStub(channel.__enter__()).Rollout(iter(requests), timeout=20)
             assert next(answers).WhichOneof("message") == "welcome"
             assert next(answers).WhichOneof("message") == "episode_started"
             os.kill(os.getpid(), 9)  # observations are on their way; nobody will read the chunks
@@ -76,7 +80,8 @@ def test_a_client_that_dies_in_the_middle_of_an_episode_leaves_the_server_well(t
             *(pb.RolloutRequest(observation=target.observation(1, step)) for step in range(20)),
         ]
         ended = subprocess.run(
-            [sys.executable, "-c", program, target.address],
+            [sys.executable, "-c", program, *astuple(target.way)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])},
             input="\n".join(request.SerializeToString().hex() for request in requests),
             text=True,
             timeout=DEADLINE,

@@ -51,6 +51,8 @@ def test_files_with_mistakes(tmp_path: Path, text: str, sentence: str) -> None:
         ({"video": "some"}, "--video: must be none, failures, all or first:N"),
         ({"policy": None}, "give either --policy"),
         ({"policy_server": "a:1"}, "give either --policy"),
+        ({"policy_token_file": "token"}, "--policy-token-file goes with --policy-server"),
+        ({"policy_ca": "ca.pem"}, "--policy-ca goes with --policy-server"),
         ({"observe": "never"}, "--observe"),
         ({"task": None}, "--task"),
     ],

@@ -29,6 +29,7 @@ _TASKS = TaskTable(
         "hangs": "Stop at step 3",
         "flaky": "Break the first time",
         "unmakeable": "Cannot be made",
+        "hungry": "Eat 2 GiB at step 3",
     },
     groups={"good": ("short", "long")},
 )
@@ -106,6 +107,8 @@ class ToySimulator(Simulator):
             os.kill(os.getpid(), signal.SIGSEGV)
         if self._task == "hangs":
             time.sleep(3600)
+        if self._task == "hungry":
+            self._eaten = np.ones(2**28)
         if self._task == "flaky":
             flag = os.path.join(self._settings.flag_folder, f"tried-{self._seed}")
             if not os.path.exists(flag):

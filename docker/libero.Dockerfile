@@ -1,0 +1,69 @@
+# A worker of LIBERO: the simulator, software rendering, no torch. Its assets are mounted, or downloaded to /cache.
+#
+#     docker build -f docker/libero.Dockerfile -t sparring/libero:0.1.0 .
+ARG PYTHON_VERSION=3.11
+
+FROM python:${PYTHON_VERSION}-slim-bookworm AS requirements
+WORKDIR /build
+COPY docker/requirements.py pyproject.toml ./
+RUN python requirements.py pyproject.toml libero > requirements.txt
+
+FROM python:${PYTHON_VERSION}-slim-bookworm AS runtime
+RUN apt-get update && \
+    apt-get install -y --no-install-recommends libegl1 libegl-mesa0 libgl1-mesa-dri libopengl0 libosmesa6 && \
+    rm -rf /var/lib/apt/lists/* && \
+    useradd --uid 10001 --create-home sparring && \
+    install -d -o sparring -g sparring /cache
+
+# What is depended on: made anew only when a version changes, not when our code or a linter's setting does.
+FROM runtime AS dependencies
+RUN apt-get update && apt-get install -y --no-install-recommends binutils
+RUN python -m venv --without-pip /opt/venv && \
+    echo /opt/sparring > "$(/opt/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/sparring.pth"
+# The recipe of `sparring env create libero`: one list of versions for both.
+COPY env_worker/environments/libero /build
+COPY --from=requirements /build/requirements.txt /build/
+RUN --mount=type=cache,target=/root/.cache/pip \
+    python -m pip --python /opt/venv/bin/python install --no-compile -r /build/requirements.txt -c /build/constraints.txt && \
+    python -m pip --python /opt/venv/bin/python install --no-compile --no-deps -r /build/no-deps.txt
+COPY docker/slim_libero.py /build/
+# Bytecode is kept of what a worker imports, and of nothing else: that is what importing it once leaves behind.
+RUN packages=$(/opt/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
+    python /build/slim_libero.py "$packages" && \
+    strip --strip-unneeded "$packages"/llvmlite/binding/*.so $(find "$packages/scipy" -name '*.so') && \
+    export LIBERO_CONFIG_PATH=/build MUJOCO_GL=egl && echo n | /opt/venv/bin/python -c 'import libero.libero.envs' && \
+    /opt/venv/bin/python -c 'import av, click, gymnasium, pydantic, rich.progress, rich.table, yaml' && \
+    /opt/venv/bin/python -c 'import grpc.aio, grpc_health.v1.health_pb2_grpc, numpy, scipy.spatial.transform'
+
+# Our code: a few seconds.
+FROM python:${PYTHON_VERSION}-slim-bookworm AS source
+RUN --mount=type=cache,target=/root/.cache/pip python -m pip install setuptools==80.9.0
+COPY . /build
+RUN python -m pip install --no-deps --no-build-isolation --target /opt/sparring /build && \
+    sed -i '1s|.*|#!/opt/venv/bin/python|' /opt/sparring/bin/*
+
+FROM runtime
+COPY --from=dependencies /opt/venv /opt/venv
+COPY --from=source /opt/sparring /opt/sparring
+# The root filesystem may be read-only: what is written goes to /tmp (a tmpfs) and /cache (a volume).
+ENV PATH=/opt/venv/bin:/opt/sparring/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    HOME=/tmp \
+    XDG_CACHE_HOME=/cache \
+    SPARRING_HEARTBEAT=/tmp/heartbeat \
+    MESA_SHADER_CACHE_DIR=/tmp/mesa \
+    MPLCONFIGDIR=/tmp/matplotlib \
+    NUMBA_CACHE_DIR=/tmp/numba
+LABEL org.opencontainers.image.title="sparring/libero" \
+      org.opencontainers.image.description="A Sparring worker with LIBERO" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="0.1.0" \
+      dev.sparring.protocol="1" \
+      dev.sparring.benchmark="libero"
+USER sparring
+WORKDIR /tmp
+HEALTHCHECK --interval=5s --timeout=5s --start-period=20s --retries=6 \
+    CMD test -n "$(find "$SPARRING_HEARTBEAT" -newermt '-15 seconds')"
+ENTRYPOINT ["sparring"]
+CMD ["worker", "--benchmark", "libero", "--help"]

@@ -1,0 +1,58 @@
+# The policy server. Its Python and the extras of sparring that it holds are build arguments:
+#
+#     EXTRAS=metaworld          the scripted experts and module:Class policies of your own in numpy
+#     EXTRAS=metaworld,torch    torch policies, too
+#     PYTHON_VERSION=3.12       what newer LeRobot releases want
+#
+# PIP_EXTRA_INDEX_URL names a further package index, for instance PyTorch's of CPU builds.
+#
+#     docker build -f docker/policy-server.Dockerfile -t sparring/policy-server:0.1.0 .
+ARG PYTHON_VERSION=3.11
+
+FROM python:${PYTHON_VERSION}-slim-bookworm AS requirements
+ARG EXTRAS=metaworld
+WORKDIR /build
+COPY docker/requirements.py pyproject.toml ./
+RUN python requirements.py pyproject.toml "$EXTRAS" > requirements.txt
+
+# What is depended on: made anew only when a version changes, not when our code or a linter's setting does.
+FROM python:${PYTHON_VERSION}-slim-bookworm AS dependencies
+RUN python -m venv --without-pip /opt/venv && \
+    echo /opt/sparring > "$(/opt/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/sparring.pth"
+COPY docker/constraints/policy-server.txt /build/constraints.txt
+COPY --from=requirements /build/requirements.txt /build/
+ARG PIP_EXTRA_INDEX_URL
+ARG PIP_FIND_LINKS
+RUN --mount=type=cache,target=/root/.cache/pip \
+    python -m pip --python /opt/venv/bin/python install -r /build/requirements.txt -c /build/constraints.txt
+
+# Our code: a few seconds.
+FROM python:${PYTHON_VERSION}-slim-bookworm AS source
+RUN --mount=type=cache,target=/root/.cache/pip python -m pip install setuptools==80.9.0
+COPY . /build
+RUN python -m pip install --no-deps --no-build-isolation --target /opt/sparring /build && \
+    sed -i '1s|.*|#!/opt/venv/bin/python|' /opt/sparring/bin/*
+
+FROM python:${PYTHON_VERSION}-slim-bookworm
+RUN useradd --uid 10001 --create-home sparring && \
+    install -d -o sparring -g sparring /cache /run/sparring
+COPY --from=dependencies /opt/venv /opt/venv
+COPY --from=source /opt/sparring /opt/sparring
+# The root filesystem may be read-only: what is written goes to /tmp (a tmpfs) and /cache (a volume).
+ENV PATH=/opt/venv/bin:/opt/sparring/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    SPARRING_PROBE=127.0.0.1:50051 \
+    HOME=/tmp \
+    XDG_CACHE_HOME=/cache
+LABEL org.opencontainers.image.title="sparring/policy-server" \
+      org.opencontainers.image.description="Sparring's policy server" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="0.1.0" \
+      dev.sparring.protocol="1" \
+      dev.sparring.role="policy-server"
+USER sparring
+WORKDIR /policies
+HEALTHCHECK --interval=2s --timeout=10s --start-period=600s --retries=5 CMD python -m protos.probe "$SPARRING_PROBE"
+ENTRYPOINT ["sparring"]
+CMD ["serve", "--help"]

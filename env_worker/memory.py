@@ -1,0 +1,60 @@
+"""Who was killed because memory ran out: the kernel counts that for each container, and says it nowhere else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+_CGROUP: Final = Path("/sys/fs/cgroup")
+_UNLIMITED: Final = 1 << 60
+"""Version 1 writes "no limit" as a number near 2**63."""
+
+
+def format_memory(count: int) -> str:
+    """Bytes, for people."""
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
+
+
+class OomWatch:
+    """Tells deaths by the out-of-memory killer from other deaths by SIGKILL, one by one.
+
+    Works where the process sees its own control group at the usual place, as it does in a container; elsewhere it
+    never finds any.
+
+    Args:
+        cgroup: Where control groups are mounted.
+    """
+
+    def __init__(self, cgroup: Path = _CGROUP) -> None:
+        if (cgroup / "memory.events").exists():
+            self._counter, self._limit = cgroup / "memory.events", cgroup / "memory.max"
+        else:
+            self._counter = cgroup / "memory" / "memory.oom_control"
+            self._limit = cgroup / "memory" / "memory.limit_in_bytes"
+        self._seen = self._kills()
+
+    def blame(self) -> str:
+        """A sentence if the kernel has killed one more for lack of memory since the last time; else empty."""
+        limit = self._bytes()
+        if limit is None or self._kills() <= self._seen:
+            return ""
+        self._seen += 1
+        return (
+            f"the slot's process was killed: out of memory (OOM) at the worker's limit of {format_memory(limit)}; "
+            "raise --worker-memory or lower --slots."
+        )
+
+    def _kills(self) -> int:
+        try:
+            found = re.search(r"^oom_kill (\d+)$", self._counter.read_text(), re.MULTILINE)
+        except OSError:
+            return 0
+        return int(found[1]) if found else 0
+
+    def _bytes(self) -> int | None:
+        try:
+            limit = int(self._limit.read_text())
+        except (OSError, ValueError):  # not there, or "max"
+            return None
+        return limit if limit < _UNLIMITED else None

@@ -1,0 +1,57 @@
+"""Lets in those who bring the server's token."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import grpc
+from grpc_health.v1 import health
+
+from protos.access import TOKEN_HEADER, token_header
+
+_OPEN: Final = f"/{health.SERVICE_NAME}/"
+"""Whoever runs the server (a container engine, a load balancer) must be able to ask whether it is well."""
+
+_MISSING: Final = "this policy server wants a token; give it with --policy-token-file (in Python: token=)."
+_WRONG: Final = "the token given (--policy-token-file; in Python: token=) is not the one this policy server wants."
+
+_Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Any]]
+
+
+class TokenCheck(grpc.aio.ServerInterceptor):
+    """Refuses every call without the token but health checks. Runs once per call: messages of a stream cost nothing."""
+
+    def __init__(self, token: str) -> None:
+        self._expected = token_header(token).encode()
+
+    async def intercept_service(
+        self, continuation: _Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Any:
+        """As gRPC calls it for each call."""
+        handler = await continuation(handler_call_details)
+        if handler is None or handler_call_details.method.startswith(_OPEN):
+            return handler
+        brought = dict(handler_call_details.invocation_metadata).get(TOKEN_HEADER)
+        if brought is None:
+            return _refusing(handler, _MISSING)
+        # In constant time: how long a refusal takes must not tell how much of a guess was right.
+        if not hmac.compare_digest(_bytes(brought), self._expected):
+            return _refusing(handler, _WRONG)
+        return handler
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _refusing(handler: Any, sentence: str) -> Any:
+    """A handler of the same kind that ends the call at once."""
+
+    async def refuse(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, sentence)
+
+    if handler.request_streaming:
+        return grpc.stream_stream_rpc_method_handler(refuse)
+    return grpc.unary_unary_rpc_method_handler(refuse)

@@ -1,0 +1,110 @@
+"""A real engine, and images of the toy benchmark's worker. Without an engine these tests are skipped, but not in CI."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent))  # for the helpers beside this file, whatever pytest's import mode
+
+from container_support import PLAN, BuildImage, containers
+from support import ROOT
+
+from orchestrator.containers import SHIPPED_IMAGES, Engine, connect, release
+from protos.errors import SparringError
+
+HERE = Path(__file__).parent
+TAG = "sparring-test/toy"
+
+
+@pytest.fixture(scope="session")
+def engine() -> Engine:
+    try:
+        return connect()
+    except SparringError as error:
+        if os.environ.get("CI") or os.environ.get("SPARRING_REQUIRE_DOCKER"):
+            pytest.fail(f"no container engine, and here one is required: {error}")
+        pytest.skip(f"no container engine: {error}")
+
+
+@pytest.fixture(scope="session")
+def toy_image(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A worker image of this very code; its layer of dependencies is cached by the engine."""
+    context = tmp_path_factory.mktemp("context")
+    shutil.copytree(ROOT / "constraints", context / "constraints")
+    skipped = shutil.ignore_patterns("__pycache__")
+    for room in ("protos", "policy_server", "env_worker", "orchestrator"):
+        shutil.copytree(ROOT / room, context / "source" / room, ignore=skipped)
+    shutil.copytree(ROOT / "tests" / "toy", context / "source", ignore=skipped, dirs_exist_ok=True)
+    shutil.copy(HERE / "Dockerfile", context)
+    _build(context, f"{TAG}:good")
+    return f"{TAG}:good"
+
+
+@pytest.fixture
+def build_image(engine: Engine, toy_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuildImage]:
+    """Builds an image on top of the toy's; removed with the test."""
+    built = []
+
+    def build(name: str, *lines: str) -> str:
+        context = tmp_path_factory.mktemp("context")
+        (context / "Dockerfile").write_text("\n".join([f"FROM {toy_image}", *lines]))
+        _build(context, f"{TAG}:{name}")
+        built.append(f"{TAG}:{name}")
+        return f"{TAG}:{name}"
+
+    yield build
+    for tag in built:
+        engine.client.images.remove(tag, force=True)
+
+
+@pytest.fixture(scope="session")
+def images(engine: Engine) -> dict[str, str]:
+    """Our own images, built from this code by the command that the README shows."""
+    command = ["docker", "compose", "--profile", "libero", "build", "--quiet"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return {name: f"sparring/{name}:{release()}" for name in (*SHIPPED_IMAGES, "policy-server", "orchestrator")}
+
+
+@pytest.fixture(scope="session")
+def libero_assets() -> Path:
+    """Tests of LIBERO need its meshes; they are named as for everything else."""
+    named = os.environ.get("SPARRING_LIBERO_ASSETS")
+    if not named:
+        pytest.skip("SPARRING_LIBERO_ASSETS names no folder")
+    return Path(named).resolve()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(engine: Engine, tmp_path: Path) -> Iterator[None]:
+    """Whatever a test does, its containers are gone after it."""
+    yield
+    for container in containers(engine, tmp_path):
+        engine.remove(container)
+
+
+@pytest.fixture(scope="session")
+def calm(toy_image: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of the plan that these tests run, with workers as processes."""
+    folder = tmp_path_factory.mktemp("calm")
+    command = [sys.executable, "-m", "orchestrator", "run", *PLAN, "--output", "out"]
+    subprocess.run(command, cwd=folder, check=True, timeout=120)
+    return folder / "out"
+
+
+def _build(context: Path, tag: str) -> None:
+    done = subprocess.run(
+        ["docker", "build", "--quiet", "--tag", tag, str(context)],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

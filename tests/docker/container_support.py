@@ -1,0 +1,83 @@
+"""What the tests of containers share."""
+
+from __future__ import annotations
+
+import socket
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from orchestrator.containers import Engine
+
+PLAN = (
+    "--benchmark", "toy", "--task", "good", "--policy", "toy_policies:Wanderer", "--episodes", "4", "--slots", "2",
+    "--benchmark-arg", "step_seconds=0.02",
+)  # fmt: skip
+"""Eight episodes."""
+
+SLOW = (*PLAN, "--benchmark-arg", "step_seconds=0.06")
+"""The same, long enough to be looked at and broken off, whatever else the machine does."""
+
+BuildImage = Callable[..., str]
+
+
+def containers(engine: Engine, folder: Path) -> list[Any]:
+    """The containers of runs in a folder."""
+    return [c for c in engine.containers() if c.labels["dev.sparring.run"].startswith(str(folder))]
+
+
+def recorded(folder: Path) -> int:
+    """How many episodes are in a run's journal."""
+    if not (folder / "journal.sqlite").exists():
+        return 0
+    with sqlite3.connect(folder / "journal.sqlite", timeout=10) as journal:
+        try:
+            return int(journal.execute("SELECT count(*) FROM episodes").fetchone()[0])
+        except sqlite3.OperationalError:
+            return 0  # not made yet
+
+
+class Proxy:
+    """Stands between a run and the machine's engine, so that a test can take the engine away from that run alone.
+
+    Args:
+        path: Where it listens.
+        engine: The engine's socket.
+    """
+
+    def __init__(self, path: Path, engine: str) -> None:
+        self._engine = engine
+        self._path = path
+        self._open: list[socket.socket] = []
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """The engine dies: nobody is answered any more, and every connection breaks."""
+        self._path.unlink(missing_ok=True)
+        for connection in [self._listener, *self._open]:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.socket(socket.AF_UNIX)
+                server.connect(self._engine)
+                self._open += [client, server]
+                for source, sink in ((client, server), (server, client)):
+                    threading.Thread(target=self._copy, args=(source, sink), daemon=True).start()
+
+    def _copy(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while block := source.recv(65536):
+                sink.sendall(block)
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)

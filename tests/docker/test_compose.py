@@ -1,0 +1,149 @@
+"""`docker compose up`, as the README has it, on a real engine."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support import ROOT, Sparring, free_port
+
+pytestmark = pytest.mark.docker
+
+Compose = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def compose(images: dict[str, str], tmp_path: Path) -> Iterator[Compose]:
+    """Runs `docker compose` with variables, as a project of the test's own that is gone after it."""
+    project = f"sparring-test-{os.getpid()}"
+    files: list[str] = []
+
+    def run(*arguments: str, file: str = "compose.yaml", **variables: str) -> subprocess.CompletedProcess[str]:
+        files.append(file)
+        command = ["docker", "compose", "--project-name", project, "--file", str(ROOT / file), *arguments]
+        return subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "SPARRING_OUTPUTS": str(tmp_path / "outputs"), **variables},
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+
+    yield run
+    for file in set(files):
+        run("--profile", "libero", "down", "--volumes", "--timeout", "5", file=file)
+
+
+def episodes(tmp_path: Path) -> list[dict[str, str]]:
+    (folder,) = (tmp_path / "outputs").iterdir()
+    assert json.loads((folder / "run.json").read_text())["status"] == "finished"
+    with (folder / "episodes.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+UP = ("up", "--no-build", "--exit-code-from", "orchestrator")
+
+
+@pytest.mark.parametrize("address", ["unix:///run/sparring/policy.sock", "policy-server:50051"])
+def test_it_evaluates_the_expert_and_ends_with_the_runs_exit_code(
+    compose: Compose, tmp_path: Path, address: str
+) -> None:
+    done = compose(*UP, SPARRING_TASK="reach-v3,drawer-close-v3", SPARRING_POLICY_ADDRESS=address)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = episodes(tmp_path)
+    assert [(row["task"], row["outcome"]) for row in rows] == [
+        (task, "success") for task in ("drawer-close-v3", "reach-v3") for _ in range(2)
+    ]
+
+
+def test_libero_with_its_assets_mounted(compose: Compose, tmp_path: Path, libero_assets: Path) -> None:
+    done = compose(
+        *UP,
+        COMPOSE_PROFILES="libero",
+        SPARRING_TASK="libero_goal/1",
+        SPARRING_EPISODES="1",
+        SPARRING_LIBERO_ASSETS=str(libero_assets),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [(row["task"], row["outcome"]) for row in episodes(tmp_path)] == [("libero_goal/1", "success")]
+
+
+def test_a_policy_that_does_not_exist_ends_it_with_a_sentence(compose: Compose) -> None:
+    done = compose(*UP, SPARRING_POLICY="no_such_module:Policy")
+    assert done.returncode != 0
+    assert "there is no module 'no_such_module' to take a policy from" in done.stdout + done.stderr
+
+
+def test_a_profile_that_does_not_exist_ends_it_with_a_sentence(compose: Compose) -> None:
+    done = compose(*UP, COMPOSE_PROFILES="libro", SPARRING_POLICY="zero")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "unknown benchmark 'libro'; did you mean 'libero'" in " ".join((done.stdout + done.stderr).split())
+
+
+def test_nothing_runs_with_rights_it_does_not_need(compose: Compose) -> None:
+    services = json.loads(compose("--profile", "libero", "config", "--format", "json").stdout)["services"]
+    assert set(services) == {"orchestrator", "policy-server", "worker-metaworld", "worker-libero", "volumes"}
+    for name, service in services.items():
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service["read_only"] is True, name
+        assert service.get("privileged", False) is False, name
+        assert service.get("network_mode") in (None, "none"), name
+        assert int(service["mem_limit"]) > 0, name
+        assert service["pids_limit"] > 0, name
+        assert not service.get("ports"), name
+        if name != "volumes":  # which only makes the folder writable for the others
+            assert service["user"] == "10001:10001", name
+
+
+def test_gpus_are_given_to_the_policy_server_and_to_rendering() -> None:
+    command = ["docker", "compose", "-f", "compose.yaml", "-f", "compose.gpu.yaml", "--profile", "libero", "config"]
+    done = subprocess.run(
+        [*command, "--format", "json"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    services = json.loads(done.stdout)["services"]
+    for name in ("policy-server", "worker-metaworld", "worker-libero"):
+        (device,) = services[name]["deploy"]["resources"]["reservations"]["devices"]
+        assert device["driver"] == "nvidia", name
+        assert ("graphics" in device["capabilities"]) == name.startswith("worker"), name
+    assert "deploy" not in services["orchestrator"]
+
+
+def test_a_hosted_policy_wants_its_token_and_speaks_tls(compose: Compose, tmp_path: Path, sparring: Sparring) -> None:
+    import trustme
+
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost")
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    certificate.private_key_pem.write_to_path(str(tmp_path / "server.key"))
+    certificate.cert_chain_pems[0].write_to_path(str(tmp_path / "server.pem"))
+    (tmp_path / "token").write_text("open-sesame\n")
+    for name in ("token", "server.pem", "server.key"):
+        (tmp_path / name).chmod(0o644)
+    tmp_path.chmod(0o755)
+    port = str(free_port())
+    up = compose(
+        "up",
+        "--no-build",
+        "--detach",
+        "--wait",
+        file="compose.hosting.yaml",
+        SPARRING_PORT=port,
+        SPARRING_TOKEN_FILE=str(tmp_path / "token"),
+        SPARRING_TLS_CERT=str(tmp_path / "server.pem"),
+        SPARRING_TLS_KEY=str(tmp_path / "server.key"),
+    )
+    assert up.returncode == 0, up.stderr
+    run = ("run", "--benchmark=metaworld", "--task=reach-v3", "--episodes=1", f"--policy-server=localhost:{port}")
+    done = sparring(*run, "--policy-ca=ca.pem", "--policy-token-file=token", "--output=out")
+    assert done.returncode == 0, done.stderr
+    refused = sparring(*run, "--policy-ca=ca.pem", "--output=out2")
+    assert refused.returncode == 2
+    assert "--policy-token-file" in refused.stderr

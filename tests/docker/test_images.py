@@ -1,0 +1,112 @@
+"""The images as they are built: what is in them, what is not, and what they weigh."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from support import ROOT
+
+from orchestrator.containers import Engine, release
+from protos import PROTOCOL_VERSION
+
+pytestmark = pytest.mark.docker
+
+MEGABYTES = {"metaworld": 900, "libero": 1200, "orchestrator": 350}
+WORKERS = ("metaworld", "libero")
+ALL = (*WORKERS, "policy-server", "orchestrator")
+
+
+def inside(image: str, *command: str, entrypoint: str = "sparring") -> subprocess.CompletedProcess[str]:
+    """Runs something in a container as ours are run: no rights, no network, nothing to write to but /tmp."""
+    options = ("--rm", "--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--network", "none")
+    return subprocess.run(
+        ["docker", "run", *options, "--security-opt", "no-new-privileges", "--entrypoint", entrypoint, image, *command],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_image_says_what_it_is_and_runs_as_nobody(images: dict[str, str], engine: Engine, name: str) -> None:
+    config = engine.client.images.get(images[name]).attrs["Config"]
+    labels = config["Labels"]
+    assert labels["org.opencontainers.image.title"] == f"sparring/{name}"
+    assert labels["org.opencontainers.image.version"] == release()
+    assert labels["dev.sparring.protocol"] == str(PROTOCOL_VERSION)
+    assert labels.get("dev.sparring.benchmark") == (name if name in WORKERS else None)
+    assert config["User"] == "sparring"
+    assert config["Healthcheck"]["Test"]
+    assert inside(images[name], "-u", entrypoint="id").stdout.strip() == "10001"
+
+
+@pytest.mark.parametrize(("name", "megabytes"), MEGABYTES.items())
+def test_an_image_is_small(images: dict[str, str], engine: Engine, name: str, megabytes: int) -> None:
+    assert engine.client.images.get(images[name]).attrs["Size"] <= megabytes * 1e6
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_image_has_no_compiler_and_a_worker_no_torch(images: dict[str, str], name: str) -> None:
+    script = "for c in gcc cc g++ clang strip; do command -v $c && exit 1; done; exit 0"
+    assert inside(images[name], "-c", script, entrypoint="sh").returncode == 0
+    found = inside(
+        images[name],
+        "-c",
+        "import importlib.util as u; print([m for m in ('torch', 'pip') if u.find_spec(m)])",
+        entrypoint="/opt/venv/bin/python",
+    )
+    assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", WORKERS)
+def test_doctor_says_what_renders_in_a_workers_image(images: dict[str, str], name: str) -> None:
+    said = inside(images[name], "doctor")
+    assert said.returncode == 0, said.stdout + said.stderr
+    (line,) = [line for line in said.stdout.splitlines() if "(used by workers here)" in line]
+    assert "rendering egl" in line
+    assert "in software: llvmpipe" in line or "on the GPU" in line
+
+
+def test_output_that_cannot_be_written_is_a_sentence(images: dict[str, str]) -> None:
+    run = ("run", "--benchmark=metaworld", "--task=reach-v3", "--policy-server=127.0.0.1:1", "--policy-timeout=1")
+    said = inside(images["orchestrator"], *run, "--launcher=none", "--output=/outputs/first")
+    assert said.returncode in (1, 2)
+    assert "/outputs/first" in said.stderr
+    assert "Traceback" not in said.stderr
+    assert "read-only" in said.stderr.lower() or "cannot be" in said.stderr.lower()
+
+
+def test_versions_in_an_image_are_those_it_is_pinned_to(images: dict[str, str]) -> None:
+    script = "import json, importlib.metadata as m; print(json.dumps({d.name.lower(): d.version for d in m.distributions()}))"
+    for name, constraints in (
+        ("metaworld", ROOT / "docker/constraints/metaworld.txt"),
+        ("orchestrator", ROOT / "docker/constraints/orchestrator.txt"),
+        ("policy-server", ROOT / "docker/constraints/policy-server.txt"),
+        ("libero", ROOT / "env_worker/environments/libero/constraints.txt"),
+    ):
+        found = json.loads(inside(images[name], "-c", script, entrypoint="/opt/venv/bin/python").stdout)
+        pinned = _pins(constraints) | (_pins(constraints.parent / "no-deps.txt") if name == "libero" else {})
+        unpinned = {p: v for p, v in found.items() if p != "sparring" and pinned.get(p.replace("_", "-")) != v}
+        assert unpinned == {}, f"{name} has what {constraints.name} does not say"
+
+
+def _pins(path: Path) -> dict[str, str]:
+    lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    return {name.lower().replace("_", "-"): version for name, _, version in (line.partition("==") for line in lines)}
+
+
+def test_only_changed_images_are_built_by_the_workflow() -> None:
+    def changed(*files: str) -> list[str]:
+        command = ["python3", str(ROOT / "docker/changed_images.py")]
+        done = subprocess.run(command, input="\n".join(files), capture_output=True, text=True, timeout=30, check=True)
+        return list(json.loads(done.stdout))
+
+    assert changed("docs/results.md", "tests/support.py") == []
+    assert changed("docker/libero.Dockerfile") == ["libero"]
+    assert changed("orchestrator/run.py", "env_worker/benchmarks/metaworld.py") == ["metaworld", "orchestrator"]
+    assert changed("protos/spec.py") == sorted(ALL)
+    assert changed("--all") == sorted(ALL)
