@@ -109,8 +109,9 @@ def _train(network: Network, demonstrations: Demonstrations, options: argparse.N
     optimiser = torch.optim.AdamW(network.parameters(), lr=options.rate, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, options.steps)
     test(0)
-    running, began = 0.0, time.perf_counter()
+    running, seconds = 0.0, 0.0
     for step in range(1, options.steps + 1):
+        began = time.perf_counter()
         rows = torch.randint(len(actions), (options.batch,))
         batch = {name: tensor[rows] for name, tensor in observations.items()}
         if IMAGE in batch:
@@ -121,8 +122,9 @@ def _train(network: Network, demonstrations: Demonstrations, options: argparse.N
         optimiser.step()
         schedule.step()
         running += (loss.item() - running) / min(step, 100)
+        seconds += time.perf_counter() - began
         if step % options.every == 0 or step == options.steps:
-            log.info("step %d: loss %.4f, %.1f ms/step", step, running, 1e3 * (time.perf_counter() - began) / step)
+            log.info("step %d: loss %.4f, %.1f s of training", step, running, seconds)
             test(step)
 
 
@@ -147,13 +149,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--demos", type=Path, required=True, help="folder that `sparring run --record` wrote")
     parser.add_argument("--kind", choices=["states", "images"], default="states", help="what the policy sees")
     parser.add_argument("--tasks", required=True, help="comma-separated")
-    parser.add_argument("--steps", type=int, default=6000, help="of training")
-    parser.add_argument("--every", type=int, default=1000, help="steps between evaluations")
-    parser.add_argument("--episodes", type=int, default=50, help="of each task in each evaluation")
+    parser.add_argument("--steps", type=int, default=1000, help="of training")
+    parser.add_argument("--every", type=int, default=100, help="steps between evaluations")
+    parser.add_argument("--episodes", type=int, default=20, help="of each task in each evaluation")
     parser.add_argument("--max-steps", type=int, default=200, help="of an episode; experts need 40 to 130")
     parser.add_argument("--slots", type=int, default=2, help="episodes at once in evaluations")
-    parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--rate", type=float, default=1e-3, help="learning rate")
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--rate", type=float, default=5e-4, help="learning rate")
     parser.add_argument("--side", type=int, default=64, help="height and width of images")
     parser.add_argument("--chunk", type=int, default=5, help="actions per image")
     parser.add_argument("--seed", type=int, default=0, help="of training")
