@@ -1,7 +1,7 @@
 """A slot: one process, one simulator at a time, one stream to the policy server.
 
-Talks to its worker over a pipe in the contract's own messages: leases in; results, losses and
-activity out. Forked from a process that has imported the simulator and has never used gRPC or GL.
+Talks to its worker over a pipe in the contract's own messages: leases and new assignments in;
+results, losses and activity out. Forked from a process that has imported the simulator and has never used gRPC or GL.
 """
 
 from __future__ import annotations
@@ -42,22 +42,25 @@ _OUT_OF_RANGE: Final[Mapping[int, OutOfRange]] = {
 
 
 def main(pipe: Connection, number: int, assignment_bytes: bytes) -> None:
-    """Runs leases from the pipe until it closes."""
+    """Does what comes over the pipe until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the worker's to deal with
     keep_freed_memory()
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s slot-{number} %(message)s", datefmt="%H:%M:%S")
     assignment = pb.Assignment.FromString(assignment_bytes)
     slot = _Slot(pipe, number, assignment)
     try:
-        for lease in _leases(pipe):
-            slot.run(lease)
+        for order in _orders(pipe):
+            if order.WhichOneof("message") == "assignment":
+                slot.reassign(order.assignment)
+            else:
+                slot.run(order.lease)
     finally:
         slot.close()
 
 
-def _leases(pipe: Connection) -> Iterator[pb.Lease]:
-    """Leases as they come. When the worker is gone the process ends at once, whatever it is doing."""
-    received: queue.SimpleQueue[pb.Lease | None] = queue.SimpleQueue()
+def _orders(pipe: Connection) -> Iterator[pb.OrchestratorMessage]:
+    """Leases and assignments as they come. When the worker is gone the process ends at once, whatever it is doing."""
+    received: queue.SimpleQueue[pb.OrchestratorMessage | None] = queue.SimpleQueue()
 
     def listen() -> None:
         try:
@@ -66,11 +69,11 @@ def _leases(pipe: Connection) -> Iterator[pb.Lease]:
                 if message.WhichOneof("message") == "stop":
                     received.put(None)
                     return
-                received.put(message.lease)
+                received.put(message)
         except (EOFError, OSError):
             os._exit(1)
 
-    threading.Thread(target=listen, name="leases", daemon=True).start()
+    threading.Thread(target=listen, name="orders", daemon=True).start()
     return iter(received.get, None)
 
 
@@ -90,6 +93,11 @@ class _Slot:
         self._session: Session | None = None
         self._offered: Offer | None = None
         self._total_steps = 0
+
+    def reassign(self, assignment: pb.Assignment) -> None:
+        """Another run begins, with a policy of its own somewhere else; the simulator stays."""
+        self._assignment = assignment
+        self._disconnect()
 
     def run(self, lease: pb.Lease) -> None:
         """Runs one lease and sends what came of it."""
@@ -132,9 +140,7 @@ class _Slot:
     def close(self) -> None:
         """Frees the simulator, so that its GL context does not complain at exit, and the connection."""
         self._end_stage()
-        self._end_session()
-        if self._servers is not None:
-            self._servers.close()
+        self._disconnect()
 
     def _play(self, lease: pb.Lease) -> Record:
         stage = self._staged(lease.task)
@@ -194,6 +200,12 @@ class _Slot:
                 address, timeout=assignment.policy_seconds, token=assignment.policy_token, ca=assignment.policy_ca
             ),
         )
+
+    def _disconnect(self) -> None:
+        self._end_session()
+        if self._servers is not None:
+            self._servers.close()
+            self._servers = None
 
     def _end_session(self) -> None:
         if self._session is not None:

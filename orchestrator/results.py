@@ -34,14 +34,14 @@ class Results:
         plan: What was to be done.
         rows: What was done, sorted by task and index.
         seconds: Wall-clock time of the run, over all its sessions.
-        folder: Where the files are.
+        folder: Where the files are; None if none were kept.
         serving: What the policy servers did for it, as in run.json; None if that is not known.
     """
 
     plan: Plan
     rows: Sequence[EpisodeRow]
     seconds: float
-    folder: Path
+    folder: Path | None
     serving: Mapping[str, Any] | None = None
 
     @property
@@ -76,7 +76,7 @@ class Results:
             "groups": {name: summary.to_json() for name, summary in self.groups.items()},
             "tasks": {name: summary.to_json() for name, summary in self.tasks.items()},
             "seconds": self.seconds,
-            "output": str(self.folder),
+            "output": None if self.folder is None else str(self.folder),
         }
 
     def _of(self, labels: Sequence[str]) -> list[EpisodeRow]:
@@ -110,16 +110,16 @@ class Results:
         return [row for label in labels for row in self._of([label]) if row.outcome != "error"]
 
 
-def _metrics(rows: Sequence[EpisodeRow], folder: Path) -> dict[str, Any]:
+def _metrics(rows: Sequence[EpisodeRow], folder: Path | None) -> dict[str, Any]:
     return {
         "sum_rewards": [row.reward_sum for row in rows],
         "max_rewards": [row.reward_max for row in rows],
         "successes": [row.outcome == "success" for row in rows],
-        "video_paths": [str(folder / row.video) for row in rows if row.video],
+        "video_paths": [str(folder / row.video) for row in rows if folder is not None and row.video],
     }
 
 
-def _averages(rows: Sequence[EpisodeRow], folder: Path) -> dict[str, Any]:
+def _averages(rows: Sequence[EpisodeRow], folder: Path | None) -> dict[str, Any]:
     metrics = _metrics(rows, folder)
     # NaN, which LeRobot writes for an empty list as well, is not JSON; null is.
     return {
@@ -137,6 +137,7 @@ def write_results(results: Results) -> None:
     Raises:
         SparringError: If they cannot be written.
     """
+    assert results.folder is not None, "results that were kept nowhere"
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)

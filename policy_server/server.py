@@ -169,6 +169,7 @@ class PolicyServer:
         max_queue_delay: Seconds that an observation may wait for others to fill its batch; 0: none ever does.
         token: Every caller must bring this secret; empty: all are welcome.
         credentials: Certificate and key for connections over TCP; None: they are not encrypted.
+        checkpoint_sha256: Hash of the weights, where the policy's own word for it is not to be taken.
     """
 
     def __init__(
@@ -182,6 +183,7 @@ class PolicyServer:
         max_queue_delay: float = 0.0,
         token: str = "",
         credentials: grpc.ServerCredentials | None = None,
+        checkpoint_sha256: str | None = None,
     ) -> None:
         self._policy = policy
         self._name = name
@@ -191,6 +193,7 @@ class PolicyServer:
         self._max_batch = max_batch
         self._max_sessions = max_sessions
         self._max_queue_delay = max_queue_delay
+        self._checkpoint_sha256 = checkpoint_sha256
         self._server: grpc.aio.Server | None = None
         self.figures = Figures()
 
@@ -201,7 +204,11 @@ class PolicyServer:
             UsageError: If an address cannot be listened at, or the policy cannot be made or warmed up.
         """
         bound = await self.listen(addresses)
-        await self.load()
+        try:
+            await self.load()
+        except BaseException:
+            await self.drain(0)
+            raise
         return bound
 
     async def listen(self, addresses: Sequence[str]) -> list[str]:
@@ -243,7 +250,7 @@ class PolicyServer:
             figures=self.figures,
             thread=self._thread,
         )
-        self._hosted.set_result(_Hosted(policy, self._description(policy), batcher))
+        self._hosted.set_result(_Hosted(policy, self._described(policy), batcher))
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
 
     def _warm_policy(self) -> Policy:
@@ -262,11 +269,17 @@ class PolicyServer:
                 raise UsageError(f"the policy {self._name!r} failed in its warm-up: {said}") from error
         return policy  # type: ignore[no-any-return]
 
-    def _description(self, policy: Policy) -> pb.PolicyDescription:
+    @property
+    def description(self) -> pb.PolicyDescription:
+        """What clients are told about the policy; there is something to tell when it is loaded."""
+        return self._hosted.result().description
+
+    def _described(self, policy: Policy) -> pb.PolicyDescription:
+        sha256 = self._checkpoint_sha256
         return pb.PolicyDescription(
             name=self._name,
             arguments={k: json.dumps(v, sort_keys=True) for k, v in self._arguments.items()},
-            checkpoint_sha256=getattr(policy, "checkpoint_sha256", ""),
+            checkpoint_sha256=getattr(policy, "checkpoint_sha256", "") if sha256 is None else sha256,
             server_version=_version(),
             protocol=PROTOCOL_VERSION,
             needs=policy.spec.to_message(),

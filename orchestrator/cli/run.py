@@ -16,16 +16,13 @@ import click
 from rich.console import Console
 from rich.logging import RichHandler
 
-from env_worker.registry import get_benchmark
 from orchestrator.cli.options import given, setting_options
 from orchestrator.coordinator import RunStopped
 from orchestrator.display import Tally, make_display
-from orchestrator.environments import interpreter
 from orchestrator.journal import FILE_NAME, Journal
-from orchestrator.launchers import docker
-from orchestrator.plan import Plan, assets_of, benchmark_settings, make_plan
+from orchestrator.plan import Plan, make_plan
 from orchestrator.results import read_run
-from orchestrator.run import Interrupted
+from orchestrator.run import Interrupted, prepare
 from orchestrator.run import run as run_plan
 from orchestrator.settings import CONTAINER_SETTINGS, RunSettings, read_settings
 from orchestrator.table import print_table
@@ -76,7 +73,7 @@ def resume(folder: Path, as_json: bool, **values: Any) -> int:
 def evaluate_settings(settings: RunSettings, as_json: bool) -> int:
     """Runs what settings ask for, tells what came of it, and returns the exit code."""
     plan = make_plan(settings)
-    _look_ahead(settings)
+    prepare(settings)
     _note_wrapping(plan)
     folder = settings.output or _new_folder(settings)
     settings = settings.model_copy(update={"output": folder})
@@ -94,19 +91,6 @@ def evaluate_settings(settings: RunSettings, as_json: bool) -> int:
     else:
         print_table(results, Console())
     return EXIT_ERRORS if results.overall.errors else 0
-
-
-def _look_ahead(settings: RunSettings) -> None:
-    """What workers will lack is told, or fetched, before anything starts."""
-    if settings.launcher == "docker":
-        docker.check(settings)
-    for part in settings.parts:
-        benchmark = get_benchmark(part.benchmark)
-        if settings.launcher == "process":
-            interpreter(benchmark)
-        # In containers, what nobody has named is downloaded by them, into a volume of their own.
-        if settings.launcher == "process" or (settings.launcher == "docker" and assets_of(settings, part)):
-            benchmark.fetch(benchmark.read_settings(benchmark_settings(settings, part)))
 
 
 def _note_wrapping(plan: Plan) -> None:
