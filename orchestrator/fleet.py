@@ -135,7 +135,6 @@ class _LiveSession(Session):
     async def _host(
         self, stack: AsyncExitStack, sockets: Path, listen: str | None, watched: list[asyncio.Future[None]]
     ) -> PolicyAccess:
-        from policy_server.metrics import MetricsServer
         from policy_server.server import PolicyServer
 
         settings = self._settings
@@ -147,10 +146,9 @@ class _LiveSession(Session):
             name=settings.policy,
             max_batch=settings.max_batch,
             max_queue_delay=settings.max_queue_delay,
+            metrics=settings.metrics or "",
             checkpoint_sha256="",
         )
-        if settings.metrics is not None:
-            stack.callback(MetricsServer(server.figures, settings.metrics, policy=settings.policy).close)
         # A socket of this call's own: what is left of a connection to the policy before cannot reach this one. Beside
         # the workers' own, which containers have been shown.
         local = f"unix://{self._fleet.sockets}/policy-{self._number}.sock"

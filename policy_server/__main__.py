@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 
 import grpc
 
-from policy_server.metrics import MetricsServer
 from policy_server.policies import known_policies, load_policy
 from policy_server.server import PolicyServer, serve_until
 from protos.access import TLS_SCHEME, check_certificate, leaves_the_machine, read_token
@@ -65,8 +64,8 @@ async def _serve(options: argparse.Namespace) -> None:
         max_queue_delay=options.max_queue_delay,
         token=token,
         credentials=credentials,
+        metrics=options.metrics,
     )
-    metrics = MetricsServer(server.figures, options.metrics, policy=options.policy) if options.metrics else None
     addresses = await server.listen(options.listen or ["127.0.0.1:50051"])
     log.info("loading %s; listening at %s", options.policy, ", ".join(addresses))
     loaded = False
@@ -78,12 +77,12 @@ async def _serve(options: argparse.Namespace) -> None:
     if not loaded:
         return
     # The one line on stdout is for the program that started this one: where it can be reached.
-    told = {"listening": addresses, **({"metrics": metrics.address} if metrics else {})}
-    sys.stdout.write(json.dumps(told) + "\n")
+    metrics = {"metrics": server.metrics.address} if server.metrics else {}
+    sys.stdout.write(json.dumps({"listening": addresses, **metrics}) + "\n")
     sys.stdout.flush()
     log.info("serving %s at %s", options.policy, ", ".join(addresses))
-    if metrics:
-        log.info("metrics at http://%s/metrics", metrics.address)
+    if server.metrics:
+        log.info("metrics at http://%s/metrics", server.metrics.address)
     for address in addresses:
         if token and leaves_the_machine(address) and not address.startswith(TLS_SCHEME):
             log.warning("the token travels unencrypted to %s; encrypt with --tls-cert and --tls-key", address)

@@ -20,6 +20,7 @@ from grpc_reflection.v1alpha import reflection
 from policy_server.authentication import TokenCheck
 from policy_server.batcher import Batcher, EpisodeInterrupted, PolicyFailed, QueueFull
 from policy_server.figures import Figures
+from policy_server.metrics import MetricsServer
 from policy_server.policies.base import Policy, spec_on
 from policy_server.session import Draining, OutOfOrder, Session
 from protos import PROTOCOL_VERSION
@@ -169,6 +170,7 @@ class PolicyServer:
         max_queue_delay: Seconds that an observation may wait for others to fill its batch; 0: none ever does.
         token: Every caller must bring this secret; empty: all are welcome.
         credentials: Certificate and key for connections over TCP; None: they are not encrypted.
+        metrics: Where its figures are told to Prometheus, `HOST:PORT` or `:PORT`; empty: nowhere.
         checkpoint_sha256: Hash of the weights, where the policy's own word for it is not to be taken.
     """
 
@@ -183,6 +185,7 @@ class PolicyServer:
         max_queue_delay: float = 0.0,
         token: str = "",
         credentials: grpc.ServerCredentials | None = None,
+        metrics: str = "",
         checkpoint_sha256: str | None = None,
     ) -> None:
         self._policy = policy
@@ -194,6 +197,8 @@ class PolicyServer:
         self._max_sessions = max_sessions
         self._max_queue_delay = max_queue_delay
         self._checkpoint_sha256 = checkpoint_sha256
+        self._metrics_address = metrics
+        self.metrics: MetricsServer | None = None
         self._server: grpc.aio.Server | None = None
         self.figures = Figures()
 
@@ -230,6 +235,8 @@ class PolicyServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection([SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
         bound = [bind(self._server, address, self._credentials) for address in addresses]
+        if self._metrics_address:  # last, so that nothing is left of it where listening fails
+            self.metrics = MetricsServer(self.figures, self._metrics_address, policy=self._name)
         await self._server.start()
         return bound
 
@@ -303,6 +310,8 @@ class PolicyServer:
             await self._hosted.result().batcher.close()
         else:
             self._thread.shutdown(wait=False, cancel_futures=True)
+        if self.metrics is not None:
+            await asyncio.to_thread(self.metrics.close)
 
 
 def _details(sentence: str) -> str:
