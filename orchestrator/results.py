@@ -97,8 +97,9 @@ class Results:
             for name in names
         ]
         averages = _averages(self._judged([name for names in groups.values() for name in names]), self.folder)
+        films = averages.pop("video_paths")
         seconds = {"eval_s": self.seconds, "eval_ep_s": self.seconds / max(1, averages["n_episodes"])}
-        overall = {**averages, **seconds, "video_paths": averages.pop("video_paths")}
+        overall = {**averages, **seconds, "video_paths": films}
         return {
             "per_task": per_task,
             "per_group": {group: _averages(self._judged(names), self.folder) for group, names in groups.items()},
