@@ -39,7 +39,7 @@ class SlotHandle:
     Args:
         context: Where slots are forked from.
         number: Of the slot in this worker.
-        assignment: What the worker is for.
+        assignment: What the worker is for; may be replaced by another one of the same benchmark and its settings.
         tasks_per_process: See `Benchmark`.
         send: Takes the messages that the slot has for the orchestrator.
         oom: Of the worker: it knows which deaths were for lack of memory.
@@ -56,7 +56,8 @@ class SlotHandle:
     ) -> None:
         self._context = context
         self._number = number
-        self._assignment = assignment
+        self.assignment = assignment
+        self._told = assignment
         self._tasks_per_process = tasks_per_process
         self._send = send
         self._oom = oom
@@ -86,12 +87,15 @@ class SlotHandle:
         self._heard = time.monotonic()
         assert self._pipe is not None
         with suppress(OSError):  # it has just died; the reader finds out and gives the lease back
+            if self._told is not self.assignment:
+                self._told = self.assignment
+                self._pipe.send_bytes(pb.OrchestratorMessage(assignment=self.assignment).SerializeToString())
             self._pipe.send_bytes(pb.OrchestratorMessage(lease=lease).SerializeToString())
 
     def kill_if_stalled(self) -> None:
         """Kills the process if it has not made a step for too long."""
         silent = time.monotonic() - self._heard
-        if self._lease is not None and self._process is not None and silent > self._assignment.stall_seconds:
+        if self._lease is not None and self._process is not None and silent > self.assignment.stall_seconds:
             self._stall_verdict = f"the simulator made no step for {silent:.0f} s and its slot was killed."
             log.warning("slot %d: %s", self._number, self._stall_verdict)
             self._process.kill()
@@ -110,9 +114,10 @@ class SlotHandle:
 
     async def _fork(self) -> None:
         ours, theirs = self._context.Pipe(duplex=True)
+        self._told = self.assignment
         process = self._context.Process(
             target=slot_process.main,
-            args=(theirs, self._number, self._assignment.SerializeToString()),
+            args=(theirs, self._number, self._told.SerializeToString()),
             name=f"slot-{self._number}",
             daemon=True,
         )

@@ -78,6 +78,7 @@ class Worker:
         self._wanted_slots = slots
         self._benchmark = benchmark
         self._patience = patience
+        self._assignment = pb.Assignment()
         self._on_joined = on_joined
         self._outbox: asyncio.Queue[pb.WorkerMessage] = asyncio.Queue()
         self._slots: list[SlotHandle] = []
@@ -98,7 +99,8 @@ class Worker:
                 if assignment is None:
                     return
                 self._on_joined(assignment)
-                await self._work(call, assignment, stop)
+                self._assignment = assignment
+                await self._work(call, stop)
             except TimeoutError:
                 raise OrchestratorGone(
                     f"no orchestrator answered at {self._address} within {self._patience:g} s. "
@@ -116,7 +118,7 @@ class Worker:
         async def ask() -> pb.Assignment:
             await asyncio.wait_for(call.wait_for_connection(), self._patience)
             await call.write(pb.WorkerMessage(register=self._register()))
-            return await self._assignment(call)
+            return await self._assigned(call)
 
         asking = asyncio.create_task(ask(), name="dial")
         stopping = asyncio.create_task(stop.wait(), name="stop")
@@ -148,7 +150,7 @@ class Worker:
             host=socket.gethostname(),
         )
 
-    async def _assignment(self, call: Any) -> pb.Assignment:
+    async def _assigned(self, call: Any) -> pb.Assignment:
         message = await asyncio.wait_for(call.read(), self._patience)
         if message is grpc.aio.EOF:
             raise StreamEnded(await call.code(), await call.details())
@@ -156,15 +158,17 @@ class Worker:
             raise WorkerRefused(
                 f"the orchestrator at {self._address} has no use for this worker: {message.stop.reason}"
             )
-        assignment: pb.Assignment = message.assignment
+        return self._as_seen_from_here(message.assignment)
+
+    def _as_seen_from_here(self, assignment: pb.Assignment) -> pb.Assignment:
         assignment.policy_addresses[:] = from_here(assignment.policy_addresses, self._address)
         return assignment
 
-    async def _work(self, call: Any, assignment: pb.Assignment, stop: asyncio.Event) -> None:
+    async def _work(self, call: Any, stop: asyncio.Event) -> None:
         chores = [
-            asyncio.create_task(self._serve(assignment), name="slots"),
+            asyncio.create_task(self._serve(), name="slots"),
             asyncio.create_task(self._send(call), name="send"),
-            asyncio.create_task(self._watch(assignment), name="watch"),
+            asyncio.create_task(self._watch(), name="watch"),
             asyncio.create_task(self._receive(call), name="receive"),
             asyncio.create_task(stop.wait(), name="stop"),
         ]
@@ -177,14 +181,14 @@ class Worker:
                 chore.cancel()
             await asyncio.gather(*chores, return_exceptions=True)
 
-    async def _serve(self, assignment: pb.Assignment) -> None:
-        benchmark = get_benchmark(assignment.benchmark)
-        settings = benchmark.read_settings(json.loads(assignment.benchmark_settings))
+    async def _serve(self) -> None:
+        benchmark = get_benchmark(self._assignment.benchmark)
+        settings = benchmark.read_settings(json.loads(self._assignment.benchmark_settings))
         await asyncio.to_thread(benchmark.prepare, settings)  # may download; heartbeats go on
         context, oom = fork_server(benchmark), OomWatch()
         self._slots = [
-            SlotHandle(context, number, assignment, benchmark.tasks_per_process, self._outbox.put_nowait, oom)
-            for number in range(assignment.slots)
+            SlotHandle(context, number, self._assignment, benchmark.tasks_per_process, self._outbox.put_nowait, oom)
+            for number in range(self._assignment.slots)
         ]
         await asyncio.gather(*(slot.serve() for slot in self._slots))
 
@@ -194,7 +198,11 @@ class Worker:
             if kind == "stop":
                 log.info("stopping: %s", message.stop.reason)
                 return
-            if kind == "lease":
+            if kind == "assignment":  # another run begins
+                self._assignment = self._as_seen_from_here(message.assignment)
+                for slot in self._slots:
+                    slot.assignment = self._assignment
+            elif kind == "lease":
                 self._slots[message.lease.slot].leases.put_nowait(message.lease)
         raise StreamEnded(await call.code(), await call.details())
 
@@ -202,12 +210,12 @@ class Worker:
         while True:
             await call.write(await self._outbox.get())
 
-    async def _watch(self, assignment: pb.Assignment) -> None:
+    async def _watch(self) -> None:
         while True:
             for slot in self._slots:
                 slot.kill_if_stalled()
             self._outbox.put_nowait(pb.WorkerMessage(heartbeat=pb.Heartbeat(slots=[s.activity for s in self._slots])))
-            await asyncio.sleep(assignment.heartbeat_seconds)
+            await asyncio.sleep(self._assignment.heartbeat_seconds)
 
 
 def installed_versions() -> dict[str, str]:

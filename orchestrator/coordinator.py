@@ -50,6 +50,7 @@ class Watcher(Protocol):
 @dataclass
 class _Worker:
     benchmark: str
+    slots: int
     send: Callable[[pb.OrchestratorMessage], None]
     waiting: list[int] = field(default_factory=list)
     """Slots that have asked and not been answered."""
@@ -68,6 +69,7 @@ class Coordinator:
         self._scheduler = Scheduler(
             plan, done=done, retries=settings.retries, max_parallel_tasks=settings.max_parallel_tasks
         )
+        self._tasks = {(name, task.name): task for name, tasks in plan.tasks.items() for task in tasks}
         self._workers: dict[str, _Worker] = {}
         self._unreachable_in_a_row = 0
         self._lost_by: dict[str, list[EpisodeId]] = {}
@@ -104,13 +106,34 @@ class Coordinator:
         worker = register.worker
         if worker in self._workers:
             raise UsageError(f"a worker named {worker!r} is connected already; give this one another --name.")
-        self._workers[worker] = _Worker(assignment.benchmark, send)
+        self._workers[worker] = _Worker(assignment.benchmark, assignment.slots, send)
         self.versions[worker] = dict(register.versions)
         self._watcher.on_worker(worker, assignment.slots)
+
+    def succeed(self, previous: Coordinator, assignment: Callable[[str, int], pb.Assignment]) -> None:
+        """Takes on the workers of a run that has ended.
+
+        Args:
+            previous: The coordinator of that run; it is of no more use.
+            assignment: What a worker of a benchmark with so many slots is to be told.
+        """
+        self._workers, previous._workers = previous._workers, {}
+        self.results_of = previous.results_of
+        self.versions = {name: previous.versions[name] for name in self._workers}
+        self._scheduler.succeed(previous._scheduler)
+        for name, worker in self._workers.items():
+            worker.send(pb.OrchestratorMessage(assignment=assignment(worker.benchmark, worker.slots)))
+            self._watcher.on_worker(name, worker.slots)
+        self._serve_waiting()
+
+    def abandon(self) -> None:
+        """Nobody waits for this run any more: whatever else comes in changes nothing."""
+        self.ended.cancel()
 
     def leave(self, worker: str, reason: str) -> None:
         """A worker's stream has ended: its leases go back in the queue at once."""
         del self._workers[worker]
+        self._scheduler.forget_worker(worker)
         if self.ended.done():
             return
         try:
@@ -119,13 +142,14 @@ class Coordinator:
                 self._lost(lease, reason, worker)
         except SparringError as error:  # the journal cannot be written
             self.stop(RunStopped(str(error)))
-        self._scheduler.forget_worker(worker)
         self._watcher.on_worker(worker, 0)
         self._serve_waiting()
 
     def handle(self, worker: str, message: pb.WorkerMessage) -> None:
         """Deals with one message of a worker."""
         if self.ended.done():
+            if message.WhichOneof("message") == "ready":  # for the run that may come after this one
+                self._workers[worker].waiting.append(message.ready.slot)
             return
         try:
             self._handle(worker, message)
@@ -234,6 +258,7 @@ class Coordinator:
             transport_s=result.timing.transport,
             renders=result.renders,
             round_trips=result.round_trips,
+            out_of_range=result.out_of_range,
             attempts=self._scheduler.attempts(episode),
             video=self._save_film(episode, outcome, result.video),
             error=error if outcome == "error" else "",
@@ -246,7 +271,11 @@ class Coordinator:
     def _save_film(self, episode: EpisodeId, outcome: Outcome, film: bytes) -> str:
         if not film or (self._settings.video == "failures" and outcome != "failure"):
             return ""
-        name = f"{_file_name(episode.task)}_{episode.index:04d}_{outcome}.mp4"
+        if self._settings.video_names == "lerobot":
+            task = self._tasks[episode.benchmark, episode.task]
+            name = f"{_file_name(task.group)}_{task.number}/eval_episode_{episode.index}.mp4"
+        else:
+            name = f"{_file_name(episode.task)}_{episode.index:04d}_{outcome}.mp4"
         _write(self._folder / "videos" / name, film)
         return f"videos/{name}"
 

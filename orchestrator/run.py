@@ -9,22 +9,27 @@ import signal
 import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from env_worker.registry import get_benchmark
 from env_worker.worker import installed_versions
 from orchestrator.containers import connect
 from orchestrator.coordinator import Coordinator, RunStopped, Watcher
+from orchestrator.environments import interpreter
 from orchestrator.journal import Journal
+from orchestrator.launchers import docker
 from orchestrator.launchers.base import Launcher, LaunchFailed, NoLauncher, WorkerOrder, share_slots
-from orchestrator.launchers.docker import DockerLauncher
 from orchestrator.launchers.process import ProcessLauncher
 from orchestrator.launchers.reach import find_reach
-from orchestrator.plan import Plan, identity
+from orchestrator.plan import Plan, assets_of, benchmark_settings, identity
 from orchestrator.policy_host import PolicyAccess, PolicyHost, PolicyHostFailed, describe, policy_identity
 from orchestrator.results import Results, write_results, write_run
+from orchestrator.serving import HOSTED, ServingWatch
 from orchestrator.settings import RunSettings
-from orchestrator.work_service import WorkService, socket_folder
+from orchestrator.sockets import socket_folder
+from orchestrator.work_service import WorkService
 from policy_server.client import Description
 from protos.errors import SparringError
 
@@ -37,6 +42,23 @@ class Interrupted(SparringError):
     """The user asked the run to end; what was recorded is whole."""
 
 
+def prepare(settings: RunSettings) -> None:
+    """Tells, or fetches, what a benchmark lacks, before anything starts.
+
+    Raises:
+        SparringError: If it cannot be had.
+    """
+    if settings.launcher == "docker":
+        docker.check(settings)
+    for part in settings.parts:
+        benchmark = get_benchmark(part.benchmark)
+        if settings.launcher == "process":
+            interpreter(benchmark)
+        # In containers, what nobody has named is downloaded by them, into a volume of their own.
+        if settings.launcher == "process" or (settings.launcher == "docker" and assets_of(settings, part)):
+            benchmark.fetch(benchmark.read_settings(benchmark_settings(settings, part)))
+
+
 async def run(settings: RunSettings, plan: Plan, folder: Path, watcher: Watcher) -> Results:
     """Runs what is left of a plan and returns all its results.
 
@@ -46,16 +68,31 @@ async def run(settings: RunSettings, plan: Plan, folder: Path, watcher: Watcher)
     """
     new = not folder.exists()
     journal = Journal(folder)
-    session = _Session(settings, plan, folder, journal, watcher)
+    session = Session(settings, plan, folder, journal, watcher)
     try:
-        return await session.run()
+        return await session.run(_on_signals())
     finally:
         journal.close()
         if new and not session.claimed:  # it never came to a run; leave no debris of a mistyped command
             shutil.rmtree(folder, ignore_errors=True)
 
 
-class _Session:
+@dataclass(frozen=True)
+class Employed:
+    """The workers of a run.
+
+    Attributes:
+        service: What they dial.
+        address: Where it is dialled from elsewhere.
+        launcher: Keeps them alive, and fails if it cannot.
+    """
+
+    service: WorkService
+    address: str
+    launcher: asyncio.Future[None]
+
+
+class Session:
     """One go at a run: from start, or resume, to its end or interruption."""
 
     def __init__(self, settings: RunSettings, plan: Plan, folder: Path, journal: Journal, watcher: Watcher) -> None:
@@ -67,11 +104,12 @@ class _Session:
         self._began = time.monotonic()
         self._seconds_before = float(journal.meta("seconds") or 0.0)
         self._policy: Description | None = None
+        self._serving: ServingWatch | None = None
         self._versions = {"orchestrator": installed_versions(), **(journal.meta("versions") or {})}
 
-    async def run(self) -> Results:
+    async def run(self, interrupted: asyncio.Future[None]) -> Results:
+        """Runs what is left, unless `interrupted` fails first; saves what there is on every way out."""
         self._journal.check(identity(self._settings, self._plan))
-        interrupted = _on_signals()
         try:
             async with AsyncExitStack() as stack:
                 await self._play(stack, interrupted)
@@ -87,8 +125,13 @@ class _Session:
     def _save(self, status: str) -> Results:
         self._journal.set_meta("seconds", self._seconds)
         self._journal.set_meta("versions", self._versions)
+        if self._serving is not None:
+            self._journal.set_meta("serving", self._serving.to_json())
+            self._journal.set_meta("serving_summary", self._serving.summary())
         self._write_run(status)
-        results = Results(self._plan, self._journal.rows(), self._seconds, self._folder)
+        results = Results(
+            self._plan, self._journal.rows(), self._seconds, self._folder, self._journal.meta("serving_summary")
+        )
         write_results(results)
         return results
 
@@ -106,14 +149,8 @@ class _Session:
         sockets = stack.enter_context(socket_folder())
         listen = await _first(asyncio.ensure_future(self._listen()), [interrupted])
         watched: list[asyncio.Future[None]] = [interrupted]
-        if settings.policy is None:
-            access = PolicyAccess.elsewhere(settings)
-        else:
-            host_name = (listen or "127.0.0.1:0").rpartition(":")[0]
-            host = PolicyHost(settings, host=host_name, sockets=sockets, logs=self._folder / "logs")
-            watched.append(await stack.enter_async_context(_hosted(host, interrupted)))
-            access = PolicyAccess(host.addresses)
-        policy = await _first(asyncio.ensure_future(describe(access, settings.policy_timeout)), watched)
+        access = await self._host(stack, sockets, listen, watched)
+        policy = await _first(asyncio.ensure_future(self._describe(access)), watched)
         self._journal.claim({**identity(settings, self._plan), "policy": policy_identity(policy)})
         self._policy = policy
         self._write_run("running")
@@ -121,6 +158,55 @@ class _Session:
         coordinator = Coordinator(self._plan, settings, self._journal, self._folder, self._watcher)
         if coordinator.ended.done():
             return
+        await self._watch_serving(stack, access)
+        stack.callback(lambda: self._versions.update(coordinator.versions))
+        employed = await self._employ(stack, self._folder, sockets, listen, coordinator, access)
+        watched.append(employed.launcher)
+        watched.append(await stack.enter_async_context(_background(_attended(coordinator, settings, employed.address))))
+        try:
+            await _first(coordinator.ended, watched)
+        except (LaunchFailed, PolicyHostFailed) as error:
+            raise RunStopped(str(error)) from error
+
+    async def _host(
+        self, stack: AsyncExitStack, sockets: Path, listen: str | None, watched: list[asyncio.Future[None]]
+    ) -> PolicyAccess:
+        """Brings the policy up, if it is ours to host, and says where it is; adds what must not fail to `watched`."""
+        settings = self._settings
+        if settings.policy is None:
+            return PolicyAccess.elsewhere(settings)
+        host_name = (listen or "127.0.0.1:0").rpartition(":")[0]
+        host = PolicyHost(settings, host=host_name, sockets=sockets, logs=self._folder / "logs")
+        watched.append(await stack.enter_async_context(_hosted(host, watched)))
+        return PolicyAccess(host.addresses)
+
+    async def _watch_serving(self, stack: AsyncExitStack, access: PolicyAccess) -> None:
+        """Has an eye on what the policy servers do, from here to the end of the stack."""
+        names = access.servers if self._settings.policy is None else [HOSTED]
+        self._serving = ServingWatch(
+            dict(zip(names, access.servers, strict=True)),
+            earlier=self._journal.meta("serving"),
+            token=access.token,
+            ca=access.ca,
+        )
+        await self._serving.begin()
+        stack.push_async_callback(self._serving.end)  # before the server that we host ends, after all workers have
+        await stack.enter_async_context(_background(self._serving.run()))
+
+    async def _describe(self, access: PolicyAccess) -> Description:
+        return await describe(access, self._settings.policy_timeout)
+
+    async def _employ(
+        self,
+        stack: AsyncExitStack,
+        home: Path,
+        sockets: Path,
+        listen: str | None,
+        coordinator: Coordinator,
+        access: PolicyAccess,
+    ) -> Employed:
+        """Has workers for the coordinator, for as long as the stack lasts; `home` is the folder they are known by."""
+        settings = self._settings
         slots = settings.slot_count(coordinator.unfinished)
         service = WorkService(coordinator, settings, access, slots)
         local, public = await service.start(sockets, listen)
@@ -128,24 +214,21 @@ class _Session:
         log.info("more workers may join: sparring worker --orchestrator %s", public)
 
         waiting = {name: n for name in self._plan.tasks if (n := coordinator.pending(name))}
-        order = WorkerOrder(share_slots(slots, waiting), local, public, sockets, self._folder / "logs")
-        launcher = self._launcher(coordinator)
-        watched.append(await stack.enter_async_context(_background(launcher.run(order))))
-        watched.append(await stack.enter_async_context(_background(_attended(coordinator, settings, public))))
-        stack.callback(lambda: self._versions.update(coordinator.versions))
-        try:
-            await _first(coordinator.ended, watched)
-        except (LaunchFailed, PolicyHostFailed) as error:
-            raise RunStopped(str(error)) from error
+        order = WorkerOrder(share_slots(slots, waiting), local, public, sockets, home / "logs")
+        launcher = self._launcher(service, home)
+        return Employed(service, public, await stack.enter_async_context(_background(launcher.run(order))))
 
-    def _launcher(self, coordinator: Coordinator) -> Launcher:
+    def _launcher(self, service: WorkService, home: Path) -> Launcher:
         def results_of(worker: str) -> int:
-            return coordinator.results_of.get(worker, 0)
+            return service.coordinator.results_of.get(worker, 0)
+
+        def explain(worker: str, reason: str) -> None:
+            service.coordinator.explain(worker, reason)
 
         if self._settings.launcher == "none":
             return NoLauncher()
         if self._settings.launcher == "docker":
-            return DockerLauncher(self._settings, self._folder, results_of, coordinator.explain)
+            return docker.DockerLauncher(self._settings, home, results_of, explain)
         return ProcessLauncher(results_of)
 
     async def _listen(self) -> str | None:
@@ -163,6 +246,8 @@ class _Session:
             versions=self._versions,
             status=status,
             seconds=self._seconds,
+            serving=self._journal.meta("serving_summary"),
+            out_of_range=sum(row.out_of_range for row in self._journal.rows()),
         )
 
 
@@ -208,10 +293,10 @@ async def _background(coroutine: Coroutine[Any, Any, None]) -> AsyncIterator[asy
 
 
 @asynccontextmanager
-async def _hosted(host: PolicyHost, interrupted: asyncio.Future[None]) -> AsyncIterator[asyncio.Future[None]]:
+async def _hosted(host: PolicyHost, watched: Sequence[asyncio.Future[None]]) -> AsyncIterator[asyncio.Future[None]]:
     ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     async with _background(host.run(ready)) as task:
-        await _first(ready, [task, interrupted])
+        await _first(ready, [task, *watched])
         yield task
 
 

@@ -130,6 +130,14 @@ class Scheduler:
         """What a worker has on loan."""
         return [lease for lease in self._leases.values() if lease.slot.worker == worker]
 
+    def succeed(self, previous: Scheduler) -> None:
+        """Goes on with the slots of a run that has ended: each is offered its last task first, for its simulator is up.
+
+        Leases are numbered on, so that no message about an earlier run's can be taken for one about this run's.
+        """
+        self._last_task = dict(previous._last_task)
+        self._numbers = previous._numbers
+
     def forget_worker(self, worker: str) -> None:
         """A worker is gone: its slots have no task any more."""
         for slot in [slot for slot in self._last_task if slot.worker == worker]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +15,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from orchestrator.coordinator import Coordinator
 from orchestrator.plan import benchmark_settings
 from orchestrator.policy_host import PolicyAccess
-from orchestrator.settings import RunSettings
+from orchestrator.seating import Seating
+from orchestrator.settings import Evaluation, RunSettings
 from orchestrator.supervise import open_socket
 from protos import PROTOCOL_VERSION
 from protos import evaluation_pb2 as pb
@@ -31,6 +30,11 @@ DEFAULT_LISTEN: Final = "127.0.0.1:50052"
 HEARTBEAT_SECONDS: Final = 1.0
 SILENCE_SECONDS: Final = 30.0
 _STOP_GRACE: Final = 1.0
+_OUT_OF_RANGE: Final = {
+    "pass": pb.OUT_OF_RANGE_PASS,
+    "clip": pb.OUT_OF_RANGE_CLIP,
+    "error": pb.OUT_OF_RANGE_ERROR,
+}
 
 
 class WorkService(WorkServicer):
@@ -46,9 +50,10 @@ class WorkService(WorkServicer):
     def __init__(
         self, coordinator: Coordinator, settings: RunSettings, policy: PolicyAccess, default_slots: int
     ) -> None:
-        self._coordinator = coordinator
+        self.coordinator = coordinator
         self._settings = settings
         self._policy = policy
+        self._seating = Seating(policy.addresses)
         self._default_slots = default_slots
         self._outboxes: set[asyncio.Queue[pb.OrchestratorMessage]] = set()
         self._stopping = ""
@@ -77,6 +82,21 @@ class WorkService(WorkServicer):
         open_socket(local)
         return local, public
 
+    def hand_over(self, coordinator: Coordinator, settings: RunSettings, policy: PolicyAccess) -> None:
+        """Begins another run with the workers that are here. Settings that make workers what they are must be the same.
+
+        Args:
+            coordinator: Of the next run; the one before must have ended.
+            settings: Of the next run.
+            policy: Where workers find the policy of the next run.
+        """
+        previous, self.coordinator = self.coordinator, coordinator
+        self._settings = settings
+        self._policy = policy
+        self._seating = Seating(policy.addresses)
+        parts = {part.benchmark: part for part in settings.parts}
+        coordinator.succeed(previous, lambda benchmark, slots: self._assignment_of(parts[benchmark], slots))
+
     async def stop(self, reason: str) -> None:
         """Tells all workers to stop and closes their streams."""
         self._stopping = reason
@@ -102,7 +122,9 @@ class WorkService(WorkServicer):
         try:
             assignment = self._assignment(first)
             register = first.register
-            self._coordinator.join(register, assignment, outbox.put_nowait)
+            self.coordinator.join(register, assignment, outbox.put_nowait)
+            if self._policy.replicas:  # only now, that the worker is one of ours
+                assignment.policy_addresses[:] = self._seating.seat(register.worker, assignment.slots)
         except SparringError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         reason = f"the connection to worker {register.worker!r} was lost."
@@ -114,13 +136,14 @@ class WorkService(WorkServicer):
                 message = await asyncio.wait_for(context.read(), SILENCE_SECONDS)
                 if message is grpc.aio.EOF:
                     return
-                self._coordinator.handle(register.worker, message)
+                self.coordinator.handle(register.worker, message)
         except TimeoutError:
             reason = f"worker {register.worker!r} was silent for {SILENCE_SECONDS:g} s."
         finally:
             self._outboxes.discard(outbox)
             sender.cancel()
-            self._coordinator.leave(register.worker, reason)
+            self._seating.leave(register.worker)
+            self.coordinator.leave(register.worker, reason)
 
     async def _send(
         self, context: grpc.aio.ServicerContext[Any, Any], outbox: asyncio.Queue[pb.OrchestratorMessage]
@@ -141,11 +164,15 @@ class WorkService(WorkServicer):
         if not able:
             wanted, has = " and ".join(p.benchmark for p in settings.parts), ", ".join(register.benchmarks) or "nothing"
             raise UsageError(f"this run is of {wanted}, and the worker has only {has} installed.")
-        part = max(able, key=lambda part: self._coordinator.pending(part.benchmark))
+        part = max(able, key=lambda part: self.coordinator.pending(part.benchmark))
+        return self._assignment_of(part, register.slots or self._default_slots)
+
+    def _assignment_of(self, part: Evaluation, slots: int) -> pb.Assignment:
+        settings = self._settings
         return pb.Assignment(
             benchmark=part.benchmark,
             benchmark_settings=json.dumps(benchmark_settings(settings, part)),
-            slots=register.slots or self._default_slots,
+            slots=slots,
             policy_addresses=self._policy.addresses,
             observe_every_step=settings.observe == "every-step",
             video_fps=settings.video_fps,
@@ -155,18 +182,6 @@ class WorkService(WorkServicer):
             silence_seconds=SILENCE_SECONDS,
             policy_token=self._policy.token,
             policy_ca=self._policy.ca,
+            policy_replicas=self._policy.replicas,
+            out_of_range=_OUT_OF_RANGE[settings.out_of_range],
         )
-
-
-@contextmanager
-def socket_folder() -> Iterator[Path]:
-    """A folder for unix sockets, whose paths must be short: an output folder's may be too long.
-
-    Nobody else gets through the folder around it. The inner one is open, and so are the sockets in it: mounted into a
-    container, they can be used by whatever user the container has.
-    """
-    with tempfile.TemporaryDirectory(prefix="sparring-") as private:
-        folder = Path(private, "s")
-        folder.mkdir()
-        folder.chmod(0o755)
-        yield folder

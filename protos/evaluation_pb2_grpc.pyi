@@ -12,7 +12,10 @@ Workers dial the orchestrator and keep one stream open. The order of messages:
      waiting for the last episodes of other slots, which may yet come back.
   3. For each Lease the worker sends exactly one Result or one Lost, and then Ready again.
   4. Heartbeat at least every Assignment.heartbeat_seconds, whatever else is sent.
-  5. Stop from the orchestrator means: no more leases, end your slots and close the stream.
+  5. When every lease has ended, the orchestrator may begin another run with the same workers: it sends another
+     Assignment, of the same benchmark, benchmark settings and slots, which holds for the leases that come after
+     it. What was said by Ready still holds.
+  6. Stop from the orchestrator means: no more leases, end your slots and close the stream.
 
 A stream that breaks, or stays silent for longer than Assignment.silence_seconds, gives all its
 leases back to the queue at once. A Result for a lease that was given back changes nothing.

@@ -52,6 +52,14 @@ from protos.errors import UsageError
     help="the most observations in one forward pass",
 )
 @click.option(
+    "--max-queue-delay",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="seconds that an observation may wait for others to fill its batch",
+)
+@click.option("--metrics", help="serve Prometheus metrics at HOST:PORT, or at :PORT on every address")
+@click.option(
     "--max-sessions", type=click.IntRange(1), default=256, show_default=True, help="the most sessions at once"
 )
 @click.option(
@@ -66,6 +74,8 @@ def serve(
     tls_cert: Path | None,
     tls_key: Path | None,
     max_batch: int,
+    max_queue_delay: float,
+    metrics: str | None,
     max_sessions: int,
     grace: float,
 ) -> None:
@@ -80,6 +90,8 @@ def serve(
         *(f"--listen={address}" for address in listen),
         *(f"--{flag}={path}" for flag, path in files.items() if path is not None),
         f"--max-batch={max_batch}",
+        f"--max-queue-delay={max_queue_delay}",
+        *([f"--metrics={metrics}"] if metrics else []),
         f"--max-sessions={max_sessions}",
         f"--grace={grace}",
     )

@@ -16,16 +16,13 @@ import click
 from rich.console import Console
 from rich.logging import RichHandler
 
-from env_worker.registry import get_benchmark
 from orchestrator.cli.options import given, setting_options
 from orchestrator.coordinator import RunStopped
 from orchestrator.display import Tally, make_display
-from orchestrator.environments import interpreter
 from orchestrator.journal import FILE_NAME, Journal
-from orchestrator.launchers import docker
-from orchestrator.plan import Plan, assets_of, benchmark_settings, make_plan
+from orchestrator.plan import Plan, make_plan
 from orchestrator.results import read_run
-from orchestrator.run import Interrupted
+from orchestrator.run import Interrupted, prepare
 from orchestrator.run import run as run_plan
 from orchestrator.settings import CONTAINER_SETTINGS, RunSettings, read_settings
 from orchestrator.table import print_table
@@ -44,15 +41,15 @@ EXIT_INTERRUPTED: Final = 130
 @click.option("--json", "as_json", is_flag=True, help="print the results as JSON, and nothing else, on standard output")
 @setting_options(RunSettings.model_fields)
 def run(config: Path | None, as_json: bool, **values: Any) -> int:
-    r"""Evaluates a policy and prints a table of success rates.
+    """Evaluates a policy and prints a table of success rates.
 
     Running the same command again, with the same --output, goes on where it ended.
 
     \b
     Exit codes: 0 all episodes have an outcome, 3 some ended in an error,
     2 wrong usage, 1 the run could not be finished, 130 interrupted.
-    """
-    return _evaluate(read_settings(given(values), config), as_json)
+    """  # noqa: D301 - click wants the very character
+    return evaluate_settings(read_settings(given(values), config), as_json)
 
 
 @click.command(short_help="go on with a run that was interrupted")
@@ -70,12 +67,13 @@ def resume(folder: Path, as_json: bool, **values: Any) -> int:
     now = given(values)
     if now.get("launcher", saved.get("launcher")) != "docker":  # what was set for containers says nothing about others
         saved = {name: value for name, value in saved.items() if name not in CONTAINER_SETTINGS}
-    return _evaluate(read_settings({**saved, **now, "output": str(folder)}, None), as_json)
+    return evaluate_settings(read_settings({**saved, **now, "output": str(folder)}, None), as_json)
 
 
-def _evaluate(settings: RunSettings, as_json: bool) -> int:
+def evaluate_settings(settings: RunSettings, as_json: bool) -> int:
+    """Runs what settings ask for, tells what came of it, and returns the exit code."""
     plan = make_plan(settings)
-    _look_ahead(settings)
+    prepare(settings)
     _note_wrapping(plan)
     folder = settings.output or _new_folder(settings)
     settings = settings.model_copy(update={"output": folder})
@@ -93,19 +91,6 @@ def _evaluate(settings: RunSettings, as_json: bool) -> int:
     else:
         print_table(results, Console())
     return EXIT_ERRORS if results.overall.errors else 0
-
-
-def _look_ahead(settings: RunSettings) -> None:
-    """What workers will lack is told, or fetched, before anything starts."""
-    if settings.launcher == "docker":
-        docker.check(settings)
-    for part in settings.parts:
-        benchmark = get_benchmark(part.benchmark)
-        if settings.launcher == "process":
-            interpreter(benchmark)
-        # In containers, what nobody has named is downloaded by them, into a volume of their own.
-        if settings.launcher == "process" or (settings.launcher == "docker" and assets_of(settings, part)):
-            benchmark.fetch(benchmark.read_settings(benchmark_settings(settings, part)))
 
 
 def _note_wrapping(plan: Plan) -> None:

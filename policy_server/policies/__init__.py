@@ -52,12 +52,16 @@ def load_policy(name: str, arguments: Mapping[str, Any], *, benchmark: str = "")
         UsageError: If there is no such policy, or it cannot be made, with what to do about it.
     """
     policy = _construct(name, _find(name, benchmark), arguments)
-    return _checked(name, policy)
+    return checked(name, policy)
 
 
 def _find(name: str, benchmark: str) -> Any:
     if name == "expert":
         return _find_experts(benchmark)
+    if name.startswith("live:"):
+        raise UsageError(
+            f"{name!r} was an object in the program that evaluated it; only that program can evaluate it again."
+        )
     if name in _SHIPPED:
         return _import(_SHIPPED[name])
     for point in entry_points(group=ENTRY_POINTS):
@@ -127,7 +131,12 @@ def _construct(name: str, factory: Any, arguments: Mapping[str, Any]) -> Any:
         ) from error
 
 
-def _checked(name: str, policy: Any) -> Policy:
+def checked(name: str, policy: Any) -> Policy:
+    """The same object, if it has what a policy must have.
+
+    Raises:
+        UsageError: If it lacks something, with what.
+    """
     missing = [m for m in ("new_session", "act") if not callable(getattr(policy, m, None))]
     # The base class has an `act` that only says it is missing; that is no better than none.
     if isinstance(policy, Policy) and type(policy).act is Policy.act:

@@ -1,0 +1,1 @@
+"""Whole programs that use Sparring; run them from the folder above."""

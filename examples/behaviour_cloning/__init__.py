@@ -1,0 +1,1 @@
+"""A learned policy that everyone can reproduce: README.md tells how."""

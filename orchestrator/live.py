@@ -1,0 +1,215 @@
+"""Evaluation while training: a policy that lives in this process, and workers that stay between calls.
+
+With fleet.py the only file of this room that imports the policy server itself: the policy is an object here, so here it
+is served.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from orchestrator.background import Background
+from orchestrator.fleet import Fleet
+from orchestrator.journal import FILE_NAME
+from orchestrator.plan import Plan, make_plan
+from orchestrator.results import Results
+from orchestrator.run import prepare
+from orchestrator.settings import RunSettings, read_settings
+from protos.errors import UsageError, unknown
+
+if TYPE_CHECKING:
+    from policy_server.policies.base import Policy
+
+_KEPT: Final = 4
+"""So many sets of workers are kept; the one that was not used for longest makes room for another."""
+
+_NOT_HERE: Final = {
+    "task": "it is called `tasks` here",
+    "policy_arg": "the policy is made already",
+    "policy_server": "the policy is served from this process",
+}
+
+
+class Evaluator:
+    """Evaluates policies that live in this process; workers and their simulators stay between calls, until closed.
+
+    Use it as a context, or call `close`. Everything it starts also ends with this process, however that ends.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._background: Background | None = None
+        self._fleets: list[Fleet] = []
+
+    def evaluate(
+        self,
+        policy: Policy,
+        *,
+        benchmark: str | None = None,
+        tasks: str | Sequence[str] | None = None,
+        episodes: int = 10,
+        slots: int | str = "auto",
+        output: str | Path | None = None,
+        **settings: Any,
+    ) -> Results:
+        """Evaluates a policy as it is now; calls with the same arguments play the same episodes.
+
+        Blocks until all episodes have ended, also where an event loop is running (a notebook). Torch modules of the
+        policy are in evaluation mode meanwhile, and back in the mode they were in afterwards.
+
+        Args:
+            policy: Has the members of `policy_server.policies.base.Policy`; its class need not be importable.
+            benchmark: As for `sparring run --benchmark`.
+            tasks: Groups and tasks, comma-separated or a list.
+            episodes: Per task.
+            slots: Episodes at once.
+            output: A new folder for the files that `sparring run` writes; None writes none.
+            settings: Any other setting of `sparring run`: `seed=0`, `benchmark_arg={"resolution": 64}`, …
+
+        Returns:
+            What `sparring run` comes to: the episodes, and success rates with intervals.
+
+        Raises:
+            UsageError: If the policy does not fit the benchmark, or a setting is wrong.
+            SparringError: If the evaluation could not be finished.
+        """
+        from policy_server.policies import checked
+
+        if self._pid != os.getpid():
+            raise UsageError("an Evaluator cannot be used in a forked process; make a new one there.")
+        name = f"live:{type(policy).__module__}.{type(policy).__qualname__}"
+        checked(name, policy)
+        values = {"benchmark": benchmark, "task": tasks, "episodes": episodes, "slots": slots, "output": output}
+        resolved = _settings(name, values, settings)
+        plan = make_plan(resolved)
+        prepare(resolved)
+        with self._lock, _evaluation_mode(policy):
+            background = self._background = self._background or Background()
+            return background.run(self._evaluate(policy, resolved, plan))
+
+    def close(self) -> None:
+        """Ends the workers, and an evaluation that another thread is waiting for. Evaluating again starts others."""
+        background = self._background
+        if (
+            background is None or self._pid != os.getpid()
+        ):  # in a fork there is only a copy; the workers are the parent's
+            return
+        background.interrupt()
+        with self._lock:
+            if self._background is background:
+                self._background = None
+                background.run(self._close_all())
+                background.close()
+
+    def __enter__(self) -> Evaluator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def _evaluate(self, policy: Policy, settings: RunSettings, plan: Plan) -> Results:
+        fleet = await self._fleet_for(settings, plan)
+        try:
+            return await fleet.evaluate(policy, settings, plan)
+        finally:
+            if fleet.broken:
+                self._fleets.remove(fleet)
+                await fleet.close()
+
+    async def _fleet_for(self, settings: RunSettings, plan: Plan) -> Fleet:
+        found = next((fleet for fleet in self._fleets if fleet.fits(settings, plan)), None)
+        if found is not None:
+            self._fleets.remove(found)
+            if found.broken:  # since the last call
+                await found.close()
+                found = None
+        elif len(self._fleets) >= _KEPT:
+            await self._fleets.pop(0).close()
+        self._fleets.append(found or Fleet(settings, plan))
+        return self._fleets[-1]
+
+    async def _close_all(self) -> None:
+        while self._fleets:
+            await self._fleets.pop().close()
+
+
+def _settings(name: str, values: dict[str, Any], others: dict[str, Any]) -> RunSettings:
+    for key in others:
+        if key in _NOT_HERE:
+            raise UsageError(f"evaluate() takes no {key!r}: {_NOT_HERE[key]}.")
+        if key not in RunSettings.model_fields:
+            known = {"tasks", *RunSettings.model_fields} - {*_NOT_HERE, "policy"}
+            raise unknown("setting of evaluate():", key, sorted(known))
+    if values["task"] is not None and not isinstance(values["task"], str):
+        values["task"] = ",".join(values["task"])
+    settings = read_settings({**values, **others, "policy": name}, None)
+    if settings.output is not None and (settings.output / FILE_NAME).exists():
+        raise UsageError(
+            f"{str(settings.output)!r} holds results already, of a policy that was another one then; "
+            "give each call an output folder of its own."
+        )
+    if settings.output is None and settings.video != "none":
+        raise UsageError("films are written to the output folder: give one with output=.")
+    return settings
+
+
+@contextmanager
+def _evaluation_mode(policy: object) -> Iterator[None]:
+    """Turns off what torch modules do in training only (dropout, batch statistics), and on again what was on."""
+    torch: Any = sys.modules.get("torch")  # never imported here; who has a module has imported it
+    if torch is None:
+        yield
+        return
+    held = [policy, *getattr(policy, "__dict__", {}).values()]
+    roots = [value for value in held if isinstance(value, torch.nn.Module)]
+    training = [module for root in roots for module in root.modules() if module.training]
+    for root in roots:
+        root.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+_shared: Evaluator | None = None
+
+
+def evaluate(
+    policy: Policy,
+    *,
+    benchmark: str | None = None,
+    tasks: str | Sequence[str] | None = None,
+    episodes: int = 10,
+    slots: int | str = "auto",
+    output: str | Path | None = None,
+    **settings: Any,
+) -> Results:
+    """Evaluates a policy with workers that stay until `close()` or the end of this process.
+
+    See `Evaluator.evaluate`, which takes the same arguments.
+    """
+    global _shared
+    if _shared is None or _shared._pid != os.getpid():
+        _shared = Evaluator()
+        atexit.register(_shared.close)
+    return _shared.evaluate(
+        policy, benchmark=benchmark, tasks=tasks, episodes=episodes, slots=slots, output=output, **settings
+    )
+
+
+def close() -> None:
+    """Ends the workers that `evaluate` keeps. Evaluating again starts others."""
+    if _shared is not None:
+        _shared.close()

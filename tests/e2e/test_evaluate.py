@@ -1,0 +1,291 @@
+"""Evaluation while training: the numbers of the command, workers that stay, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from support import Sparring, orphans, processes_of, read_csv, wait_for
+from toy_policies import Forward, LacksAct, Raises, Wanderer, WantsTooMuch
+
+from orchestrator import Evaluator
+from orchestrator.results import Results
+from orchestrator.run import Interrupted
+from protos.errors import UsageError
+
+TOY: dict[str, Any] = {"benchmark": "toy", "tasks": "good", "episodes": 4, "slots": 2}
+
+
+@pytest.fixture
+def evaluator() -> Iterator[Evaluator]:
+    with Evaluator() as made:
+        yield made
+    assert workers() == []
+
+
+def workers() -> list[int]:
+    """Workers, their fork servers and slots, of this process."""
+    return sorted(p.pid for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE)
+
+
+def outcomes(results: Results) -> list[tuple[str, int, int, str, float]]:
+    return [(row.task, row.index, row.seed, row.outcome, row.reward_sum) for row in results.rows]
+
+
+def test_the_files_are_those_of_the_command(sparring: Sparring, evaluator: Evaluator, tmp_path: Path) -> None:
+    flags = ("--benchmark", "toy", "--task", "good", "--episodes", "4", "--slots", "2", "--seed", "7")
+    assert sparring("run", *flags, "--policy", "toy_policies:Wanderer", "--output", "command").returncode == 0
+    results = evaluator.evaluate(Wanderer(), **TOY, seed=7, output=tmp_path / "live")
+    assert read_csv(tmp_path / "live") == read_csv(tmp_path / "command")
+    files = {p.name for p in (tmp_path / "command").iterdir()}
+    assert {p.name for p in (tmp_path / "live").iterdir()} == files
+    assert (tmp_path / "live" / "logs" / "worker-toy.log").exists()
+    documents = [json.loads((tmp_path / f / "run.json").read_text()) for f in ("live", "command")]
+    assert documents[0].keys() == documents[1].keys()
+    assert documents[0]["status"] == "finished"
+    assert documents[0]["policy"]["name"] == "live:toy_policies.Wanderer"
+    assert documents[0]["versions"].keys() == documents[1]["versions"].keys()
+    assert results.to_json()["tasks"].keys() == {"short", "long"}
+    # What was live then cannot be brought back by the command, and it says so.
+    done = sparring("resume", "live")
+    assert done.returncode == 2
+    assert "only that program can evaluate it again" in done.stderr
+
+
+def test_workers_stay_and_each_call_sees_the_policy_as_it_is(evaluator: Evaluator) -> None:
+    policy = Forward(gain=1.0)
+    first = evaluator.evaluate(policy, **TOY)
+    before = workers()
+    assert len(before) >= 4, "a worker, its fork server and two slots"
+    policy._gain = 0.02
+    second = evaluator.evaluate(policy, **TOY)
+    policy._gain = 1.0
+    third = evaluator.evaluate(policy, **TOY)
+    assert workers() == before, "the same processes did all three"
+    assert outcomes(third) == outcomes(first)
+    assert (first.overall.successes, second.overall.successes) == (8, 0)
+    assert [row[:3] for row in outcomes(second)] == [row[:3] for row in outcomes(first)], "the same episodes"
+    assert outcomes(evaluator.evaluate(policy, **TOY, seed=5)) != outcomes(first)
+    # Another policy, other tasks, another number of episodes and other ways to look: still the same workers.
+    other = evaluator.evaluate(Wanderer(), benchmark="toy", tasks=["short"], episodes=3, slots=2, observe="every-step")
+    assert other.overall.n == 3
+    assert workers() == before
+    assert other.folder is None
+    assert other.to_json()["output"] is None
+
+
+def test_other_settings_of_the_benchmark_get_other_workers(evaluator: Evaluator) -> None:
+    evaluator.evaluate(Forward(), **TOY)
+    before = set(workers())
+    evaluator.evaluate(Forward(), **TOY, benchmark_arg={"step_seconds": 0.001})
+    assert before < set(workers())
+    evaluator.evaluate(Forward(), **TOY)
+    assert before < set(workers()), "the first ones were kept"
+
+
+def test_a_policy_that_raises_is_an_error_of_those_episodes_and_of_no_others(evaluator: Evaluator) -> None:
+    results = evaluator.evaluate(Raises(), **TOY, retries=0)
+    assert {row.index % 2: row.outcome for row in results.rows} == {0: "success", 1: "error"}
+    assert all("my knees are weak" in row.error for row in results.rows if row.index % 2)
+    before = workers()
+    assert evaluator.evaluate(Forward(), **TOY).overall.successes == 8
+    assert workers() == before
+
+
+def test_a_policy_that_does_not_fit_is_refused_and_the_next_one_is_not(evaluator: Evaluator) -> None:
+    with pytest.raises(UsageError, match="depth"):
+        evaluator.evaluate(WantsTooMuch(), **TOY)
+    assert evaluator.evaluate(Forward(), **TOY).overall.successes == 8
+
+
+@pytest.mark.parametrize("victim", ["worker", "slot"])
+def test_who_is_killed_between_calls_is_replaced(evaluator: Evaluator, victim: str) -> None:
+    first = evaluator.evaluate(Wanderer(), **TOY)
+    before = workers()
+    (worker,) = (p for p in psutil.Process().children() if "env_worker" in " ".join(p.cmdline()))
+    target = worker if victim == "worker" else worker.children(recursive=True)[-1]
+    target.kill()
+    wait_for(lambda: target.pid not in workers())
+    assert outcomes(evaluator.evaluate(Wanderer(), **TOY)) == outcomes(first)
+    assert workers() != before
+
+
+def test_inside_a_running_event_loop(evaluator: Evaluator) -> None:
+    async def cell() -> Results:  # as a notebook runs its cells
+        return evaluator.evaluate(Forward(), **TOY)
+
+    assert asyncio.run(cell()).overall.successes == 8
+
+
+def test_the_policy_is_let_go_after_the_call(evaluator: Evaluator) -> None:
+    policy = Forward()
+    evaluator.evaluate(policy, **TOY)
+    gone = weakref.ref(policy)
+    del policy
+    gc.collect()
+    assert gone() is None
+
+
+def test_closing_ends_an_evaluation_in_another_thread(evaluator: Evaluator) -> None:
+    slow = {**TOY, "episodes": 1000}
+    caught: list[BaseException] = []
+
+    def train() -> None:
+        try:
+            evaluator.evaluate(Forward(seconds=0.01), **slow)
+        except Interrupted as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    wait_for(lambda: len(workers()) >= 4)
+    evaluator.close()
+    thread.join(20)
+    assert len(caught) == 1
+    assert workers() == []
+    assert evaluator.evaluate(Forward(), **TOY).overall.successes == 8, "closing is not the end"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"task": "short"}, "it is called `tasks` here"),
+        ({"policy_server": "a:1"}, "served from this process"),
+        ({"epsiodes": 3}, "episodes"),
+        ({"video": "all"}, "give one with output="),
+        ({"max_batch": 0}, "max-batch"),
+    ],
+)
+def test_wrong_settings_are_told_before_anything_starts(
+    evaluator: Evaluator, arguments: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        evaluator.evaluate(Forward(), **{**TOY, **arguments})
+    with pytest.raises(UsageError, match=r"act\(\)"):
+        evaluator.evaluate(LacksAct(), **TOY)
+    assert workers() == []
+
+
+def test_an_output_folder_is_for_one_call(evaluator: Evaluator, tmp_path: Path) -> None:
+    evaluator.evaluate(Forward(), **TOY, output=tmp_path / "out")
+    with pytest.raises(UsageError, match="folder of its own"):
+        evaluator.evaluate(Forward(), **TOY, output=tmp_path / "out")
+
+
+TRAINING = """
+import sys, time
+from orchestrator import evaluate
+from toy_policies import Forward
+results = evaluate(Forward(), benchmark="toy", tasks="good", episodes=2, slots=2)
+sys.stdout.write(f"{results.overall.successes}\\n"); sys.stdout.flush()
+"""
+ENDINGS = {
+    "exit": ("", None, 0),
+    "exception": ("raise ValueError('loss is nan')", None, 1),
+    "ctrl-c in training": ("time.sleep(100)", signal.SIGINT, None),
+    "ctrl-c in evaluation": (
+        "evaluate(Forward(seconds=0.05), benchmark='toy', tasks='good', episodes=999, slots=2)",
+        signal.SIGINT,
+        None,
+    ),
+    "kill -9 in training": ("time.sleep(100)", signal.SIGKILL, -signal.SIGKILL),
+    "kill -9 in evaluation": (
+        "evaluate(Forward(seconds=0.05), benchmark='toy', tasks='good', episodes=999, slots=2)",
+        signal.SIGKILL,
+        -signal.SIGKILL,
+    ),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_nothing_outlives_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+    then, number, code = ENDINGS[ending]
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    program = subprocess.Popen(
+        [sys.executable, "-c", TRAINING + then], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert program.stdout is not None
+    try:
+        assert program.stdout.readline().strip() == "4"
+        if number is not None:
+            assert len(processes_of(tmp_path)) >= 5
+            time.sleep(0.5)  # to get into what comes then
+            program.send_signal(number)
+        _, errors = program.communicate(timeout=30)
+    finally:
+        program.kill()
+    assert code is None or program.returncode == code, errors
+    assert number != signal.SIGINT or "KeyboardInterrupt" in errors
+    assert orphans(tmp_path, seconds=10) == []
+    if number == signal.SIGKILL:  # who is killed cannot tidy up; the next one does
+        assert list(temporary.glob("sparring-*"))
+        subprocess.run([sys.executable, "-c", TRAINING], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    assert list(temporary.glob("sparring-*")) == []
+
+
+def test_a_fork_of_the_program_leaves_its_workers_alone(tmp_path: Path) -> None:
+    """As torch's data loaders do: children are forked between calls and end in their own way."""
+    program = TRAINING + (
+        "import os, multiprocessing\n"
+        "for _ in range(5):\n"
+        "    child = os.fork()\n"
+        "    if child == 0: sys.exit(0)\n"  # runs what is registered with atexit, in the copy
+        "    assert os.waitpid(child, 0)[1] == 0\n"
+        "with multiprocessing.get_context('fork').Pool(2) as pool: assert pool.map(abs, [-1, 2]) == [1, 2]\n"
+        "from orchestrator import live\n"
+        "before = live._shared._fleets[0]\n"
+        "assert evaluate(Forward(), benchmark='toy', tasks='good', episodes=2, slots=2).overall.successes == 4\n"
+        "assert live._shared._fleets == [before]\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "fork" not in done.stderr, "gRPC has something to say"
+    assert orphans(tmp_path) == []
+
+
+def test_temporary_folders_of_others_are_left_alone(evaluator: Evaluator) -> None:
+    evaluator.evaluate(Forward(), **TOY)
+    (held,) = (f.folder for f in evaluator._fleets)
+    with Evaluator() as another:
+        another.evaluate(Forward(), **TOY)
+        assert held.is_dir()
+    assert held.parent == Path(tempfile.gettempdir())
+    assert evaluator.evaluate(Forward(), **TOY).overall.successes == 8
+    assert os.path.exists(held / "s" / "work.sock")
+
+
+def test_metaworld_warm_and_equal_to_the_command(sparring: Sparring, evaluator: Evaluator, tmp_path: Path) -> None:
+    from policy_server.policies.metaworld_expert import MetaworldExpert
+
+    flags = ("--benchmark", "metaworld", "--task", "reach-v3", "--episodes", "4", "--slots", "2")
+    assert sparring("run", *flags, "--policy", "expert", "--output", "command").returncode == 0
+    seconds = []
+    before: list[int] = []
+    for call in ("first", "second"):
+        began = time.perf_counter()
+        evaluator.evaluate(
+            MetaworldExpert(), benchmark="metaworld", tasks="reach-v3", episodes=4, slots=2, output=tmp_path / call
+        )
+        seconds.append(time.perf_counter() - began)
+        assert read_csv(tmp_path / call) == read_csv(tmp_path / "command")
+        assert before in ([], workers())
+        before = workers()
+    assert seconds[1] < 0.5 * seconds[0], f"the second call was to find everything ready: {seconds}"
