@@ -4,6 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEV := $(VENV)/.installed-dev
 
 LIBERO := .venvs/libero
 
@@ -16,13 +17,18 @@ $(STAMP): pyproject.toml constraints/dev.txt tools/system-libraries
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "error: Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints/dev.txt -e '.[metaworld,torch,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints/dev.txt -e '.[metaworld,docker,metrics]'
 	@touch $(STAMP)
+
+# What tests need beside that: torch is large, and evaluating the experts does without.
+$(DEV): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints/dev.txt -e '.[metaworld,torch,dev]'
+	@touch $(DEV)
 
 eval: setup
 	$(BIN)/sparring run --benchmark metaworld --task mt50 --policy expert --episodes 5
 
-lint: setup
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -45,7 +51,7 @@ test: lint env-libero
 test-all: test
 	SPARRING_TEST_ALL=1 $(LIBERO)/bin/python -m pytest tests/libero
 
-protos: setup
+protos: $(DEV)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m protos.generate
 
 clean:
