@@ -1,0 +1,136 @@
+"""What `forward` of a torch policy gets: stacked tensors, and a way to each row's own memory and dice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from policy_server.policies.base import Instruction
+from protos.errors import SparringError
+
+
+@dataclass
+class TorchSession:
+    """What a torch policy remembers of one episode.
+
+    Attributes:
+        task: The sentence.
+        seed: The episode's.
+        generator: The episode's own dice, seeded with its seed. On the CPU, so that every device gets the same numbers.
+        memory: What `Batch.remember` kept, by name.
+    """
+
+    task: Instruction
+    seed: int
+    generator: Any = None
+    memory: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.generator is None:
+            self.generator = torch.Generator().manual_seed(self.seed)
+
+
+class Batch(Mapping[str, Any]):
+    """Stacked observations of some sessions: a mapping from names to tensors of shape (rows, ...).
+
+    With a history of n, tensors are (rows, n, ...), oldest first. What `forward` remembers or draws counts only if it
+    returns: a pass that failed, or did not fit in memory, leaves no trace in any session.
+
+    Attributes:
+        tasks: The sentence of each row; `tasks[i].name` is the task's name.
+        steps: How many actions of its episode each row has executed.
+        device: Where the tensors are.
+        dtype: Of the floating-point ones.
+    """
+
+    def __init__(
+        self,
+        tensors: Mapping[str, Any],
+        sessions: Sequence[TorchSession],
+        tasks: Sequence[Instruction],
+        steps: Sequence[int],
+        *,
+        size: int,
+        device: Any,
+        dtype: Any,
+    ) -> None:
+        self._tensors = tensors
+        self._sessions = list(sessions)
+        self._size = size
+        filling = size - len(self._sessions)
+        self.tasks = [*tasks, *[tasks[-1]] * filling]
+        self.steps = [*steps, *[steps[-1]] * filling]
+        self.device = device
+        self.dtype = dtype
+        self._dice: list[Any] = []
+        self._remembered: dict[str, Sequence[Any]] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        """How many rows there are, those that only fill up included."""
+        return self._size
+
+    @property
+    def sessions_waiting(self) -> int:
+        """How many rows are of sessions; they come first."""
+        return len(self._sessions)
+
+    @property
+    def generators(self) -> Sequence[Any]:
+        """A `torch.Generator` on the CPU for each row: of its episode, and of nobody else."""
+        if not self._dice:
+            for session in self._sessions:
+                copy = torch.Generator()
+                copy.set_state(session.generator.get_state())
+                self._dice.append(copy)
+            last = self._dice[-1].get_state()
+            for _ in range(self._size - len(self._sessions)):
+                copy = torch.Generator()
+                copy.set_state(last)
+                self._dice.append(copy)
+        return self._dice
+
+    def randn(self, *shape: int) -> Any:
+        """Normally distributed numbers of shape (rows, *shape), each row drawn from its own generator."""
+        return self._drawn(torch.randn, shape)
+
+    def rand(self, *shape: int) -> Any:
+        """Uniformly distributed numbers from 0 to 1 of shape (rows, *shape), each row drawn from its own generator."""
+        return self._drawn(torch.rand, shape)
+
+    def _drawn(self, draw: Any, shape: Sequence[int]) -> Any:
+        rows = [draw(*shape, generator=dice, dtype=torch.float32) for dice in self.generators]
+        return torch.stack(rows).to(self.device, self.dtype)
+
+    def recall(self, name: str, first: Any) -> Any:
+        """What each session remembered under a name, stacked; `first`, a tensor for one row, where there is nothing."""
+        first = first.to(self.device)
+        return torch.stack([first if kept is None else kept for kept in self.recalled(name)])
+
+    def recalled(self, name: str) -> list[Any]:
+        """What each session remembered under a name, a list with a value per row; None where there is nothing."""
+        kept = [session.memory.get(name) for session in self._sessions]
+        return [*kept, *[kept[-1]] * (self._size - len(kept))]
+
+    def remember(self, name: str, values: Any) -> None:
+        """Keeps a value per row, a tensor of shape (rows, ...) or a list, for each session's next `recall`."""
+        if len(values) != self._size:
+            raise SparringError(f"remember({name!r}) got {len(values)} values for {self._size} rows.")
+        self._remembered[name] = values
+
+    def keep(self) -> None:
+        """Writes what was remembered and drawn into the sessions; called when `forward` has returned."""
+        for name, values in self._remembered.items():
+            for session, value in zip(self._sessions, values, strict=False):
+                # A row of a tensor is a view that would keep the whole batch alive.
+                session.memory[name] = value.clone() if isinstance(value, torch.Tensor) else value
+        for session, dice in zip(self._sessions, self._dice, strict=False):
+            session.generator = dice
