@@ -89,7 +89,7 @@ class PolicyHost:
         settings = self._settings
         return [
             f"--policy={settings.policy}",
-            f"--policy-args={json.dumps(settings.policy_arg)}",
+            f"--policy-args={json.dumps(settings.policy_arguments)}",
             f"--benchmark={','.join(part.benchmark for part in settings.parts)}",
             f"--max-batch={settings.max_batch}",
             *(f"--listen={address}" for address in self.addresses),

@@ -52,6 +52,10 @@ class RunSettings(BaseModel):
     policy_arg: dict[str, Any] = Field(
         default_factory=dict, description="an argument of the policy, KEY=VALUE; may be repeated"
     )
+    rename: dict[str, str] = Field(
+        default_factory=dict,
+        description="an observation of the policy and the benchmark's name for it, CAMERA=NAME; may be repeated",
+    )
     policy_server: str | None = Field(None, description="address of a policy that is hosted elsewhere, HOST:PORT")
     policy_timeout: float = Field(
         60.0, gt=0, description="seconds to wait for the policy server, and for each of its answers"
@@ -115,6 +119,12 @@ class RunSettings(BaseModel):
             raise ValueError("give either --policy (hosted for this run) or --policy-server (hosted elsewhere)")
         if self.policy_arg and self.policy is None:
             raise ValueError("--policy-arg goes with --policy; a policy hosted elsewhere has its arguments already")
+        if self.rename and self.policy is None:
+            raise ValueError(
+                "--rename goes with --policy; a policy hosted elsewhere is started with it (sparring serve)"
+            )
+        if self.rename and "rename" in self.policy_arg:
+            raise ValueError("--rename and --policy-arg rename=... are the same; give one of them")
         return self
 
     @property
@@ -125,6 +135,11 @@ class RunSettings(BaseModel):
         assert self.benchmark is not None
         assert self.task is not None
         return [Evaluation(benchmark=self.benchmark, task=self.task, benchmark_arg=self.benchmark_arg)]
+
+    @property
+    def policy_arguments(self) -> Mapping[str, Any]:
+        """All arguments of the policy, `rename` among them."""
+        return {**self.policy_arg, "rename": self.rename} if self.rename else self.policy_arg
 
     def films(self, index: int) -> bool:
         """Whether an episode is filmed; with `failures` all are, and the others' films are dropped."""
@@ -187,7 +202,7 @@ def parse_pairs(pairs: tuple[str, ...], flag: str) -> dict[str, Any]:
     parsed: dict[str, Any] = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
-        if not separator or not key.isidentifier():
+        if not separator or not all(part.isidentifier() for part in key.split(".")):
             raise UsageError(f"{flag} {pair!r} is not KEY=VALUE.")
         try:
             parsed[key] = yaml.safe_load(value)

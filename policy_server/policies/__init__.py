@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from importlib.metadata import entry_points
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from protos.errors import UsageError, unknown
 from protos.spec import PolicySpec
 
 ENTRY_POINTS: Final = "sparring.policies"
+_LEROBOT: Final = "lerobot:"
 _SEE: Final = "docs/policies.md shows one that is whole"
 
 _SHIPPED: Final = {
@@ -31,6 +33,7 @@ def known_policies() -> dict[str, str]:
     """Names that `--policy` takes, with a line about each."""
     lines = {
         "expert": f"scripted experts of a benchmark ({', '.join(sorted(_EXPERTS))})",
+        "lerobot:CHECKPOINT": "a LeRobot checkpoint, a folder or a hub id (extra: lerobot); rename={camera: name}",
         "random": "uniform in the action space; chunk=N, observations=[names]",
         "replay": "recorded actions; file=PATH, chunk=N",
         "zero": "all zeros; chunk=N, observations=[names]",
@@ -63,6 +66,9 @@ def _find(name: str, benchmark: str) -> Any:
     for point in entry_points(group=ENTRY_POINTS):
         if point.name == name:
             return _import(point.value)
+    if name.startswith(_LEROBOT):
+        checkpoint = name.removeprefix(_LEROBOT)
+        return partial(_import("policy_server.policies.lerobot:LeRobotPolicy"), checkpoint)
     if ":" in name:
         return _import(name)
     raise unknown(

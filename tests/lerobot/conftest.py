@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+# For this process, and for the ones that tests start (by sitecustomize.py): see torchvision_on_cpu.py.
+sys.path.insert(0, str(HERE))
+os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+# Nothing may be fetched from a hub in tests, and a test that needs one says so with an address of its own.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import torchvision_on_cpu  # noqa: E402, F401
