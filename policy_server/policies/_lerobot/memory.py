@@ -64,9 +64,10 @@ class Memory:
             frames: The processed observations of the batch, oldest first.
         """
         self._module.reset()
+        # Pre-processors add an action that is None; policies with queues would take it for one.
+        seen = [{key: value for key, value in frame.items() if key != ACTION} for frame in frames]
         if not self._observed:
-            return dict(frames[-1])
-        seen = [dict(frame) for frame in frames]
+            return seen[-1]
         if IMAGES in self._observed and self._module.config.image_features:
             for frame in seen:
                 cameras = [frame[key] for key in self._module.config.image_features]
@@ -124,5 +125,5 @@ def _attributes_of_reset(module: Any) -> set[str]:
     try:
         module.reset()
     finally:
-        module.__class__ = kind
+        object.__setattr__(module, "__class__", kind)
     return assigned
