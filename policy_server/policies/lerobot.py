@@ -80,7 +80,8 @@ class LeRobotPolicy(TorchPolicy):
         super().__init__(
             device=device,
             dtype=dtype,
-            autocast=autocast,
+            # Half-precision weights alone are not enough: networks make float32 tensors of their own on the way.
+            autocast=autocast or (dtype if dtype != "float32" else ""),
             deterministic=deterministic,
             pad_to=pad_to,
             threads=threads,
