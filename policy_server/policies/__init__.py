@@ -108,7 +108,8 @@ def _import(reference: str) -> Any:
                 f"there is no module {module_name!r} to take a policy from; "
                 "run from the folder it is in, or put that on PYTHONPATH."
             ) from error
-        raise UsageError(f"the module {module_name!r} needs {error.name!r}, which is not installed.") from error
+        hint = f": pip install 'sparring[{module_name.rpartition('.')[2]}]'" if module_name.startswith(__name__) else ""
+        raise UsageError(f"the module {module_name!r} needs {error.name!r}, which is not installed{hint}.") from error
     except Exception as error:  # a user's module may raise anything while it is imported
         raise UsageError(f"importing {module_name!r} failed: {type(error).__name__}: {error}") from error
     try:

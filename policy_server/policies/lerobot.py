@@ -24,7 +24,7 @@ from policy_server.policies._lerobot.dice import EpisodeDice, Unsplittable
 from policy_server.policies._lerobot.memory import ACTION, Memory
 from policy_server.policies.torch import Batch, TooManyRows, TorchPolicy
 from protos.errors import UsageError, unknown
-from protos.spec import PolicySpec, TensorSpec
+from protos.spec import PolicySpec, SpecMismatch, TensorSpec
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +101,7 @@ class LeRobotPolicy(TorchPolicy):
         self._memory = Memory(_inner(module))
         self._module = self.place(module)
         self._inputs = inputs
+        self._type = config.type
         self._masks_cameras = hasattr(config, "empty_cameras")
         self._pre, self._post = _processors(found, config, self.device)
         self._post_by_element = processor_steps(found, PROCESSORS[1]) <= _BY_ELEMENT
@@ -116,6 +117,14 @@ class LeRobotPolicy(TorchPolicy):
             own_names={offered: own for own, offered in self._names.items()},
         )
         log.info("loaded %s, a LeRobot policy of type %s, on %s", found.folder, config.type, self.device)
+
+    def spec_for(self, benchmark: str) -> PolicySpec:
+        if self._type == "xvla" and benchmark == "libero":
+            raise SpecMismatch(
+                "an X-VLA checkpoint on LIBERO needs LeRobot's environment processors (another state, another action "
+                "space), which Sparring does not have; evaluate it with lerobot-eval."
+            )
+        return self.spec
 
     def forward(self, batch: Batch) -> Any:
         frames = [self._pre(frame) for frame in self._frames(batch)]

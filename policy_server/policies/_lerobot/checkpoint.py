@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import io
 import json
 import logging
@@ -48,13 +49,12 @@ class Checkpoint:
 
 def require_lerobot() -> None:
     """Raises a `UsageError` where LeRobot, or something it needs, is not installed."""
+    if importlib.util.find_spec("lerobot") is None:
+        raise UsageError(f"a LeRobot checkpoint needs LeRobot, which is not installed: {_INSTALL}.")
     try:
         import lerobot.configs.policies
         import lerobot.policies.factory  # noqa: F401
     except ImportError as error:
-        missing = error.name or ""
-        if missing == "lerobot":
-            raise UsageError(f"a LeRobot checkpoint needs LeRobot, which is not installed: {_INSTALL}.") from error
         raise UsageError(f"LeRobot does not import ({error}); something it needs is missing: {_INSTALL}.") from error
 
 
