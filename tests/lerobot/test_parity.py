@@ -124,7 +124,7 @@ TASKS = ("reach-v3", "door-open-v3")
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_a_batch_of_one_gives_lerobots_reward_sums(name: str, folder: Any, by_sparring: Any) -> None:
-    size = {"episodes": 2, "steps": 16, "side": SMALL}
+    size = {"episodes": 2, "steps": 12, "side": SMALL}
     theirs = by_lerobot(folder(name, SMALL), TASKS, **size)
     ours = by_sparring(folder(name, SMALL), TASKS, **size)
     assert [row[:2] for row in ours] == [row[:2] for row in theirs]

@@ -82,7 +82,6 @@ def _downloaded(reference: str) -> Path:
             f"there is no folder {reference!r}; a checkpoint is a folder or a hub id like lerobot/act_aloha_sim."
         )
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         with _quiet_stdout():
@@ -91,7 +90,7 @@ def _downloaded(reference: str) -> Path:
                     match["repository"], revision=match["revision"], allow_patterns=["*.json", "*.safetensors"]
                 )
             )
-    except (LocalEntryNotFoundError, OSError, HfHubHTTPError, HFValidationError) as error:
+    except Exception as error:  # the hub's own errors, those of whichever HTTP library it uses, and the disk's
         raise UsageError(
             f"there is no folder {reference!r}, and as a hub id it cannot be fetched ({_first_line(error)}). Is the "
             "name right, is the hub reachable, and for a private repository, are you logged in (hf auth login)?"
