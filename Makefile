@@ -7,8 +7,10 @@ STAMP := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 
 LIBERO := .venvs/libero
+LEROBOT := .venvs/lerobot
+LEROBOT_STAMP := $(LEROBOT)/.installed
 
-.PHONY: setup eval env-libero images test test-all lint protos clean
+.PHONY: setup eval env-libero env-lerobot images test test-all lint protos clean
 
 setup: $(STAMP)
 
@@ -40,12 +42,22 @@ env-libero: setup
 images:
 	docker compose --profile libero build
 
-# LIBERO has an interpreter of its own, so its tests are a second run, in there.
-test: lint env-libero
+env-lerobot: $(LEROBOT_STAMP)
+
+$(LEROBOT_STAMP): $(STAMP) constraints/lerobot.txt
+	test -x $(LEROBOT)/bin/python || $(PYTHON) -m venv $(LEROBOT)
+	$(LEROBOT)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints/dev.txt \
+		-e '.[metaworld,torch]' psutil pytest pytest-timeout trustme
+	$(LEROBOT)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r constraints/lerobot.txt
+	@touch $(LEROBOT_STAMP)
+
+# LIBERO and LeRobot have interpreters of their own, so their tests are runs of their own, in there.
+test: lint env-libero env-lerobot
 	$(LIBERO)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints/dev.txt \
 		cffi cryptography idna iniconfig packaging pluggy psutil pycparser pygments pytest pytest-timeout trustme
 	$(BIN)/python -m pytest --ignore tests/libero --ignore tests/lerobot
 	$(LIBERO)/bin/python -m pytest tests/libero
+	$(LEROBOT)/bin/python -m pytest tests/lerobot
 
 # Everything that `make test` only samples: all 130 LIBERO tasks.
 test-all: test

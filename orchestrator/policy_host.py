@@ -93,7 +93,7 @@ class PolicyHost:
         settings = self._settings
         return [
             f"--policy={settings.policy}",
-            f"--policy-args={json.dumps(settings.policy_arg)}",
+            f"--policy-args={json.dumps(settings.policy_arguments)}",
             f"--benchmark={','.join(part.benchmark for part in settings.parts)}",
             f"--max-batch={settings.max_batch}",
             f"--max-queue-delay={settings.max_queue_delay}",

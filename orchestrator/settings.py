@@ -56,6 +56,10 @@ class RunSettings(BaseModel):
     policy_arg: dict[str, Any] = Field(
         default_factory=dict, description="an argument of the policy, KEY=VALUE; may be repeated"
     )
+    rename: dict[str, str] = Field(
+        default_factory=dict,
+        description="an observation of the policy and the benchmark's name for it, CAMERA=NAME; may be repeated",
+    )
     policy_server: str | None = Field(
         None,
         description="address of a policy that is hosted elsewhere, HOST:PORT, tls://HOST:PORT or unix:///path; "
@@ -168,6 +172,12 @@ class RunSettings(BaseModel):
             raise ValueError("give either --policy (hosted for this run) or --policy-server (hosted elsewhere)")
         if self.policy_arg and self.policy is None:
             raise ValueError("--policy-arg goes with --policy; a policy hosted elsewhere has its arguments already")
+        if self.rename and self.policy is None:
+            raise ValueError(
+                "--rename goes with --policy; a policy hosted elsewhere is started with it (sparring serve)"
+            )
+        if self.rename and "rename" in self.policy_arg:
+            raise ValueError("--rename and --policy-arg rename=... are the same; give one of them")
         ours = {"--metrics": self.metrics is not None, "--max-queue-delay": self.max_queue_delay > 0}
         for flag in (flag for flag, given in ours.items() if given and self.policy is None):
             raise ValueError(f"{flag} goes with --policy; give it to the servers of a policy hosted elsewhere")
@@ -214,6 +224,11 @@ class RunSettings(BaseModel):
         assert self.benchmark is not None
         assert self.task is not None
         return [Evaluation(benchmark=self.benchmark, task=self.task, benchmark_arg=self.benchmark_arg)]
+
+    @property
+    def policy_arguments(self) -> Mapping[str, Any]:
+        """All arguments of the policy, `rename` among them."""
+        return {**self.policy_arg, "rename": self.rename} if self.rename else self.policy_arg
 
     def films(self, index: int) -> bool:
         """Whether an episode is filmed; with `failures` all are, and the others' films are dropped."""
@@ -283,7 +298,7 @@ def parse_pairs(pairs: tuple[str, ...], flag: str) -> dict[str, Any]:
     parsed: dict[str, Any] = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
-        if not separator or not key.replace("-", "_").isidentifier():
+        if not separator or not all(part.replace("-", "_").isidentifier() for part in key.split(".")):
             raise UsageError(f"{flag} {pair!r} is not KEY=VALUE.")
         try:
             parsed[key] = yaml.safe_load(value)

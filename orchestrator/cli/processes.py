@@ -25,6 +25,12 @@ from protos.errors import UsageError
     "--policy", required=True, help="a shipped policy, an installed one, or module:Class; see: sparring ls policies"
 )
 @click.option("--policy-arg", multiple=True, metavar="KEY=VALUE", help="an argument of the policy; may be repeated")
+@click.option(
+    "--rename",
+    multiple=True,
+    metavar="CAMERA=NAME",
+    help="an observation of the policy and the benchmark's name for it; may be repeated",
+)
 @click.option("--benchmark", default="", help="whose expert, for --policy expert")
 @click.option(
     "--listen",
@@ -68,6 +74,7 @@ from protos.errors import UsageError
 def serve(
     policy: str,
     policy_arg: tuple[str, ...],
+    rename: tuple[str, ...],
     benchmark: str,
     listen: Sequence[str],
     token_file: Path | None,
@@ -80,12 +87,16 @@ def serve(
     grace: float,
 ) -> None:
     """Hosts a policy until Ctrl-C or SIGTERM; use it with sparring run --policy-server."""
-    arguments = json.dumps(parse_pairs(policy_arg, "--policy-arg"))
+    arguments = parse_pairs(policy_arg, "--policy-arg")
+    if rename and "rename" in arguments:
+        raise UsageError("--rename and --policy-arg rename=... are the same; give one of them.")
+    if rename:
+        arguments["rename"] = parse_pairs(rename, "--rename")
     files = {"token-file": token_file, "tls-cert": tls_cert, "tls-key": tls_key}
     _become(
         "policy_server",
         f"--policy={policy}",
-        f"--policy-args={arguments}",
+        f"--policy-args={json.dumps(arguments)}",
         f"--benchmark={benchmark}",
         *(f"--listen={address}" for address in listen),
         *(f"--{flag}={path}" for flag, path in files.items() if path is not None),
