@@ -37,7 +37,7 @@ HARDENED: Final[Mapping[str, Any]] = {
 SHIPPED_IMAGES: Final = ("libero", "metaworld")
 """Benchmarks whose Dockerfiles are in docker/."""
 
-_ANSWER_SECONDS: Final = 30
+_ANSWER_SECONDS: Final = 60
 _NETWORKS: Final = ("bridge", "podman")
 """What the engines call the network that containers are in by default."""
 

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 
-from policy_server.connection import Connection
 from protos import PROTOCOL_VERSION
 from protos import policy_pb2 as pb
+from protos.connection import Connection
 from protos.errors import SparringError, UsageError
 from protos.policy_pb2_grpc import PolicyStub
 from protos.rpc import StreamEnded
@@ -50,6 +50,7 @@ __all__ = [
 T = TypeVar("T")
 
 _CLOSING_SECONDS: Final = 1.0
+_STATUS_SECONDS: Final = 0.01
 
 
 class PolicyUnreachable(SparringError):
@@ -267,6 +268,8 @@ class Session:
         self._loop = loop
         self._timeout = timeout
         self._episode = 0
+        self._status: tuple[grpc.StatusCode | None, str | None] = (None, None)
+        call.add_done_callback(self._remember_status)
 
     def start(self, *, task: str = "", instruction: str = "", seed: int = 0, index: int = 0) -> None:
         """Starts an episode; the policy forgets the one before.
@@ -358,6 +361,8 @@ class Session:
             if not self._call.cancelled():
                 raise
             answer = grpc.aio.EOF
+        except grpc.RpcError:
+            raise await self._server_status() from None
         finally:
             deadline.cancel()
         if answer is not grpc.aio.EOF:
@@ -365,6 +370,32 @@ class Session:
         if self._call.cancelled() and asyncio.get_running_loop().time() >= due:
             raise StreamEnded(grpc.StatusCode.DEADLINE_EXCEEDED, "")
         raise StreamEnded(await self._call.code(), await self._call.details())
+
+    async def _server_status(self) -> StreamEnded:
+        """Why a message could not be written.
+
+        A write to a stream that the server has just ended is an internal error to gRPC, which it puts over the status
+        that the server gave, or in the place of one that is about to arrive.
+        """
+        code, details = self._status
+        deadline = asyncio.get_running_loop().time() + _CLOSING_SECONDS
+        while code in (None, grpc.StatusCode.INTERNAL) and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(_STATUS_SECONDS)
+            code, details = await self._call.code(), await self._call.details()
+        return StreamEnded(code or grpc.StatusCode.INTERNAL, details or "")
+
+    def _remember_status(self, call: Any) -> None:
+        self._status = (_at_once(call.code()), _at_once(call.details()))
+
+
+def _at_once(coroutine: Coroutine[Any, Any, T]) -> T | None:
+    """The result of a coroutine that has nothing to wait for."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    coroutine.close()
+    return None
 
 
 def _serialized(request: pb.RolloutRequest | bytes) -> bytes:

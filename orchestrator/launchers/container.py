@@ -80,8 +80,10 @@ class Container:
             self._lines.close()
 
     def last_words(self) -> str:
-        words = last_words(self.log)
-        return f"{words}\n(The image is {self._recipe.image!r}: is it a Sparring worker of this release?)"
+        words, image = last_words(self.log), self._recipe.image
+        if "error: " + words in self.log.read_text(errors="replace"):  # a sentence of ours says what is wrong
+            return f"{words}\n(The image is {image!r}.)"
+        return f"{words}\n(The image is {image!r}: is it a Sparring worker of this release?)"
 
     def _state(self) -> Mapping[str, Any] | None:
         from docker.errors import NotFound

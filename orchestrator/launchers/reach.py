@@ -62,10 +62,12 @@ def find_reach(settings: RunSettings, engine: Engine) -> Reach:
     servers = (settings.policy_server or "").split(",")
     local_servers = [server for server in servers if ":" in server and is_local(server.rpartition(":")[0])]
     _check_policy(local_servers, engine)
+    listen = _listen(settings.listen, engine) if kind == "tcp" else None
     return Reach(
         kind=kind,
-        listen=_listen(settings.listen, engine) if kind == "tcp" else None,
-        needs_name=engine.local and (kind == "tcp" or bool(local_servers)),
+        listen=listen,
+        # Only where it is needed: not every engine can give it.
+        needs_name=engine.local and ((kind == "tcp" and listen is None) or bool(local_servers)),
         folders=tuple(_folders(servers)),
     )
 

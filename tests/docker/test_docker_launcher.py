@@ -40,7 +40,7 @@ def test_a_container_is_labelled_limited_and_without_rights(
     process = start_sparring(
         "run", *SLOW, "--launcher", "docker", "--image", f"toy={image}", "--worker-memory", "700m", "--output", "o"
     )
-    wait_for(lambda: recorded(tmp_path / "o") >= 1)
+    wait_for(lambda: recorded(tmp_path / "o") >= 1, seconds=90)
     (container,) = containers(engine, tmp_path)
     about, limits = container.attrs["Config"], container.attrs["HostConfig"]
     assert about["Labels"]["dev.sparring.run"] == str(tmp_path / "o")
@@ -67,7 +67,7 @@ def test_a_killed_container_is_replaced_and_no_number_changes(
     start_sparring: StartSparring, engine: Engine, toy_image: str, calm: Path, tmp_path: Path
 ) -> None:
     process = start_sparring("run", *SLOW, "--launcher", "docker", "--image", f"toy={toy_image}", "--output", "out")
-    wait_for(lambda: recorded(tmp_path / "out") >= 1)
+    wait_for(lambda: recorded(tmp_path / "out") >= 1, seconds=90)
     (container,) = containers(engine, tmp_path)
     container.kill()
     _, errors = process.communicate(timeout=100)
@@ -85,7 +85,7 @@ def test_ctrl_c_removes_the_containers_and_the_run_resumes(
     sparring: Sparring, start_sparring: StartSparring, engine: Engine, toy_image: str, calm: Path, tmp_path: Path
 ) -> None:
     process = start_sparring("run", *SLOW, "--launcher", "docker", "--image", f"toy={toy_image}", "--output", "out")
-    wait_for(lambda: recorded(tmp_path / "out") >= 1)
+    wait_for(lambda: recorded(tmp_path / "out") >= 1, seconds=90)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130, errors
@@ -102,7 +102,7 @@ def test_sigterm_while_the_container_is_made(
 ) -> None:
     process = start_sparring("run", *SLOW, "--launcher", "docker", "--image", f"toy={toy_image}", "--output", "out")
     # Its log is made in the moment before the container is.
-    wait_for(lambda: (tmp_path / "out" / "logs" / "worker-toy.log").exists())
+    wait_for(lambda: (tmp_path / "out" / "logs" / "worker-toy.log").exists(), seconds=90)
     process.terminate()
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130, errors
@@ -124,7 +124,7 @@ def test_what_a_killed_orchestrator_leaves_ends_by_itself_and_is_cleaned_up(
         "--output",
         "out",
     )
-    wait_for(lambda: recorded(tmp_path / "out") >= 1)
+    wait_for(lambda: recorded(tmp_path / "out") >= 1, seconds=90)
     assert str(tmp_path) not in clean("--dry-run"), "a run that is going on is left alone"
     process.kill()
     process.communicate()
@@ -143,7 +143,7 @@ def test_a_resumed_run_removes_what_it_left_when_it_was_killed(
     sparring: Sparring, start_sparring: StartSparring, engine: Engine, toy_image: str, calm: Path, tmp_path: Path
 ) -> None:
     process = start_sparring("run", *SLOW, "--launcher", "docker", "--image", f"toy={toy_image}", "--output", "out")
-    wait_for(lambda: recorded(tmp_path / "out") >= 1)
+    wait_for(lambda: recorded(tmp_path / "out") >= 1, seconds=90)
     process.kill()
     process.communicate()
     assert len(containers(engine, tmp_path)) == 1
@@ -168,7 +168,7 @@ def test_an_engine_that_dies_stops_the_run_and_loses_nothing(
     proxy = Proxy(tmp_path / "engine.sock", engine.address.removeprefix("unix://"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/engine.sock")
     process = start_sparring("run", *SLOW, "--launcher", "docker", "--image", f"toy={toy_image}", "--output", "out")
-    wait_for(lambda: recorded(tmp_path / "out") >= 1)
+    wait_for(lambda: recorded(tmp_path / "out") >= 1, seconds=90)
     proxy.close()
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 1, errors

@@ -81,7 +81,8 @@ def test_output_that_cannot_be_written_is_a_sentence(images: dict[str, str]) -> 
 
 
 def test_versions_in_an_image_are_those_it_is_pinned_to(images: dict[str, str]) -> None:
-    script = "import json, importlib.metadata as m; print(json.dumps({d.name.lower(): d.version for d in m.distributions()}))"
+    listed = "{d.name.lower(): d.version for d in m.distributions()}"
+    script = f"import json, importlib.metadata as m; print(json.dumps({listed}))"
     for name, constraints in (
         ("metaworld", ROOT / "docker/constraints/metaworld.txt"),
         ("orchestrator", ROOT / "docker/constraints/orchestrator.txt"),

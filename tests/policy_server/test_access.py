@@ -117,6 +117,14 @@ def test_without_the_right_token_nobody_is_let_in(secured: Server, certificates:
     assert token not in sentence or not token
 
 
+def test_a_denial_is_never_taken_for_a_server_that_went_away(socket_address: str, secured: Server) -> None:
+    """The hello may be written just as the server ends the stream, and gRPC then has an error of its own to tell."""
+    with PolicyClient(socket_address, timeout=PATIENCE, token="wrong") as client:
+        for _ in range(200):
+            with pytest.raises(PolicyDenied):
+                client.open(OFFER)
+
+
 def test_a_denial_is_a_mistake_of_the_user_and_not_to_be_tried_again() -> None:
     assert issubclass(PolicyDenied, UsageError)
     assert issubclass(PolicyDenied, PolicyRefused)
