@@ -37,7 +37,7 @@ images:
 # LIBERO has an interpreter of its own, so its tests are a second run, in there.
 test: lint env-libero
 	$(LIBERO)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints/dev.txt \
-		iniconfig packaging pluggy psutil pygments pytest pytest-timeout
+		cffi cryptography idna iniconfig packaging pluggy psutil pycparser pygments pytest pytest-timeout trustme
 	$(BIN)/python -m pytest --ignore tests/libero
 	$(LIBERO)/bin/python -m pytest tests/libero
 

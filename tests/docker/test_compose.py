@@ -84,7 +84,7 @@ def test_a_policy_that_does_not_exist_ends_it_with_a_sentence(compose: Compose) 
 def test_a_profile_that_does_not_exist_ends_it_with_a_sentence(compose: Compose) -> None:
     done = compose(*UP, COMPOSE_PROFILES="libro", SPARRING_POLICY="zero")
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "unknown benchmark 'libro'; did you mean 'libero'" in " ".join((done.stdout + done.stderr).split())
+    assert "unknown benchmark 'libro'. Did you mean 'libero'?" in " ".join((done.stdout + done.stderr).split())
 
 
 def test_nothing_runs_with_rights_it_does_not_need(compose: Compose) -> None:
