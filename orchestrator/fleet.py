@@ -16,7 +16,7 @@ from orchestrator.journal import Journal
 from orchestrator.plan import Plan
 from orchestrator.policy_host import PolicyAccess
 from orchestrator.results import Results
-from orchestrator.run import Employed, Session
+from orchestrator.run import Employed, Place, Session
 from orchestrator.settings import RunSettings
 from orchestrator.sockets import socket_folder
 from orchestrator.supervise import open_socket
@@ -98,7 +98,8 @@ class Fleet:
     ) -> Employed:
         """The workers, new or as the evaluation before left them."""
         if self._employed is None:
-            self._employed = await session.hire(self._stack, self.folder, self.sockets, listen, coordinator, access)
+            place = Place(self.folder, self.sockets, listen)
+            self._employed = await session.hire(self._stack, place, coordinator, access)
         else:
             self._employed.service.hand_over(coordinator, session.settings, access)
         return self._employed
@@ -163,28 +164,16 @@ class _LiveSession(Session):
         return self._description
 
     async def _employ(
-        self,
-        stack: AsyncExitStack,
-        home: Path,
-        sockets: Path,
-        listen: str | None,
-        coordinator: Coordinator,
-        access: PolicyAccess,
+        self, stack: AsyncExitStack, place: Place, coordinator: Coordinator, access: PolicyAccess
     ) -> Employed:
         stack.callback(coordinator.abandon)  # whatever workers say after this call must not reach its journal
-        return await self._fleet.employ(self, listen, coordinator, access)
+        return await self._fleet.employ(self, place.listen, coordinator, access)
 
     async def hire(
-        self,
-        stack: AsyncExitStack,
-        home: Path,
-        sockets: Path,
-        listen: str | None,
-        coordinator: Coordinator,
-        access: PolicyAccess,
+        self, stack: AsyncExitStack, place: Place, coordinator: Coordinator, access: PolicyAccess
     ) -> Employed:
         """Starts workers that stay for as long as the stack."""
-        return await super()._employ(stack, home, sockets, listen, coordinator, access)
+        return await super()._employ(stack, place, coordinator, access)
 
 
 def _made_of(settings: RunSettings) -> dict[str, Any]:

@@ -78,6 +78,21 @@ async def run(settings: RunSettings, plan: Plan, folder: Path, watcher: Watcher)
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where the workers of a run find it.
+
+    Attributes:
+        home: The folder they are known by; their logs are in there.
+        sockets: Folder of the unix sockets.
+        listen: The TCP address to listen at; None: any that only this machine can reach.
+    """
+
+    home: Path
+    sockets: Path
+    listen: str | None
+
+
+@dataclass(frozen=True)
 class Employed:
     """The workers of a run.
 
@@ -160,7 +175,7 @@ class Session:
             return
         await self._watch_serving(stack, access)
         stack.callback(lambda: self._versions.update(coordinator.versions))
-        employed = await self._employ(stack, self._folder, sockets, listen, coordinator, access)
+        employed = await self._employ(stack, Place(self._folder, sockets, listen), coordinator, access)
         watched.append(employed.launcher)
         watched.append(await stack.enter_async_context(_background(_attended(coordinator, settings, employed.address))))
         try:
@@ -197,25 +212,19 @@ class Session:
         return await describe(access, self._settings.policy_timeout)
 
     async def _employ(
-        self,
-        stack: AsyncExitStack,
-        home: Path,
-        sockets: Path,
-        listen: str | None,
-        coordinator: Coordinator,
-        access: PolicyAccess,
+        self, stack: AsyncExitStack, place: Place, coordinator: Coordinator, access: PolicyAccess
     ) -> Employed:
-        """Has workers for the coordinator, for as long as the stack lasts; `home` is the folder they are known by."""
+        """Has workers for the coordinator, for as long as the stack lasts."""
         settings = self._settings
         slots = settings.slot_count(coordinator.unfinished)
         service = WorkService(coordinator, settings, access, slots)
-        local, public = await service.start(sockets, listen)
+        local, public = await service.start(place.sockets, place.listen)
         stack.push_async_callback(service.stop, "the run has ended.")
         log.info("more workers may join: sparring worker --orchestrator %s", public)
 
         waiting = {name: n for name in self._plan.tasks if (n := coordinator.pending(name))}
-        order = WorkerOrder(share_slots(slots, waiting), local, public, sockets, home / "logs")
-        launcher = self._launcher(service, home)
+        order = WorkerOrder(share_slots(slots, waiting), local, public, place.sockets, place.home / "logs")
+        launcher = self._launcher(service, place.home)
         return Employed(service, public, await stack.enter_async_context(_background(launcher.run(order))))
 
     def _launcher(self, service: WorkService, home: Path) -> Launcher:
