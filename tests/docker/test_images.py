@@ -106,6 +106,31 @@ def test_versions_in_an_image_are_those_it_is_pinned_to(images: dict[str, str]) 
         assert unpinned == {}, f"{name} has what {constraints.name} does not say"
 
 
+def test_the_policy_servers_extras_are_an_argument(engine: Engine) -> None:
+    def build(extras: str) -> subprocess.CompletedProcess[str]:
+        command = ["docker", "build", "--quiet", "-f", "docker/policy-server.Dockerfile", "-t", "sparring-test/bare:1"]
+        return subprocess.run(
+            [*command, "--build-arg", f"EXTRAS={extras}", "."],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+
+    wrong = build("metaworld,tensorflow")
+    assert wrong.returncode != 0
+    assert "there is no extra 'tensorflow'" in wrong.stderr
+    bare = build("")
+    assert bare.returncode == 0, bare.stderr
+    try:
+        listed = inside("sparring-test/bare:1", "serve", "--policy=expert", "--benchmark=metaworld")
+    finally:
+        engine.client.images.remove("sparring-test/bare:1", force=True)
+    assert listed.returncode == 2
+    assert "pip install 'sparring[metaworld]'" in listed.stderr
+
+
 def _pins(path: Path) -> dict[str, str]:
     lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
     return {name.lower().replace("_", "-"): version for name, _, version in (line.partition("==") for line in lines)}
