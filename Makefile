@@ -4,10 +4,13 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEV := $(VENV)/.installed-dev
 
 LIBERO := .venvs/libero
+LEROBOT := .venvs/lerobot
+LEROBOT_STAMP := $(LEROBOT)/.installed
 
-.PHONY: setup eval env-libero images test test-all lint protos clean
+.PHONY: setup eval env-libero env-lerobot images test test-all lint protos clean
 
 setup: $(STAMP)
 
@@ -16,13 +19,18 @@ $(STAMP): pyproject.toml constraints/dev.txt tools/system-libraries
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "error: Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints/dev.txt -e '.[metaworld,torch,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints/dev.txt -e '.[metaworld,docker,metrics]'
 	@touch $(STAMP)
+
+# What tests need beside that: torch is large, and evaluating the experts does without.
+$(DEV): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints/dev.txt -e '.[metaworld,torch,dev]'
+	@touch $(DEV)
 
 eval: setup
 	$(BIN)/sparring run --benchmark metaworld --task mt50 --policy expert --episodes 5
 
-lint: setup
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -34,18 +42,28 @@ env-libero: setup
 images:
 	docker compose --profile libero build
 
-# LIBERO has an interpreter of its own, so its tests are a second run, in there.
-test: lint env-libero
+env-lerobot: $(LEROBOT_STAMP)
+
+$(LEROBOT_STAMP): $(STAMP) constraints/lerobot.txt
+	test -x $(LEROBOT)/bin/python || $(PYTHON) -m venv $(LEROBOT)
+	$(LEROBOT)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints/dev.txt \
+		-e '.[metaworld,torch]' psutil pytest pytest-timeout trustme
+	$(LEROBOT)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r constraints/lerobot.txt
+	@touch $(LEROBOT_STAMP)
+
+# LIBERO and LeRobot have interpreters of their own, so their tests are runs of their own, in there.
+test: lint env-libero env-lerobot
 	$(LIBERO)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints/dev.txt \
 		cffi cryptography idna iniconfig packaging pluggy psutil pycparser pygments pytest pytest-timeout trustme
-	$(BIN)/python -m pytest --ignore tests/libero
+	$(BIN)/python -m pytest --ignore tests/libero --ignore tests/lerobot
 	$(LIBERO)/bin/python -m pytest tests/libero
+	$(LEROBOT)/bin/python -m pytest tests/lerobot
 
 # Everything that `make test` only samples: all 130 LIBERO tasks.
 test-all: test
 	SPARRING_TEST_ALL=1 $(LIBERO)/bin/python -m pytest tests/libero
 
-protos: setup
+protos: $(DEV)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m protos.generate
 
 clean:

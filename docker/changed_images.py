@@ -16,6 +16,7 @@ ONLY_IN = {
     "env_worker/benchmarks/metaworld.py": ("metaworld",),
     "env_worker/environments/libero/": ("libero",),
     "docker/slim_libero.py": ("libero",),
+    "docker/compile_libero.py": ("libero",),
     "policy_server/policies/": ("policy-server",),
     "orchestrator/": ("orchestrator",),
     **{f"docker/{image}.Dockerfile": (image,) for image in IMAGES},

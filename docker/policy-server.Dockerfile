@@ -1,8 +1,8 @@
 # The policy server. Its Python and the extras of sparring that it holds are build arguments:
 #
-#     EXTRAS=metaworld          the scripted experts and module:Class policies of your own in numpy
-#     EXTRAS=metaworld,torch    torch policies, too
-#     PYTHON_VERSION=3.12       what newer LeRobot releases want
+#     EXTRAS=metaworld,metrics          the scripted experts, classes of your own in numpy, --metrics (the default)
+#     EXTRAS=metaworld,metrics,torch    torch policies, too
+#     PYTHON_VERSION=3.12               what newer LeRobot releases want
 #
 # PIP_EXTRA_INDEX_URL names a further package index, for instance PyTorch's of CPU builds.
 #
@@ -10,7 +10,7 @@
 ARG PYTHON_VERSION=3.11
 
 FROM python:${PYTHON_VERSION}-slim-bookworm AS requirements
-ARG EXTRAS=metaworld
+ARG EXTRAS=metaworld,metrics
 WORKDIR /build
 COPY docker/requirements.py pyproject.toml ./
 RUN python requirements.py pyproject.toml "$EXTRAS" > requirements.txt

@@ -35,6 +35,8 @@ class Task:
     group: str
     initial_states: int = 0
     """How many official initial states it has; episode k begins in number k modulo this. 0: the seed alone decides."""
+    number: int = 0
+    """Its place in the group, counted from 0: what LeRobot calls its id."""
 
 
 @dataclass(frozen=True)
@@ -224,8 +226,8 @@ class TaskTable:
                     [*self.groups, *self.instructions],
                     hint=f"See: sparring ls tasks --benchmark {self.benchmark}",
                 )
-            for name in self.groups.get(group, [group]):
-                chosen.setdefault(name, Task(name, self.instructions[name], group))
+            for number, name in enumerate(self.groups.get(group, [group])):
+                chosen.setdefault(name, Task(name, self.instructions[name], part, number=number))
         if not chosen:
             raise UsageError(f"no task was named; see: sparring ls tasks --benchmark {self.benchmark}")
         return list(chosen.values())

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from env_worker.actions import ActionSpace, OutOfRange
 from env_worker.benchmark import NOTHING, Names, Observation, Simulator, Step, Task
 from env_worker.recording import Recording
 from env_worker.video import Film
@@ -32,6 +33,8 @@ class Order:
     """0: no film."""
     record: bool = False
     """Keep what the policy saw and did."""
+    out_of_range: OutOfRange = "pass"
+    """What to do with actions outside the action space."""
 
 
 @dataclass
@@ -44,6 +47,8 @@ class Record:
     reward_max: float = -np.inf
     round_trips: int = 0
     renders: int = 0
+    out_of_range: int = 0
+    """Of the actions executed, how many the policy had given outside the action space."""
     physics_seconds: float = 0.0
     render_seconds: float = 0.0
     policy_seconds: float = 0.0
@@ -69,6 +74,7 @@ def run_episode(simulator: Simulator, session: Session, order: Order, *, on_step
     wanted = frozenset(needs.named)
     window = _Window(needs.history)
     film = _open_film(simulator, order)
+    space = ActionSpace(simulator.offers, order.out_of_range)
     limit = min(filter(None, (order.max_steps, simulator.max_steps)))
 
     session.start(task=order.task.name, instruction=order.task.instruction, seed=order.seed, index=order.index)
@@ -86,7 +92,10 @@ def run_episode(simulator: Simulator, session: Session, order: Order, *, on_step
         record.policy_seconds += chunk.policy_seconds
         record.transport_seconds += chunk.transport_seconds
 
-        for played, action in enumerate(chunk.actions, start=1):
+        outside = space.outside(chunk.actions)
+        for played, given in enumerate(chunk.actions, start=1):
+            action = space.playable(given, outside=outside[played - 1], step=record.steps)
+            record.out_of_range += int(outside[played - 1])
             steps_to_next_look = len(chunk.actions) - played
             may_go_on = record.steps + 1 < limit  # else nobody will look at what comes of this step
             looks = order.observe_every_step or (may_go_on and steps_to_next_look < needs.history)

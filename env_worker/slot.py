@@ -15,15 +15,16 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Final
 
+from env_worker.actions import OutOfRange
 from env_worker.benchmark import Benchmark, Simulator, Task
 from env_worker.episode import Order, Record, run_episode
 from env_worker.registry import get_benchmark
+from env_worker.replicas import PolicyServers, nearest
 from policy_server.client import Offer, PolicyClient, PolicyRefused, PolicyUnreachable, Session
 from protos import evaluation_pb2 as pb
 from protos.errors import SparringError
@@ -32,6 +33,12 @@ from protos.process import give_back_freed_memory, keep_freed_memory
 log = logging.getLogger(__name__)
 
 _ACTIVITY_SECONDS: Final = 0.5
+_OUT_OF_RANGE: Final[Mapping[int, OutOfRange]] = {
+    pb.OUT_OF_RANGE_UNSPECIFIED: "pass",
+    pb.OUT_OF_RANGE_PASS: "pass",
+    pb.OUT_OF_RANGE_CLIP: "clip",
+    pb.OUT_OF_RANGE_ERROR: "error",
+}
 
 
 def main(pipe: Connection, number: int, assignment_bytes: bytes) -> None:
@@ -82,7 +89,7 @@ class _Slot:
         self._benchmark: Benchmark = get_benchmark(assignment.benchmark)
         self._settings = self._benchmark.read_settings(json.loads(assignment.benchmark_settings))
         self._stage: _Stage | None = None
-        self._client: PolicyClient | None = None
+        self._servers: PolicyServers | None = None
         self._session: Session | None = None
         self._offered: Offer | None = None
         self._total_steps = 0
@@ -145,6 +152,7 @@ class _Slot:
             observe_every_step=self._assignment.observe_every_step,
             film_fps=self._assignment.video_fps if lease.film else 0.0,
             record=lease.record,
+            out_of_range=_OUT_OF_RANGE[self._assignment.out_of_range],
         )
         last_report = time.monotonic()
         steps_before = self._total_steps
@@ -168,30 +176,36 @@ class _Slot:
 
     def _connected(self, simulator: Simulator) -> Session:
         """The stream to the policy server, opened anew if the last one failed or offered something else."""
-        if self._session is not None and self._offered != simulator.offers:
+        if self._servers is None:
+            self._servers = self._policy_servers()
+        if self._session is not None and (self._offered != simulator.offers or self._servers.wants_home()):
             self._end_session()
         if self._session is None:
-            if self._client is None:
-                assignment = self._assignment
-                self._client = PolicyClient(
-                    nearest(assignment.policy_addresses),
-                    timeout=assignment.policy_seconds,
-                    token=assignment.policy_token,
-                    ca=assignment.policy_ca,
-                )
             who = f"{socket.gethostname()}/{os.getpid()}/slot-{self._number}"
             try:
-                self._session = self._client.open(simulator.offers, benchmark=self._benchmark.name, client=who)
+                self._session = self._servers.open(simulator.offers, benchmark=self._benchmark.name, client=who)
             except PolicyRefused as refusal:
                 raise _HelloRefused(str(refusal)) from refusal
             self._offered = simulator.offers
         return self._session
 
+    def _policy_servers(self) -> PolicyServers:
+        assignment = self._assignment
+        addresses = assignment.policy_addresses
+        return PolicyServers(
+            addresses if assignment.policy_replicas else [nearest(addresses)],
+            home=self._number,
+            timeout=assignment.policy_seconds,
+            connect=lambda address: PolicyClient(
+                address, timeout=assignment.policy_seconds, token=assignment.policy_token, ca=assignment.policy_ca
+            ),
+        )
+
     def _disconnect(self) -> None:
         self._end_session()
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        if self._servers is not None:
+            self._servers.close()
+            self._servers = None
 
     def _end_session(self) -> None:
         if self._session is not None:
@@ -218,14 +232,6 @@ class _Stage:
     simulator: Simulator
 
 
-def nearest(addresses: Sequence[str]) -> str:
-    """The first address that can be reached from this machine: a unix socket that is there, else TCP."""
-    for address in addresses:
-        if not address.startswith("unix:") or Path(address.removeprefix("unix:").removeprefix("//")).exists():
-            return address
-    return addresses[-1]
-
-
 def _sentence(error: Exception) -> str:
     if isinstance(error, SparringError):
         return str(error)
@@ -249,4 +255,5 @@ def _result(lease: pb.Lease, record: Record, seconds: float) -> pb.Result:
         renders=record.renders,
         round_trips=record.round_trips,
         video=record.video,
+        out_of_range=record.out_of_range,
     )

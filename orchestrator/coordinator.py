@@ -69,6 +69,7 @@ class Coordinator:
         self._scheduler = Scheduler(
             plan, done=done, retries=settings.retries, max_parallel_tasks=settings.max_parallel_tasks
         )
+        self._tasks = {(name, task.name): task for name, tasks in plan.tasks.items() for task in tasks}
         self._workers: dict[str, _Worker] = {}
         self._unreachable_in_a_row = 0
         self._lost_by: dict[str, list[EpisodeId]] = {}
@@ -257,6 +258,7 @@ class Coordinator:
             transport_s=result.timing.transport,
             renders=result.renders,
             round_trips=result.round_trips,
+            out_of_range=result.out_of_range,
             attempts=self._scheduler.attempts(episode),
             video=self._save_film(episode, outcome, result.video),
             error=error if outcome == "error" else "",
@@ -269,7 +271,11 @@ class Coordinator:
     def _save_film(self, episode: EpisodeId, outcome: Outcome, film: bytes) -> str:
         if not film or (self._settings.video == "failures" and outcome != "failure"):
             return ""
-        name = f"{_file_name(episode.task)}_{episode.index:04d}_{outcome}.mp4"
+        if self._settings.video_names == "lerobot":
+            task = self._tasks[episode.benchmark, episode.task]
+            name = f"{_file_name(task.group)}_{task.number}/eval_episode_{episode.index}.mp4"
+        else:
+            name = f"{_file_name(episode.task)}_{episode.index:04d}_{outcome}.mp4"
         _write(self._folder / "videos" / name, film)
         return f"videos/{name}"
 

@@ -142,13 +142,20 @@ class _LiveSession(Session):
         assert settings.policy is not None
         assert listen is not None
         # The hash of a file that a policy was loaded from says nothing about weights that are being trained.
-        server = PolicyServer(self._live, name=settings.policy, max_batch=settings.max_batch, checkpoint_sha256="")
-        self._description = Description.from_message(server.description)
+        server = PolicyServer(
+            self._live,
+            name=settings.policy,
+            max_batch=settings.max_batch,
+            max_queue_delay=settings.max_queue_delay,
+            metrics=settings.metrics or "",
+            checkpoint_sha256="",
+        )
         # A socket of this call's own: what is left of a connection to the policy before cannot reach this one. Beside
         # the workers' own, which containers have been shown.
         local = f"unix://{self._fleet.sockets}/policy-{self._number}.sock"
         addresses = await server.start([local, f"{listen.rpartition(':')[0]}:0"])
         stack.push_async_callback(server.drain, grace=0.0)
+        self._description = Description.from_message(server.description)
         open_socket(local)
         return PolicyAccess(addresses)
 

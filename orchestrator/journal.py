@@ -18,7 +18,7 @@ from protos.errors import SparringError, UsageError
 Outcome = Literal["success", "failure", "error"]
 
 FILE_NAME: Final = "journal.sqlite"
-_SCHEMA_VERSION: Final = 1
+_SCHEMA_VERSION: Final = 2
 _BUSY_SECONDS: Final = 10.0
 
 
@@ -48,6 +48,7 @@ class EpisodeRow:
     attempts: int
     video: str
     error: str
+    out_of_range: int
 
     @property
     def id(self) -> EpisodeId:

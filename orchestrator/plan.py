@@ -131,4 +131,5 @@ def identity(settings: RunSettings, plan: Plan) -> dict[str, Any]:
         "episodes": plan.episodes,
         "seed": plan.seed,
         "max_steps": settings.max_steps,
+        "out_of_range": settings.out_of_range,
     }

@@ -23,6 +23,7 @@ START_SECONDS: Final = 600.0
 """Large checkpoints take minutes to load."""
 MAX_DEATHS: Final = 5
 _CHECK_SECONDS: Final = 30.0
+_OWN_ARGUMENT: Final = "device"
 
 
 class PolicyHostFailed(SparringError):
@@ -92,9 +93,11 @@ class PolicyHost:
         settings = self._settings
         return [
             f"--policy={settings.policy}",
-            f"--policy-args={json.dumps(settings.policy_arg)}",
+            f"--policy-args={json.dumps(settings.policy_arguments)}",
             f"--benchmark={','.join(part.benchmark for part in settings.parts)}",
             f"--max-batch={settings.max_batch}",
+            f"--max-queue-delay={settings.max_queue_delay}",
+            *([f"--metrics={settings.metrics}"] if settings.metrics else []),
             *(f"--listen={address}" for address in self.addresses),
         ]
 
@@ -104,46 +107,82 @@ class PolicyAccess:
     """Where the policy of a run is, and what it takes to be let in there.
 
     Attributes:
-        addresses: Nearest first.
-        token: Secret that the server wants; empty: none. It goes to workers and nowhere else.
+        addresses: Nearest first; or, with `replicas`, so many servers of one and the same policy.
+        token: Secret that the servers want; empty: none. It goes to workers and nowhere else.
         ca: PEM certificates to trust there.
+        replicas: Whether sessions are spread over all addresses.
     """
 
     addresses: Sequence[str]
     token: str = field(default="", repr=False)
     ca: bytes = field(default=b"", repr=False)
+    replicas: bool = False
 
     @classmethod
     def elsewhere(cls, settings: RunSettings) -> PolicyAccess:
-        """To the server that the settings name.
+        """To the servers that the settings name.
 
         Raises:
             UsageError: If the token's file or the CA's cannot be used.
         """
-        assert settings.policy_server is not None
-        address, token_file, ca = settings.policy_server, settings.policy_token_file, settings.policy_ca
-        if token_file and not ca and leaves_the_machine(address) and not address.startswith(TLS_SCHEME):
-            log.warning("the token travels unencrypted to %s; a server with TLS is at tls://HOST:PORT", address)
+        addresses, token_file, ca = settings.policy_servers, settings.policy_token_file, settings.policy_ca
+        for address in addresses:
+            if token_file and not ca and leaves_the_machine(address) and not address.startswith(TLS_SCHEME):
+                log.warning("the token travels unencrypted to %s; a server with TLS is at tls://HOST:PORT", address)
         return cls(
-            [address],
+            addresses,
             token=read_token(token_file, flag="--policy-token-file") if token_file else "",
             ca=read_ca(ca, flag="--policy-ca") if ca else b"",
+            replicas=len(addresses) > 1,
         )
+
+    @property
+    def servers(self) -> Sequence[str]:
+        """An address of each server."""
+        return self.addresses if self.replicas else self.addresses[:1]
 
 
 async def describe(access: PolicyAccess, timeout: float) -> Description:
-    """What is hosted at the first of the addresses.
+    """What is hosted there: by the one server, or by all of them alike.
 
     Raises:
-        PolicyDenied: If the server does not let us in.
-        PolicyUnreachable: If nobody answers in time.
+        PolicyDenied: If a server does not let us in.
+        PolicyUnreachable: If one does not answer in time.
+        UsageError: If they do not all host the same policy, with the difference.
     """
 
-    def ask() -> Description:
-        with PolicyClient(access.addresses[0], timeout=timeout, token=access.token, ca=access.ca) as client:
+    def ask(address: str) -> Description:
+        with PolicyClient(address, timeout=timeout, token=access.token, ca=access.ca) as client:
             return client.describe()
 
-    return await asyncio.to_thread(ask)
+    descriptions = await asyncio.gather(*(asyncio.to_thread(ask, address) for address in access.servers))
+    for address, description in zip(access.servers, descriptions, strict=True):
+        difference = _difference(descriptions[0], description)
+        if difference:
+            lines = "\n".join(
+                f"  {name}: {here} at {access.servers[0]}, {there} at {address}" for name, here, there in difference
+            )
+            raise UsageError(f"the policy servers do not host the same policy:\n{lines}")
+    return descriptions[0]
+
+
+def _difference(one: Description, other: Description) -> list[tuple[str, str, str]]:
+    """What two servers do not agree on, of what decides numbers. The device is each one's own affair."""
+    found = []
+    here, there = (
+        {
+            "policy": d.name,
+            "checkpoint": d.checkpoint_sha256 or "no checkpoint",
+            "needs": d.needs.to_message().SerializeToString(deterministic=True),
+            **{f"argument {k}": v for k, v in d.arguments.items() if k != _OWN_ARGUMENT},
+        }
+        for d in (one, other)
+    )
+    for name in {**here, **there}:
+        if here.get(name) != there.get(name):
+            shown = ("other observations or actions",) * 2 if name == "needs" else (here.get(name), there.get(name))
+            found.append((name, *(json.dumps(value) if value is not None else "none" for value in shown)))
+    return [(name, a, b) for name, a, b in found]
 
 
 def policy_identity(description: Description) -> dict[str, Any]:

@@ -35,12 +35,19 @@ class Results:
         rows: What was done, sorted by task and index.
         seconds: Wall-clock time of the run, over all its sessions.
         folder: Where the files are; None if none were kept.
+        serving: What the policy servers did for it, as in run.json; None if that is not known.
     """
 
     plan: Plan
     rows: Sequence[EpisodeRow]
     seconds: float
     folder: Path | None
+    serving: Mapping[str, Any] | None = None
+
+    @property
+    def out_of_range(self) -> int:
+        """Of the actions executed, how many the policy had given outside the action space."""
+        return sum(row.out_of_range for row in self.rows)
 
     @property
     def missing(self) -> int:
@@ -79,15 +86,20 @@ class Results:
 
     def eval_info(self) -> dict[str, Any]:
         """The same results in the layout of LeRobot's eval_info.json. Episodes that ended in an error are left out."""
-        groups = self.plan.groups()
+        groups, labels = self.plan.groups(), self.plan.labels()
         per_task = [
-            {"task_group": group, "task_id": number, "metrics": _metrics(self._judged([name]), self.folder)}
+            {
+                "task_group": group,
+                "task_id": labels[name][1].number,
+                "metrics": _metrics(self._judged([name]), self.folder),
+            }
             for group, names in groups.items()
-            for number, name in enumerate(names)
+            for name in names
         ]
-        overall = _averages(self._judged(list(self.plan.labels())), self.folder)
-        overall["eval_s"] = self.seconds
-        overall["eval_ep_s"] = self.seconds / max(1, overall["n_episodes"])
+        averages = _averages(self._judged([name for names in groups.values() for name in names]), self.folder)
+        films = averages.pop("video_paths")
+        seconds = {"eval_s": self.seconds, "eval_ep_s": self.seconds / max(1, averages["n_episodes"])}
+        overall = {**averages, **seconds, "video_paths": films}
         return {
             "per_task": per_task,
             "per_group": {group: _averages(self._judged(names), self.folder) for group, names in groups.items()},
@@ -95,7 +107,8 @@ class Results:
         }
 
     def _judged(self, labels: Sequence[str]) -> list[EpisodeRow]:
-        return [row for row in self._of(labels) if row.outcome != "error"]
+        """Episodes with an outcome of the policy's own: task by task as they are named, which is LeRobot's order."""
+        return [row for label in labels for row in self._of([label]) if row.outcome != "error"]
 
 
 def _metrics(rows: Sequence[EpisodeRow], folder: Path | None) -> dict[str, Any]:
@@ -143,6 +156,8 @@ def write_run(
     versions: Mapping[str, Mapping[str, str]],
     status: str,
     seconds: float,
+    serving: Mapping[str, Any] | None = None,
+    out_of_range: int = 0,
 ) -> None:
     """Writes run.json: everything that is needed to tell, and to repeat, what this run was.
 
@@ -174,6 +189,8 @@ def write_run(
         "versions": {name: dict(found) for name, found in versions.items()},
         "host": {"name": socket.gethostname(), "system": platform.platform(), "cores": os.cpu_count()},
         "seconds": seconds,
+        "serving": serving,
+        "out_of_range": out_of_range,
     }
     _replace(folder / RUN_FILE, json.dumps(document, indent=2) + "\n")
 

@@ -26,6 +26,7 @@ from orchestrator.launchers.reach import find_reach
 from orchestrator.plan import Plan, assets_of, benchmark_settings, identity
 from orchestrator.policy_host import PolicyAccess, PolicyHost, PolicyHostFailed, describe, policy_identity
 from orchestrator.results import Results, write_results, write_run
+from orchestrator.serving import HOSTED, ServingWatch
 from orchestrator.settings import RunSettings
 from orchestrator.sockets import socket_folder
 from orchestrator.work_service import WorkService
@@ -118,6 +119,7 @@ class Session:
         self._began = time.monotonic()
         self._seconds_before = float(journal.meta("seconds") or 0.0)
         self._policy: Description | None = None
+        self._serving: ServingWatch | None = None
         self._versions = {"orchestrator": installed_versions(), **(journal.meta("versions") or {})}
 
     async def run(self, interrupted: asyncio.Future[None]) -> Results:
@@ -138,8 +140,13 @@ class Session:
     def _save(self, status: str) -> Results:
         self._journal.set_meta("seconds", self._seconds)
         self._journal.set_meta("versions", self._versions)
+        if self._serving is not None:
+            self._journal.set_meta("serving", self._serving.to_json())
+            self._journal.set_meta("serving_summary", self._serving.summary())
         self._write_run(status)
-        results = Results(self._plan, self._journal.rows(), self._seconds, self._folder)
+        results = Results(
+            self._plan, self._journal.rows(), self._seconds, self._folder, self._journal.meta("serving_summary")
+        )
         write_results(results)
         return results
 
@@ -166,6 +173,7 @@ class Session:
         coordinator = Coordinator(self._plan, settings, self._journal, self._folder, self._watcher)
         if coordinator.ended.done():
             return
+        await self._watch_serving(stack, access)
         stack.callback(lambda: self._versions.update(coordinator.versions))
         employed = await self._employ(stack, Place(self._folder, sockets, listen), coordinator, access)
         watched.append(employed.launcher)
@@ -186,6 +194,19 @@ class Session:
         host = PolicyHost(settings, host=host_name, sockets=sockets, logs=self._folder / "logs")
         watched.append(await stack.enter_async_context(_hosted(host, watched)))
         return PolicyAccess(host.addresses)
+
+    async def _watch_serving(self, stack: AsyncExitStack, access: PolicyAccess) -> None:
+        """Has an eye on what the policy servers do, from here to the end of the stack."""
+        names = access.servers if self._settings.policy is None else [HOSTED]
+        self._serving = ServingWatch(
+            dict(zip(names, access.servers, strict=True)),
+            earlier=self._journal.meta("serving"),
+            token=access.token,
+            ca=access.ca,
+        )
+        await self._serving.begin()
+        stack.push_async_callback(self._serving.end)  # before the server that we host ends, after all workers have
+        await stack.enter_async_context(_background(self._serving.run()))
 
     async def _describe(self, access: PolicyAccess) -> Description:
         return await describe(access, self._settings.policy_timeout)
@@ -234,6 +255,8 @@ class Session:
             versions=self._versions,
             status=status,
             seconds=self._seconds,
+            serving=self._journal.meta("serving_summary"),
+            out_of_range=sum(row.out_of_range for row in self._journal.rows()),
         )
 
 

@@ -6,13 +6,14 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from protos.address import host_and_port, server_addresses
 from protos.errors import UsageError, unknown
 
 MAX_AUTO_SLOTS = 64
@@ -55,8 +56,14 @@ class RunSettings(BaseModel):
     policy_arg: dict[str, Any] = Field(
         default_factory=dict, description="an argument of the policy, KEY=VALUE; may be repeated"
     )
+    rename: dict[str, str] = Field(
+        default_factory=dict,
+        description="an observation of the policy and the benchmark's name for it, CAMERA=NAME; may be repeated",
+    )
     policy_server: str | None = Field(
-        None, description="address of a policy that is hosted elsewhere, HOST:PORT, tls://HOST:PORT or unix:///path"
+        None,
+        description="address of a policy that is hosted elsewhere, HOST:PORT, tls://HOST:PORT or unix:///path; "
+        "several servers of the same policy are comma-separated",
     )
     policy_token_file: Path | None = Field(
         None, description="file with the token that --policy-server wants; only its path is saved"
@@ -69,6 +76,15 @@ class RunSettings(BaseModel):
         60.0, gt=0, description="seconds to wait for the policy server, and for each of its answers"
     )
     max_batch: int = Field(64, ge=1, description="the most observations in one forward pass")
+    max_queue_delay: float = Field(
+        0.0, ge=0, allow_inf_nan=False, description="seconds that an observation may wait for others to fill its batch"
+    )
+    metrics: str | None = Field(
+        None, description="serve Prometheus metrics of --policy at HOST:PORT, or at :PORT on every address"
+    )
+    out_of_range: Literal["pass", "clip", "error"] = Field(
+        "pass", description="an action outside the action space is executed as it is, clipped, or an error"
+    )
 
     slots: int | Literal["auto"] = Field(
         "auto", description="episodes at once; auto: 0.7 × cores, at most the episodes and 64"
@@ -108,6 +124,9 @@ class RunSettings(BaseModel):
     )
     video: str = Field("none", description="films: none, failures, all or first:N")
     video_fps: float = Field(20.0, gt=0, description="frames per simulated second in films")
+    video_names: Literal["sparring", "lerobot"] = Field(
+        "sparring", description="films are TASK_INDEX_OUTCOME.mp4, or LeRobot's GROUP_ID/eval_episode_INDEX.mp4"
+    )
     record: Path | None = Field(
         None, description="folder for recordings: what the policy saw and did, a file per episode"
     )
@@ -153,10 +172,38 @@ class RunSettings(BaseModel):
             raise ValueError("give either --policy (hosted for this run) or --policy-server (hosted elsewhere)")
         if self.policy_arg and self.policy is None:
             raise ValueError("--policy-arg goes with --policy; a policy hosted elsewhere has its arguments already")
+        if self.rename and self.policy is None:
+            raise ValueError(
+                "--rename goes with --policy; a policy hosted elsewhere is started with it (sparring serve)"
+            )
+        if self.rename and "rename" in self.policy_arg:
+            raise ValueError("--rename and --policy-arg rename=... are the same; give one of them")
+        ours = {"--metrics": self.metrics is not None, "--max-queue-delay": self.max_queue_delay > 0}
+        for flag in (flag for flag, given in ours.items() if given and self.policy is None):
+            raise ValueError(f"{flag} goes with --policy; give it to the servers of a policy hosted elsewhere")
         for flag, value in (("--policy-token-file", self.policy_token_file), ("--policy-ca", self.policy_ca)):
             if value is not None and self.policy_server is None:
                 raise ValueError(f"{flag} goes with --policy-server; a policy hosted for this run needs none")
         return self
+
+    @field_validator("policy_server")
+    @classmethod
+    def _known_servers(cls, servers: str | None) -> str | None:
+        if servers is not None:
+            _or_value_error(server_addresses, servers)
+        return servers
+
+    @field_validator("metrics")
+    @classmethod
+    def _known_metrics(cls, metrics: str | None) -> str | None:
+        if metrics is not None:
+            _or_value_error(host_and_port, metrics)
+        return metrics
+
+    @property
+    def policy_servers(self) -> Sequence[str]:
+        """Where the policy is hosted, if that is elsewhere."""
+        return [] if self.policy_server is None else server_addresses(self.policy_server)
 
     @model_validator(mode="after")
     def _containers_only_where_there_are_some(self) -> RunSettings:
@@ -178,6 +225,11 @@ class RunSettings(BaseModel):
         assert self.task is not None
         return [Evaluation(benchmark=self.benchmark, task=self.task, benchmark_arg=self.benchmark_arg)]
 
+    @property
+    def policy_arguments(self) -> Mapping[str, Any]:
+        """All arguments of the policy, `rename` among them."""
+        return {**self.policy_arg, "rename": self.rename} if self.rename else self.policy_arg
+
     def films(self, index: int) -> bool:
         """Whether an episode is filmed; with `failures` all are, and the others' films are dropped."""
         if self.video.startswith("first:"):
@@ -189,6 +241,13 @@ class RunSettings(BaseModel):
         if isinstance(self.slots, int):
             return self.slots
         return max(1, min(math.floor(0.7 * (os.cpu_count() or 1)), episodes, MAX_AUTO_SLOTS))
+
+
+def _or_value_error(read: Callable[[str], object], text: str) -> None:
+    try:
+        read(text)
+    except UsageError as error:
+        raise ValueError(str(error).removesuffix(".")) from error
 
 
 def read_settings(flags: Mapping[str, Any], config: Path | None) -> RunSettings:
@@ -239,7 +298,7 @@ def parse_pairs(pairs: tuple[str, ...], flag: str) -> dict[str, Any]:
     parsed: dict[str, Any] = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
-        if not separator or not key.replace("-", "_").isidentifier():
+        if not separator or not all(part.replace("-", "_").isidentifier() for part in key.split(".")):
             raise UsageError(f"{flag} {pair!r} is not KEY=VALUE.")
         try:
             parsed[key] = yaml.safe_load(value)

@@ -32,6 +32,8 @@ def results_table(results: Results) -> RenderableType:
     lines.append(
         Text(f"{len(results.rows)} episodes, {steps} steps, {renders} renders, {results.seconds:.1f} s", style="dim")
     )
+    if results.out_of_range:
+        lines.append(Text(f"{results.out_of_range} of {steps} actions were outside the action space", style="dim"))
     if results.missing:
         lines.append(Text(f"{results.missing} episodes have not been run yet", style="yellow"))
     lines += _errors(results)

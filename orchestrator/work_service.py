@@ -15,6 +15,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from orchestrator.coordinator import Coordinator
 from orchestrator.plan import benchmark_settings
 from orchestrator.policy_host import PolicyAccess
+from orchestrator.seating import Seating
 from orchestrator.settings import Evaluation, RunSettings
 from orchestrator.supervise import open_socket
 from protos import PROTOCOL_VERSION
@@ -29,6 +30,11 @@ DEFAULT_LISTEN: Final = "127.0.0.1:50052"
 HEARTBEAT_SECONDS: Final = 1.0
 SILENCE_SECONDS: Final = 30.0
 _STOP_GRACE: Final = 1.0
+_OUT_OF_RANGE: Final = {
+    "pass": pb.OUT_OF_RANGE_PASS,
+    "clip": pb.OUT_OF_RANGE_CLIP,
+    "error": pb.OUT_OF_RANGE_ERROR,
+}
 
 
 class WorkService(WorkServicer):
@@ -47,6 +53,7 @@ class WorkService(WorkServicer):
         self.coordinator = coordinator
         self._settings = settings
         self._policy = policy
+        self._seating = Seating(policy.addresses)
         self._default_slots = default_slots
         self._outboxes: set[asyncio.Queue[pb.OrchestratorMessage]] = set()
         self._stopping = ""
@@ -86,6 +93,7 @@ class WorkService(WorkServicer):
         previous, self.coordinator = self.coordinator, coordinator
         self._settings = settings
         self._policy = policy
+        self._seating = Seating(policy.addresses)
         parts = {part.benchmark: part for part in settings.parts}
         coordinator.succeed(previous, lambda benchmark, slots: self._assignment_of(parts[benchmark], slots))
 
@@ -115,6 +123,8 @@ class WorkService(WorkServicer):
             assignment = self._assignment(first)
             register = first.register
             self.coordinator.join(register, assignment, outbox.put_nowait)
+            if self._policy.replicas:  # only now, that the worker is one of ours
+                assignment.policy_addresses[:] = self._seating.seat(register.worker, assignment.slots)
         except SparringError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         reason = f"the connection to worker {register.worker!r} was lost."
@@ -132,6 +142,7 @@ class WorkService(WorkServicer):
         finally:
             self._outboxes.discard(outbox)
             sender.cancel()
+            self._seating.leave(register.worker)
             self.coordinator.leave(register.worker, reason)
 
     async def _send(
@@ -171,4 +182,6 @@ class WorkService(WorkServicer):
             silence_seconds=SILENCE_SECONDS,
             policy_token=self._policy.token,
             policy_ca=self._policy.ca,
+            policy_replicas=self._policy.replicas,
+            out_of_range=_OUT_OF_RANGE[settings.out_of_range],
         )

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -45,35 +46,59 @@ def main(argv: list[str] | None = None) -> None:
 
 
 async def _serve(options: argparse.Namespace) -> None:
-    arguments = _policy_arguments(options.policy_args)
-    # Before the policy, which may take minutes to load.
-    token = read_token(options.token_file, flag="--token-file") if options.token_file else ""
-    credentials = _credentials(options.tls_cert, options.tls_key)
-    policy = load_policy(options.policy, arguments, benchmark=options.benchmark)
-    server = PolicyServer(
-        policy,
-        name=options.policy,
-        arguments=arguments,
-        max_batch=options.max_batch,
-        max_sessions=options.max_sessions,
-        token=token,
-        credentials=credentials,
-    )
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     if options.exit_with_parent:
         stop_with_parent(stop)
-    addresses = await server.start(options.listen or ["127.0.0.1:50051"])
+    arguments = _policy_arguments(options.policy_args)
+    token = read_token(options.token_file, flag="--token-file") if options.token_file else ""
+    credentials = _credentials(options.tls_cert, options.tls_key)
+    server = PolicyServer(
+        partial(load_policy, options.policy, arguments, benchmark=options.benchmark),
+        name=options.policy,
+        arguments=arguments,
+        max_batch=options.max_batch,
+        max_sessions=options.max_sessions,
+        max_queue_delay=options.max_queue_delay,
+        token=token,
+        credentials=credentials,
+        metrics=options.metrics,
+    )
+    addresses = await server.listen(options.listen or ["127.0.0.1:50051"])
+    log.info("loading %s; listening at %s", options.policy, ", ".join(addresses))
+    loaded = False
+    try:
+        loaded = await _loaded(server, stop)
+    finally:
+        if not loaded:
+            await server.drain(0)
+    if not loaded:
+        return
     # The one line on stdout is for the program that started this one: where it can be reached.
-    sys.stdout.write(json.dumps({"listening": addresses}) + "\n")
+    metrics = {"metrics": server.metrics.address} if server.metrics else {}
+    sys.stdout.write(json.dumps({"listening": addresses, **metrics}) + "\n")
     sys.stdout.flush()
     log.info("serving %s at %s", options.policy, ", ".join(addresses))
+    if server.metrics:
+        log.info("metrics at http://%s/metrics", server.metrics.address)
     for address in addresses:
         if token and leaves_the_machine(address) and not address.startswith(TLS_SCHEME):
             log.warning("the token travels unencrypted to %s; encrypt with --tls-cert and --tls-key", address)
     await serve_until(server, stop, grace=options.grace)
+
+
+async def _loaded(server: PolicyServer, stop: asyncio.Event) -> bool:
+    """Whether the policy was loaded before somebody wanted this program to end."""
+    loading, stopping = asyncio.ensure_future(server.load()), asyncio.ensure_future(stop.wait())
+    await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if loading.done():
+        stopping.cancel()
+        loading.result()
+        return True
+    loading.cancel()  # its thread goes on; main() does not wait for it
+    return False
 
 
 def _credentials(cert: Path | None, key: Path | None) -> grpc.ServerCredentials | None:
@@ -102,6 +127,12 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _seconds(text: str) -> float:
+    if not 0 <= float(text) < float("inf"):
+        raise ValueError
+    return float(text)
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         sys.stderr.write(f"error: {message}\n")
@@ -123,8 +154,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--tls-cert", type=Path, help="PEM certificate (chain): encrypts --listen HOST:PORT; unix sockets stay plain")
     add("--tls-key", type=Path, help="PEM private key of --tls-cert, without a passphrase")
     add("--max-batch", type=_positive, default=64, help="the most rows in one forward pass")
+    add("--max-queue-delay", type=_seconds, default=0.0, help="seconds that an observation may wait for a fuller batch")
     add("--max-sessions", type=_positive, default=256, help="the most sessions at once")
     add("--grace", type=float, default=10.0, help="seconds that running episodes have to end on SIGTERM")
+    add("--metrics", default="", help="serve Prometheus metrics at HOST:PORT, or :PORT for every address")
     add("--exit-with-parent", action="store_true", help="stop when standard input closes")
     return parser
 

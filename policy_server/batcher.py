@@ -1,4 +1,4 @@
-"""Greedy batching: the moment the policy is free it takes everything that is queued, and never waits for more."""
+"""Greedy batching: the moment the policy is free it takes everything that is queued, waiting for more only if told."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from policy_server.figures import Figures
 from policy_server.policies.base import Instruction, Observation, Policy, spec_on
 from protos.errors import SparringError
 from protos.tensor import Array, TensorError, dtype_code
@@ -56,17 +57,45 @@ class _Waiting:
 
 
 class Batcher:
-    """Runs a policy on batches of whatever is waiting, in a thread of its own unless the policy is instant."""
+    """Runs a policy on batches of whatever is waiting, in a thread of its own unless the policy is instant.
 
-    def __init__(self, policy: Policy, *, max_batch: int = 64, max_queue: int = 1024) -> None:
+    Args:
+        policy: Whose `new_session` and `act` are called.
+        name: Of the policy, for what is said about its failures.
+        max_batch: The most rows in one forward pass.
+        max_queue: The most rows that wait; more are refused.
+        max_queue_delay: Seconds that a row may wait for others to fill its batch. 0: none ever does.
+        expected: How many rows could come at most: those of the episodes that are running. A batch of that size is
+            full, so that nobody waits for a session that has nothing to ask.
+        figures: Where what was done is counted.
+        thread: Of one worker, in which the policy is called; the caller's own if it has made the policy there.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        name: str = "",
+        max_batch: int = 64,
+        max_queue: int = 1024,
+        max_queue_delay: float = 0.0,
+        expected: Callable[[], int] | None = None,
+        figures: Figures | None = None,
+        thread: ThreadPoolExecutor | None = None,
+    ) -> None:
         self._policy = policy
+        self._name = name
         self._instant = getattr(policy, "instant", False)
         self._max_batch = max_batch
         self._max_queue = max_queue
+        self._max_queue_delay = max_queue_delay
+        self._expected = expected
+        self._figures = figures or Figures()
         self._queue: deque[_Waiting] = deque()
         self._busy = False
         self._loop = asyncio.get_running_loop()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="policy")
+        self._alarm: asyncio.TimerHandle | None = None
+        self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="policy")
 
     async def new_session(self, task: Instruction, seed: int) -> Any:
         """The policy's memory of a new episode.
@@ -91,18 +120,39 @@ class Batcher:
         self._queue.append(waiting)
         if not self._busy:
             # Not at once but next: what else has arrived in this turn of the loop joins the batch.
-            self._loop.call_soon(self._start)
+            self._loop.call_soon(self._start_when_due)
         return await waiting.answer
 
     async def close(self) -> None:
         """Answers nobody any more and ends the thread."""
         self._busy = True
+        self._silence()
         for waiting in self._queue:
             waiting.answer.cancel()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
+    def _start_when_due(self) -> None:
+        """Starts a forward pass now, or sets an alarm for when the longest wait has lasted long enough."""
+        self._silence()
+        if self._max_queue_delay > 0 and self._queue and not self._full():
+            left = self._queue[0].arrived + self._max_queue_delay - time.perf_counter()
+            if left > 0:
+                self._alarm = self._loop.call_later(left, self._start)
+                return
+        self._start()
+
+    def _full(self) -> bool:
+        most = self._max_batch if self._expected is None else min(self._max_batch, self._expected())
+        return len(self._queue) >= most
+
+    def _silence(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
     def _start(self) -> None:
         """Starts a forward pass on whatever is waiting, unless one is running."""
+        self._silence()
         batch: list[_Waiting] = []
         while not self._busy and self._queue and len(batch) < self._max_batch:
             waiting = self._queue.popleft()
@@ -130,7 +180,7 @@ class Batcher:
             else:
                 waiting.answer.set_exception(outcome)
         self._busy = False
-        self._start()
+        self._start_when_due()
 
     def _forward(self, batch: Sequence[_Waiting]) -> Sequence[Answer | SparringError]:
         try:
@@ -144,17 +194,26 @@ class Batcher:
         try:
             chunks = self._call_act(batch)
         except PolicyFailed as failure:
-            return [failure] if len(batch) == 1 else self._blame(batch, failure)
-        seconds = time.perf_counter() - began
+            return [self._told(failure, batch[0])] if len(batch) == 1 else self._blame(batch, failure)
+        finally:
+            seconds = time.perf_counter() - began
+            self._figures.forward_pass([began - waiting.arrived for waiting in batch], seconds)
         outcomes: list[Answer | SparringError] = []
         for waiting, chunk in zip(batch, chunks, strict=True):
             try:
                 actions = checked_chunk(chunk, waiting.action_dim, self._chunk_length(waiting))
             except PolicyFailed as failure:
-                outcomes.append(failure)
+                outcomes.append(self._told(failure, waiting))
             else:
                 outcomes.append(Answer(actions, began - waiting.arrived, seconds, len(batch)))
         return outcomes
+
+    def _told(self, failure: PolicyFailed, waiting: _Waiting) -> PolicyFailed:
+        """The failure with where it happened."""
+        task = waiting.observation.task
+        where = f"{task.name} #{task.episode}, " if task.name else ""
+        who = f"policy {self._name!r}, " if self._name else ""
+        return PolicyFailed(f"{who}{where}step {waiting.observation.step}: {failure}")
 
     def _chunk_length(self, waiting: _Waiting) -> int:
         return spec_on(self._policy, waiting.observation.task.benchmark).chunk_length
@@ -180,7 +239,7 @@ class Batcher:
             try:
                 self._call_act([waiting])
             except PolicyFailed as alone:
-                verdicts.append(alone)
+                verdicts.append(self._told(alone, waiting))
             else:
                 verdicts.append(
                     EpisodeInterrupted(
@@ -188,7 +247,8 @@ class Batcher:
                     )
                 )
         if not any(isinstance(v, PolicyFailed) for v in verdicts):
-            return [PolicyFailed(f"{failure} (only in a batch of {len(batch)}, not row by row)") for _ in batch]
+            together = PolicyFailed(f"{failure} (only in a batch of {len(batch)}, not row by row)")
+            return [self._told(together, waiting) for waiting in batch]
         return verdicts
 
 

@@ -45,6 +45,7 @@ __all__ = [
     "PolicySpec",
     "PolicyUnreachable",
     "Session",
+    "fetch_stats",
 ]
 
 T = TypeVar("T")
@@ -192,13 +193,15 @@ class PolicyClient:
         except grpc.RpcError as error:
             raise _translated(error, self.address, self.timeout) from error
 
-    def open(self, offer: Offer, *, benchmark: str = "", client: str = "") -> Session:
+    def open(self, offer: Offer, *, benchmark: str = "", client: str = "", patience: float | None = None) -> Session:
         """Opens a session and says hello.
 
         Args:
             offer: What the policy may look at, and the action space.
             benchmark: Name of the benchmark, empty for a robot.
             client: Who calls, for the server's log.
+            patience: Seconds to wait for the server's welcome, where there are others to turn to; a server that is not
+                there is then an error at once. None: as long as for any answer.
 
         Raises:
             PolicyRefused: If the policy and the offer do not fit together, with both sides as a table.
@@ -213,12 +216,12 @@ class PolicyClient:
         )
 
         async def call() -> Any:
-            return rollout(wait_for_ready=True, metadata=self._connection.metadata)
+            return rollout(wait_for_ready=patience is None, metadata=self._connection.metadata)
 
         session = Session(self.address, self._loop.run(call()), self._loop, self.timeout)
         hello = pb.Hello(protocol=PROTOCOL_VERSION, client=client, benchmark=benchmark, offer=offer.to_message())
         try:
-            session._greet(hello, self._unless_at_odds)
+            session._greet(hello, self._unless_at_odds, self.timeout if patience is None else patience)
         except SparringError:
             session.close()
             raise
@@ -323,34 +326,40 @@ class Session:
     ) -> None:
         self.close()
 
-    def _greet(self, hello: pb.Hello, guard: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]]) -> None:
+    def _greet(
+        self,
+        hello: pb.Hello,
+        guard: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]],
+        seconds: float,
+    ) -> None:
         try:
             # Cancelling a call that was never connected does not wake its writer, so this wait has a timer of its own.
-            self._loop.run(guard(asyncio.wait_for(self._call.wait_for_connection(), self._timeout)))
+            self._loop.run(guard(asyncio.wait_for(self._call.wait_for_connection(), seconds)))
         except grpc.RpcError as error:
-            raise _translated(error, self._address, self._timeout) from error
+            raise _translated(error, self._address, seconds) from error
         except (TimeoutError, asyncio.CancelledError):
-            raise _translated(
-                StreamEnded(grpc.StatusCode.DEADLINE_EXCEEDED, ""), self._address, self._timeout
-            ) from None
-        welcome = self._exchange(pb.RolloutRequest(hello=hello), "welcome").welcome
+            raise _translated(StreamEnded(grpc.StatusCode.DEADLINE_EXCEEDED, ""), self._address, seconds) from None
+        welcome = self._exchange(pb.RolloutRequest(hello=hello), "welcome", seconds).welcome
         self.needs = PolicySpec.from_message(welcome.needs)
         self.policy = Description.from_message(welcome.policy)
         self._codec = ObservationCodec(self.needs)
 
-    def _exchange(self, request: pb.RolloutRequest | bytes, expected: str) -> pb.RolloutResponse:
+    def _exchange(
+        self, request: pb.RolloutRequest | bytes, expected: str, seconds: float | None = None
+    ) -> pb.RolloutResponse:
+        seconds = self._timeout if seconds is None else seconds
         try:
-            answer = self._loop.run(self._write_and_read(request))
+            answer = self._loop.run(self._write_and_read(request, seconds))
         except grpc.RpcError as error:
-            raise _translated(error, self._address, self._timeout) from error
+            raise _translated(error, self._address, seconds) from error
         kind = answer.WhichOneof("message")
         if kind != expected:
             raise PolicyRefused(f"the server at {self._address} answered with {kind!r} where {expected!r} was due.")
         return answer
 
-    async def _write_and_read(self, request: pb.RolloutRequest | bytes) -> pb.RolloutResponse:
+    async def _write_and_read(self, request: pb.RolloutRequest | bytes, seconds: float) -> pb.RolloutResponse:
         # A timer that cancels the call is a tenth of the price of asyncio.wait_for, on the hottest path there is.
-        deadline = asyncio.get_running_loop().call_later(self._timeout, self._call.cancel)
+        deadline = asyncio.get_running_loop().call_later(seconds, self._call.cancel)
         due = deadline.when()
         try:
             await self._call.write(request)
@@ -396,6 +405,30 @@ def _at_once(coroutine: Coroutine[Any, Any, T]) -> T | None:
         return done.value  # type: ignore[no-any-return]
     coroutine.close()
     return None
+
+
+async def fetch_stats(address: str, *, timeout: float, token: str = "", ca: bytes = b"") -> pb.ServerStats:
+    """What a server has done so far; for callers that have an event loop.
+
+    Args:
+        address: As of a `PolicyClient`, and so are the rest.
+        timeout: Seconds to wait for the answer; a server that is not there is an error at once.
+        token: Of a server that wants one.
+        ca: Certificates to trust.
+
+    Raises:
+        PolicyRefused: If it is a server that keeps no figures.
+        PolicyUnreachable: If it is not there, or does not answer in time.
+    """
+    connection = Connection(address, token.strip(), ca)
+    channel = connection.channel()
+    stub: PolicyAsyncStub = PolicyStub(channel)  # type: ignore[assignment]
+    try:
+        return await stub.Stats(pb.StatsRequest(), timeout=timeout, metadata=connection.metadata)
+    except grpc.RpcError as error:
+        raise _translated(error, address, timeout) from error
+    finally:
+        await channel.close()
 
 
 def _serialized(request: pb.RolloutRequest | bytes) -> bytes:

@@ -6,7 +6,9 @@ import asyncio
 import itertools
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
@@ -17,11 +19,13 @@ from grpc_reflection.v1alpha import reflection
 
 from policy_server.authentication import TokenCheck
 from policy_server.batcher import Batcher, EpisodeInterrupted, PolicyFailed, QueueFull
+from policy_server.figures import Figures
+from policy_server.metrics import MetricsServer
 from policy_server.policies.base import Policy, spec_on
 from policy_server.session import Draining, OutOfOrder, Session
 from protos import PROTOCOL_VERSION
 from protos import policy_pb2 as pb
-from protos.errors import SparringError
+from protos.errors import SparringError, UsageError
 from protos.rpc import SERVER_OPTIONS, bind
 from protos.spec import SpecMismatch
 from protos.tensor import TensorError
@@ -36,22 +40,31 @@ _FAREWELL_SECONDS: Final = 1.0
 
 SERVICE: Final = "sparring.policy.v1.Policy"
 
-_STATUS: Final[dict[type[SparringError], grpc.StatusCode]] = {
-    OutOfOrder: grpc.StatusCode.FAILED_PRECONDITION,
-    SpecMismatch: grpc.StatusCode.FAILED_PRECONDITION,
-    TensorError: grpc.StatusCode.INVALID_ARGUMENT,
-    PolicyFailed: grpc.StatusCode.ABORTED,
-    EpisodeInterrupted: grpc.StatusCode.UNAVAILABLE,
-    Draining: grpc.StatusCode.UNAVAILABLE,
-    QueueFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
+_STATUS: Final[dict[type[SparringError], tuple[grpc.StatusCode, str]]] = {
+    OutOfOrder: (grpc.StatusCode.FAILED_PRECONDITION, "order"),
+    SpecMismatch: (grpc.StatusCode.FAILED_PRECONDITION, "refused"),
+    TensorError: (grpc.StatusCode.INVALID_ARGUMENT, "tensor"),
+    PolicyFailed: (grpc.StatusCode.ABORTED, "policy"),
+    EpisodeInterrupted: (grpc.StatusCode.UNAVAILABLE, "interrupted"),
+    Draining: (grpc.StatusCode.UNAVAILABLE, "draining"),
+    QueueFull: (grpc.StatusCode.RESOURCE_EXHAUSTED, "full"),
 }
+"""How a stream ends that failed, and what such errors are counted as."""
+
+
+@dataclass(frozen=True)
+class _Hosted:
+    """A policy that is loaded and warm, and what goes with it."""
+
+    policy: Policy
+    description: pb.PolicyDescription
+    batcher: Batcher
 
 
 class _Servicer:
-    def __init__(self, description: pb.PolicyDescription, policy: Policy, batcher: Batcher, max_sessions: int) -> None:
-        self._description = description
-        self._policy = policy
-        self._batcher = batcher
+    def __init__(self, hosted: asyncio.Future[_Hosted], figures: Figures, max_sessions: int) -> None:
+        self._hosted = hosted
+        self._figures = figures
         self._max_sessions = max_sessions
         self._numbers = itertools.count(1)
         self.sessions: dict[Session, asyncio.Task[Any] | None] = {}
@@ -61,20 +74,38 @@ class _Servicer:
     async def Describe(
         self, request: pb.DescribeRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.PolicyDescription:
-        return self._description
+        return (await self._ready()).description
+
+    async def Stats(self, request: pb.StatsRequest, context: grpc.aio.ServicerContext[Any, Any]) -> pb.ServerStats:
+        return self._figures.to_message()
+
+    async def _ready(self) -> _Hosted:
+        """What is hosted, when it is loaded; callers have deadlines of their own."""
+        return await asyncio.shield(self._hosted)
+
+    def playing(self) -> int:
+        """Sessions with an episode that may ask for actions."""
+        return sum(session.playing for session in self.sessions)
 
     async def Rollout(self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> None:
         if self.draining:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the policy server is shutting down.")
+        hosted = await self._ready()
         if len(self.sessions) >= self._max_sessions:
+            self._figures.error("full")
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"the policy server holds {self._max_sessions} sessions and takes no more; raise --max-sessions.",
             )
         session = Session(
-            f"session-{next(self._numbers)}", self._description, partial(spec_on, self._policy), self._batcher
+            f"session-{next(self._numbers)}",
+            hosted.description,
+            partial(spec_on, hosted.policy),
+            hosted.batcher,
+            on_episode=self._figures.episode,
         )
         self.sessions[session] = asyncio.current_task()
+        self._figures.session(1)
         try:
             while (request := await context.read()) is not grpc.aio.EOF:
                 await context.write(await session.answer_bytes(request))
@@ -86,9 +117,12 @@ class _Servicer:
             )
         except SparringError as error:
             log.warning("%s ended: %s", session.name, error)
-            await context.abort(_STATUS.get(type(error), grpc.StatusCode.INTERNAL), _details(str(error)))
+            code, kind = _STATUS.get(type(error), (grpc.StatusCode.INTERNAL, "internal"))
+            self._figures.error(kind)
+            await context.abort(code, _details(str(error)))
         finally:
             self.sessions.pop(session)
+            self._figures.session(-1)
 
     def drain(self) -> None:
         """No new sessions, and no new episodes in those that are open."""
@@ -106,7 +140,7 @@ class _Servicer:
 
 def _handlers(servicer: _Servicer) -> grpc.GenericRpcHandler:
     """As generated, but that Rollout gets messages as they arrived: observations are read without protobuf's copies."""
-    methods = {
+    methods: dict[str, Any] = {
         "Describe": grpc.unary_unary_rpc_method_handler(
             servicer.Describe,
             request_deserializer=pb.DescribeRequest.FromString,
@@ -114,6 +148,11 @@ def _handlers(servicer: _Servicer) -> grpc.GenericRpcHandler:
         ),
         "Rollout": grpc.stream_stream_rpc_method_handler(
             servicer.Rollout, response_serializer=pb.RolloutResponse.SerializeToString
+        ),
+        "Stats": grpc.unary_unary_rpc_method_handler(
+            servicer.Stats,
+            request_deserializer=pb.StatsRequest.FromString,
+            response_serializer=pb.ServerStats.SerializeToString,
         ),
     }
     return grpc.method_handlers_generic_handler(SERVICE, methods)
@@ -123,67 +162,139 @@ class PolicyServer:
     """Hosts one policy at one or more addresses.
 
     Args:
-        policy: To host.
-        name: Under which it was asked for.
+        policy: A policy, or a function that makes it: that is called in the thread that the policy then lives in.
+        name: Of the policy, as users know it.
         arguments: It was made with.
         max_batch: The most rows in one forward pass.
         max_sessions: The most sessions at once.
+        max_queue_delay: Seconds that an observation may wait for others to fill its batch; 0: none ever does.
         token: Every caller must bring this secret; empty: all are welcome.
         credentials: Certificate and key for connections over TCP; None: they are not encrypted.
+        metrics: Where its figures are told to Prometheus, `HOST:PORT` or `:PORT`; empty: nowhere.
         checkpoint_sha256: Hash of the weights, where the policy's own word for it is not to be taken.
-
-    Attributes:
-        description: What clients are told about it.
     """
 
     def __init__(
         self,
-        policy: Policy,
+        policy: Policy | Callable[[], Policy],
         *,
         name: str,
         arguments: Mapping[str, Any] | None = None,
         max_batch: int = 64,
         max_sessions: int = 256,
+        max_queue_delay: float = 0.0,
         token: str = "",
         credentials: grpc.ServerCredentials | None = None,
+        metrics: str = "",
         checkpoint_sha256: str | None = None,
     ) -> None:
         self._policy = policy
+        self._name = name
+        self._arguments = dict(arguments or {})
         self._token = token
         self._credentials = credentials
         self._max_batch = max_batch
         self._max_sessions = max_sessions
-        if checkpoint_sha256 is None:
-            checkpoint_sha256 = getattr(policy, "checkpoint_sha256", "")
-        self.description = pb.PolicyDescription(
-            name=name,
-            arguments={k: json.dumps(v, sort_keys=True) for k, v in (arguments or {}).items()},
-            checkpoint_sha256=checkpoint_sha256,
-            server_version=_version(),
-            protocol=PROTOCOL_VERSION,
-            needs=policy.spec.to_message(),
-        )
+        self._max_queue_delay = max_queue_delay
+        self._checkpoint_sha256 = checkpoint_sha256
+        self._metrics_address = metrics
+        self.metrics: MetricsServer | None = None
         self._server: grpc.aio.Server | None = None
+        self.figures = Figures()
 
     async def start(self, addresses: Sequence[str]) -> list[str]:
+        """Listens, loads the policy and warms it up; serving when it returns. Returns the addresses as `listen` does.
+
+        Raises:
+            UsageError: If an address cannot be listened at, or the policy cannot be made or warmed up.
+        """
+        bound = await self.listen(addresses)
+        try:
+            await self.load()
+        except BaseException:
+            await self.drain(0)
+            raise
+        return bound
+
+    async def listen(self, addresses: Sequence[str]) -> list[str]:
         """Listens at the addresses and returns them with port 0 replaced by the port that was taken.
+
+        Health is NOT_SERVING, and whoever asks for the policy waits until it is loaded.
 
         Raises:
             UsageError: If an address cannot be listened at.
         """
-        self._batcher = Batcher(self._policy, max_batch=self._max_batch, max_queue=self._max_sessions)
-        self._servicer = _Servicer(self.description, self._policy, self._batcher, self._max_sessions)
+        self._hosted: asyncio.Future[_Hosted] = asyncio.get_running_loop().create_future()
+        self._servicer = _Servicer(self._hosted, self.figures, self._max_sessions)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="policy")
         self._health = health.aio.HealthServicer()
+        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         guards = [TokenCheck(self._token)] if self._token else []
         self._server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=guards)
         self._server.add_generic_rpc_handlers((_handlers(self._servicer),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection([SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
         bound = [bind(self._server, address, self._credentials) for address in addresses]
+        if self._metrics_address:  # last, so that nothing is left of it where listening fails
+            self.metrics = MetricsServer(self.figures, self._metrics_address, policy=self._name)
         await self._server.start()
-        for service in ("", SERVICE):
-            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
         return bound
+
+    async def load(self) -> None:
+        """Makes the policy, warms it up, and then says that it is served.
+
+        Raises:
+            UsageError: If it cannot be made, or fails in its warm-up.
+        """
+        policy = await asyncio.get_running_loop().run_in_executor(self._thread, self._warm_policy)
+        batcher = Batcher(
+            policy,
+            name=self._name,
+            max_batch=self._max_batch,
+            max_queue=self._max_sessions,
+            max_queue_delay=self._max_queue_delay,
+            expected=self._servicer.playing,
+            figures=self.figures,
+            thread=self._thread,
+        )
+        self._hosted.set_result(_Hosted(policy, self._described(policy), batcher))
+        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+
+    def _warm_policy(self) -> Policy:
+        # Who has both members is a policy, whatever else it is: a module of torch can be called, too.
+        if hasattr(self._policy, "act") and hasattr(self._policy, "new_session"):
+            policy: Any = self._policy
+        else:
+            assert callable(self._policy)
+            policy = self._policy()
+        if hasattr(policy, "warm_up"):
+            try:
+                policy.warm_up()
+            except Exception as error:  # a user's policy may raise anything
+                log.exception("the warm-up of %s raised", self._name)
+                said = str(error) if isinstance(error, SparringError) else f"{type(error).__name__}: {error}"
+                raise UsageError(f"the policy {self._name!r} failed in its warm-up: {said}") from error
+        return policy  # type: ignore[no-any-return]
+
+    @property
+    def description(self) -> pb.PolicyDescription:
+        """What clients are told about the policy; there is something to tell when it is loaded."""
+        return self._hosted.result().description
+
+    def _described(self, policy: Policy) -> pb.PolicyDescription:
+        sha256 = self._checkpoint_sha256
+        return pb.PolicyDescription(
+            name=self._name,
+            arguments={k: json.dumps(v, sort_keys=True) for k, v in self._arguments.items()},
+            checkpoint_sha256=getattr(policy, "checkpoint_sha256", "") if sha256 is None else sha256,
+            server_version=_version(),
+            protocol=PROTOCOL_VERSION,
+            needs=policy.spec.to_message(),
+        )
+
+    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+        for service in ("", SERVICE):
+            await self._health.set(service, status)
 
     async def drain(self, grace: float) -> None:
         """Starts nothing new, lets running episodes end for up to `grace` seconds, then stops."""
@@ -195,7 +306,12 @@ class PolicyServer:
         if not done:
             self._servicer.cut_off()
         await stopping
-        await self._batcher.close()
+        if self._hosted.done():
+            await self._hosted.result().batcher.close()
+        else:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+        if self.metrics is not None:
+            await asyncio.to_thread(self.metrics.close)
 
 
 def _details(sentence: str) -> str:

@@ -33,10 +33,17 @@ class Session:
     """
 
     def __init__(
-        self, name: str, description: pb.PolicyDescription, spec_for: Callable[[str], PolicySpec], batcher: Batcher
+        self,
+        name: str,
+        description: pb.PolicyDescription,
+        spec_for: Callable[[str], PolicySpec],
+        batcher: Batcher,
+        *,
+        on_episode: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self.draining = False
+        self._on_episode = on_episode
         self._description = description
         self._spec_for = spec_for
         self._batcher = batcher
@@ -48,6 +55,11 @@ class Session:
         self._step = -1
         self._task: Instruction | None = None
         self._state: Any = None
+
+    @property
+    def playing(self) -> bool:
+        """Whether an episode has been started."""
+        return self._task is not None
 
     async def answer_bytes(self, data: bytes) -> pb.RolloutResponse:
         """The one answer to a message as it arrived; raises what `answer` raises."""
@@ -107,6 +119,7 @@ class Session:
         self._episode, self._step = start.number, -1
         self._state = await self._batcher.new_session(task, start.seed)
         self._task = task
+        self._on_episode()
         return pb.EpisodeStarted(number=start.number)
 
     async def _observe_message(self, message: pb.Observation) -> pb.Chunk:

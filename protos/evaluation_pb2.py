@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17protos/evaluation.proto\x12\x16sparring.evaluation.v1\"\xd0\x01\n\x08Register\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x12\n\nbenchmarks\x18\x04 \x03(\t\x12@\n\x08versions\x18\x05 \x03(\x0b\x32..sparring.evaluation.v1.Register.VersionsEntry\x12\x0c\n\x04host\x18\x06 \x01(\t\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x9f\x02\n\nAssignment\x12\x11\n\tbenchmark\x18\x01 \x01(\t\x12\x1a\n\x12\x62\x65nchmark_settings\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x18\n\x10policy_addresses\x18\x04 \x03(\t\x12\x1a\n\x12observe_every_step\x18\x05 \x01(\x08\x12\x11\n\tvideo_fps\x18\x06 \x01(\x01\x12\x16\n\x0epolicy_seconds\x18\x07 \x01(\x01\x12\x15\n\rstall_seconds\x18\x08 \x01(\x01\x12\x19\n\x11heartbeat_seconds\x18\t \x01(\x01\x12\x17\n\x0fsilence_seconds\x18\n \x01(\x01\x12\x14\n\x0cpolicy_token\x18\x0b \x01(\t\x12\x11\n\tpolicy_ca\x18\x0c \x01(\x0c\"\x15\n\x05Ready\x12\x0c\n\x04slot\x18\x01 \x01(\r\"\x80\x01\n\x05Lease\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x0c\n\x04slot\x18\x02 \x01(\r\x12\x0c\n\x04task\x18\x03 \x01(\t\x12\r\n\x05index\x18\x04 \x01(\r\x12\x0c\n\x04seed\x18\x05 \x01(\x04\x12\x0c\n\x04\x66ilm\x18\x06 \x01(\x08\x12\x11\n\tmax_steps\x18\x07 \x01(\r\x12\x0e\n\x06record\x18\x08 \x01(\x08\"[\n\x06Timing\x12\r\n\x05total\x18\x01 \x01(\x01\x12\x0f\n\x07physics\x18\x02 \x01(\x01\x12\x0e\n\x06render\x18\x03 \x01(\x01\x12\x0e\n\x06policy\x18\x04 \x01(\x01\x12\x11\n\ttransport\x18\x05 \x01(\x01\"\x87\x02\n\x06Result\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x30\n\x07outcome\x18\x02 \x01(\x0e\x32\x1f.sparring.evaluation.v1.Outcome\x12\x12\n\nreward_sum\x18\x03 \x01(\x01\x12\x12\n\nreward_max\x18\x04 \x01(\x01\x12\r\n\x05steps\x18\x05 \x01(\r\x12.\n\x06timing\x18\x06 \x01(\x0b\x32\x1e.sparring.evaluation.v1.Timing\x12\x0f\n\x07renders\x18\x07 \x01(\r\x12\x13\n\x0bround_trips\x18\x08 \x01(\r\x12\r\n\x05\x65rror\x18\t \x01(\t\x12\r\n\x05video\x18\n \x01(\x0c\x12\x11\n\trecording\x18\x0b \x01(\x0c\"A\n\x04Lost\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x1a\n\x12policy_unreachable\x18\x03 \x01(\x08\"\x19\n\x07Refused\x12\x0e\n\x06reason\x18\x01 \x01(\t\"]\n\x0cSlotActivity\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\r\n\x05index\x18\x03 \x01(\r\x12\r\n\x05steps\x18\x04 \x01(\r\x12\x13\n\x0btotal_steps\x18\x05 \x01(\x04\"@\n\tHeartbeat\x12\x33\n\x05slots\x18\x01 \x03(\x0b\x32$.sparring.evaluation.v1.SlotActivity\"\x16\n\x04Stop\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x86\x03\n\rWorkerMessage\x12\x34\n\x08register\x18\x01 \x01(\x0b\x32 .sparring.evaluation.v1.RegisterH\x00\x12.\n\x05ready\x18\x02 \x01(\x0b\x32\x1d.sparring.evaluation.v1.ReadyH\x00\x12\x30\n\x06result\x18\x03 \x01(\x0b\x32\x1e.sparring.evaluation.v1.ResultH\x00\x12,\n\x04lost\x18\x04 \x01(\x0b\x32\x1c.sparring.evaluation.v1.LostH\x00\x12\x36\n\theartbeat\x18\x05 \x01(\x0b\x32!.sparring.evaluation.v1.HeartbeatH\x00\x12\x32\n\x07refused\x18\x06 \x01(\x0b\x32\x1f.sparring.evaluation.v1.RefusedH\x00\x12\x38\n\x08\x61\x63tivity\x18\x07 \x01(\x0b\x32$.sparring.evaluation.v1.SlotActivityH\x00\x42\t\n\x07message\"\xb8\x01\n\x13OrchestratorMessage\x12\x38\n\nassignment\x18\x01 \x01(\x0b\x32\".sparring.evaluation.v1.AssignmentH\x00\x12.\n\x05lease\x18\x02 \x01(\x0b\x32\x1d.sparring.evaluation.v1.LeaseH\x00\x12,\n\x04stop\x18\x03 \x01(\x0b\x32\x1c.sparring.evaluation.v1.StopH\x00\x42\t\n\x07message*_\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x13\n\x0fOUTCOME_SUCCESS\x10\x01\x12\x13\n\x0fOUTCOME_FAILURE\x10\x02\x12\x11\n\rOUTCOME_ERROR\x10\x03\x32\x66\n\x04Work\x12^\n\x04Work\x12%.sparring.evaluation.v1.WorkerMessage\x1a+.sparring.evaluation.v1.OrchestratorMessage(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17protos/evaluation.proto\x12\x16sparring.evaluation.v1\"\xd0\x01\n\x08Register\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x12\n\nbenchmarks\x18\x04 \x03(\t\x12@\n\x08versions\x18\x05 \x03(\x0b\x32..sparring.evaluation.v1.Register.VersionsEntry\x12\x0c\n\x04host\x18\x06 \x01(\t\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xf2\x02\n\nAssignment\x12\x11\n\tbenchmark\x18\x01 \x01(\t\x12\x1a\n\x12\x62\x65nchmark_settings\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x18\n\x10policy_addresses\x18\x04 \x03(\t\x12\x1a\n\x12observe_every_step\x18\x05 \x01(\x08\x12\x11\n\tvideo_fps\x18\x06 \x01(\x01\x12\x16\n\x0epolicy_seconds\x18\x07 \x01(\x01\x12\x15\n\rstall_seconds\x18\x08 \x01(\x01\x12\x19\n\x11heartbeat_seconds\x18\t \x01(\x01\x12\x17\n\x0fsilence_seconds\x18\n \x01(\x01\x12\x14\n\x0cpolicy_token\x18\x0b \x01(\t\x12\x11\n\tpolicy_ca\x18\x0c \x01(\x0c\x12\x17\n\x0fpolicy_replicas\x18\r \x01(\x08\x12\x38\n\x0cout_of_range\x18\x0e \x01(\x0e\x32\".sparring.evaluation.v1.OutOfRange\"\x15\n\x05Ready\x12\x0c\n\x04slot\x18\x01 \x01(\r\"\x80\x01\n\x05Lease\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x0c\n\x04slot\x18\x02 \x01(\r\x12\x0c\n\x04task\x18\x03 \x01(\t\x12\r\n\x05index\x18\x04 \x01(\r\x12\x0c\n\x04seed\x18\x05 \x01(\x04\x12\x0c\n\x04\x66ilm\x18\x06 \x01(\x08\x12\x11\n\tmax_steps\x18\x07 \x01(\r\x12\x0e\n\x06record\x18\x08 \x01(\x08\"[\n\x06Timing\x12\r\n\x05total\x18\x01 \x01(\x01\x12\x0f\n\x07physics\x18\x02 \x01(\x01\x12\x0e\n\x06render\x18\x03 \x01(\x01\x12\x0e\n\x06policy\x18\x04 \x01(\x01\x12\x11\n\ttransport\x18\x05 \x01(\x01\"\x9d\x02\n\x06Result\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x30\n\x07outcome\x18\x02 \x01(\x0e\x32\x1f.sparring.evaluation.v1.Outcome\x12\x12\n\nreward_sum\x18\x03 \x01(\x01\x12\x12\n\nreward_max\x18\x04 \x01(\x01\x12\r\n\x05steps\x18\x05 \x01(\r\x12.\n\x06timing\x18\x06 \x01(\x0b\x32\x1e.sparring.evaluation.v1.Timing\x12\x0f\n\x07renders\x18\x07 \x01(\r\x12\x13\n\x0bround_trips\x18\x08 \x01(\r\x12\r\n\x05\x65rror\x18\t \x01(\t\x12\r\n\x05video\x18\n \x01(\x0c\x12\x11\n\trecording\x18\x0b \x01(\x0c\x12\x14\n\x0cout_of_range\x18\x0c \x01(\r\"A\n\x04Lost\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x1a\n\x12policy_unreachable\x18\x03 \x01(\x08\"\x19\n\x07Refused\x12\x0e\n\x06reason\x18\x01 \x01(\t\"]\n\x0cSlotActivity\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\r\n\x05index\x18\x03 \x01(\r\x12\r\n\x05steps\x18\x04 \x01(\r\x12\x13\n\x0btotal_steps\x18\x05 \x01(\x04\"@\n\tHeartbeat\x12\x33\n\x05slots\x18\x01 \x03(\x0b\x32$.sparring.evaluation.v1.SlotActivity\"\x16\n\x04Stop\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x86\x03\n\rWorkerMessage\x12\x34\n\x08register\x18\x01 \x01(\x0b\x32 .sparring.evaluation.v1.RegisterH\x00\x12.\n\x05ready\x18\x02 \x01(\x0b\x32\x1d.sparring.evaluation.v1.ReadyH\x00\x12\x30\n\x06result\x18\x03 \x01(\x0b\x32\x1e.sparring.evaluation.v1.ResultH\x00\x12,\n\x04lost\x18\x04 \x01(\x0b\x32\x1c.sparring.evaluation.v1.LostH\x00\x12\x36\n\theartbeat\x18\x05 \x01(\x0b\x32!.sparring.evaluation.v1.HeartbeatH\x00\x12\x32\n\x07refused\x18\x06 \x01(\x0b\x32\x1f.sparring.evaluation.v1.RefusedH\x00\x12\x38\n\x08\x61\x63tivity\x18\x07 \x01(\x0b\x32$.sparring.evaluation.v1.SlotActivityH\x00\x42\t\n\x07message\"\xb8\x01\n\x13OrchestratorMessage\x12\x38\n\nassignment\x18\x01 \x01(\x0b\x32\".sparring.evaluation.v1.AssignmentH\x00\x12.\n\x05lease\x18\x02 \x01(\x0b\x32\x1d.sparring.evaluation.v1.LeaseH\x00\x12,\n\x04stop\x18\x03 \x01(\x0b\x32\x1c.sparring.evaluation.v1.StopH\x00\x42\t\n\x07message*p\n\nOutOfRange\x12\x1c\n\x18OUT_OF_RANGE_UNSPECIFIED\x10\x00\x12\x15\n\x11OUT_OF_RANGE_PASS\x10\x01\x12\x15\n\x11OUT_OF_RANGE_CLIP\x10\x02\x12\x16\n\x12OUT_OF_RANGE_ERROR\x10\x03*_\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x13\n\x0fOUTCOME_SUCCESS\x10\x01\x12\x13\n\x0fOUTCOME_FAILURE\x10\x02\x12\x11\n\rOUTCOME_ERROR\x10\x03\x32\x66\n\x04Work\x12^\n\x04Work\x12%.sparring.evaluation.v1.WorkerMessage\x1a+.sparring.evaluation.v1.OrchestratorMessage(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -23,36 +23,38 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
   _globals['_REGISTER_VERSIONSENTRY']._options = None
   _globals['_REGISTER_VERSIONSENTRY']._serialized_options = b'8\001'
-  _globals['_OUTCOME']._serialized_start=1924
-  _globals['_OUTCOME']._serialized_end=2019
+  _globals['_OUTOFRANGE']._serialized_start=2029
+  _globals['_OUTOFRANGE']._serialized_end=2141
+  _globals['_OUTCOME']._serialized_start=2143
+  _globals['_OUTCOME']._serialized_end=2238
   _globals['_REGISTER']._serialized_start=52
   _globals['_REGISTER']._serialized_end=260
   _globals['_REGISTER_VERSIONSENTRY']._serialized_start=213
   _globals['_REGISTER_VERSIONSENTRY']._serialized_end=260
   _globals['_ASSIGNMENT']._serialized_start=263
-  _globals['_ASSIGNMENT']._serialized_end=550
-  _globals['_READY']._serialized_start=552
-  _globals['_READY']._serialized_end=573
-  _globals['_LEASE']._serialized_start=576
-  _globals['_LEASE']._serialized_end=704
-  _globals['_TIMING']._serialized_start=706
-  _globals['_TIMING']._serialized_end=797
-  _globals['_RESULT']._serialized_start=800
-  _globals['_RESULT']._serialized_end=1063
-  _globals['_LOST']._serialized_start=1065
-  _globals['_LOST']._serialized_end=1130
-  _globals['_REFUSED']._serialized_start=1132
-  _globals['_REFUSED']._serialized_end=1157
-  _globals['_SLOTACTIVITY']._serialized_start=1159
-  _globals['_SLOTACTIVITY']._serialized_end=1252
-  _globals['_HEARTBEAT']._serialized_start=1254
-  _globals['_HEARTBEAT']._serialized_end=1318
-  _globals['_STOP']._serialized_start=1320
-  _globals['_STOP']._serialized_end=1342
-  _globals['_WORKERMESSAGE']._serialized_start=1345
-  _globals['_WORKERMESSAGE']._serialized_end=1735
-  _globals['_ORCHESTRATORMESSAGE']._serialized_start=1738
-  _globals['_ORCHESTRATORMESSAGE']._serialized_end=1922
-  _globals['_WORK']._serialized_start=2021
-  _globals['_WORK']._serialized_end=2123
+  _globals['_ASSIGNMENT']._serialized_end=633
+  _globals['_READY']._serialized_start=635
+  _globals['_READY']._serialized_end=656
+  _globals['_LEASE']._serialized_start=659
+  _globals['_LEASE']._serialized_end=787
+  _globals['_TIMING']._serialized_start=789
+  _globals['_TIMING']._serialized_end=880
+  _globals['_RESULT']._serialized_start=883
+  _globals['_RESULT']._serialized_end=1168
+  _globals['_LOST']._serialized_start=1170
+  _globals['_LOST']._serialized_end=1235
+  _globals['_REFUSED']._serialized_start=1237
+  _globals['_REFUSED']._serialized_end=1262
+  _globals['_SLOTACTIVITY']._serialized_start=1264
+  _globals['_SLOTACTIVITY']._serialized_end=1357
+  _globals['_HEARTBEAT']._serialized_start=1359
+  _globals['_HEARTBEAT']._serialized_end=1423
+  _globals['_STOP']._serialized_start=1425
+  _globals['_STOP']._serialized_end=1447
+  _globals['_WORKERMESSAGE']._serialized_start=1450
+  _globals['_WORKERMESSAGE']._serialized_end=1840
+  _globals['_ORCHESTRATORMESSAGE']._serialized_start=1843
+  _globals['_ORCHESTRATORMESSAGE']._serialized_end=2027
+  _globals['_WORK']._serialized_start=2240
+  _globals['_WORK']._serialized_end=2342
 # @@protoc_insertion_point(module_scope)

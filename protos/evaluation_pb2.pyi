@@ -37,6 +37,34 @@ else:
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
+class _OutOfRange:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _OutOfRangeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_OutOfRange.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    OUT_OF_RANGE_UNSPECIFIED: _OutOfRange.ValueType  # 0
+    """as OUT_OF_RANGE_PASS"""
+    OUT_OF_RANGE_PASS: _OutOfRange.ValueType  # 1
+    """the simulator gets it as it is"""
+    OUT_OF_RANGE_CLIP: _OutOfRange.ValueType  # 2
+    """the nearest action in the space is executed instead"""
+    OUT_OF_RANGE_ERROR: _OutOfRange.ValueType  # 3
+    """the episode ends with an error"""
+
+class OutOfRange(_OutOfRange, metaclass=_OutOfRangeEnumTypeWrapper):
+    """What becomes of an action outside the action space that the benchmark offers. It is counted in any case."""
+
+OUT_OF_RANGE_UNSPECIFIED: OutOfRange.ValueType  # 0
+"""as OUT_OF_RANGE_PASS"""
+OUT_OF_RANGE_PASS: OutOfRange.ValueType  # 1
+"""the simulator gets it as it is"""
+OUT_OF_RANGE_CLIP: OutOfRange.ValueType  # 2
+"""the nearest action in the space is executed instead"""
+OUT_OF_RANGE_ERROR: OutOfRange.ValueType  # 3
+"""the episode ends with an error"""
+global___OutOfRange = OutOfRange
+
 class _Outcome:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -141,6 +169,8 @@ class Assignment(google.protobuf.message.Message):
     SILENCE_SECONDS_FIELD_NUMBER: builtins.int
     POLICY_TOKEN_FIELD_NUMBER: builtins.int
     POLICY_CA_FIELD_NUMBER: builtins.int
+    POLICY_REPLICAS_FIELD_NUMBER: builtins.int
+    OUT_OF_RANGE_FIELD_NUMBER: builtins.int
     benchmark: builtins.str
     """which benchmark"""
     benchmark_settings: builtins.str
@@ -165,6 +195,12 @@ class Assignment(google.protobuf.message.Message):
     """secret that the policy server wants; empty: none. Never logged, never saved"""
     policy_ca: builtins.bytes
     """PEM certificates to trust there; empty: those that the worker's machine trusts"""
+    policy_replicas: builtins.bool
+    """policy_addresses are so many servers of one and the same policy, not ways to one:"""
+    out_of_range: global___OutOfRange.ValueType
+    """slot n opens its session at number n, modulo their count
+    what to do with an action outside the action space
+    """
     @property
     def policy_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """where the policy is served, nearest first: a unix socket, then TCP;"""
@@ -184,8 +220,10 @@ class Assignment(google.protobuf.message.Message):
         silence_seconds: builtins.float = ...,
         policy_token: builtins.str = ...,
         policy_ca: builtins.bytes = ...,
+        policy_replicas: builtins.bool = ...,
+        out_of_range: global___OutOfRange.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["benchmark", b"benchmark", "benchmark_settings", b"benchmark_settings", "heartbeat_seconds", b"heartbeat_seconds", "observe_every_step", b"observe_every_step", "policy_addresses", b"policy_addresses", "policy_ca", b"policy_ca", "policy_seconds", b"policy_seconds", "policy_token", b"policy_token", "silence_seconds", b"silence_seconds", "slots", b"slots", "stall_seconds", b"stall_seconds", "video_fps", b"video_fps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["benchmark", b"benchmark", "benchmark_settings", b"benchmark_settings", "heartbeat_seconds", b"heartbeat_seconds", "observe_every_step", b"observe_every_step", "out_of_range", b"out_of_range", "policy_addresses", b"policy_addresses", "policy_ca", b"policy_ca", "policy_replicas", b"policy_replicas", "policy_seconds", b"policy_seconds", "policy_token", b"policy_token", "silence_seconds", b"silence_seconds", "slots", b"slots", "stall_seconds", b"stall_seconds", "video_fps", b"video_fps"]) -> None: ...
 
 global___Assignment = Assignment
 
@@ -304,6 +342,7 @@ class Result(google.protobuf.message.Message):
     ERROR_FIELD_NUMBER: builtins.int
     VIDEO_FIELD_NUMBER: builtins.int
     RECORDING_FIELD_NUMBER: builtins.int
+    OUT_OF_RANGE_FIELD_NUMBER: builtins.int
     lease: builtins.int
     """which loan this ends"""
     outcome: global___Outcome.ValueType
@@ -324,6 +363,8 @@ class Result(google.protobuf.message.Message):
     """mp4, if the lease asked for one and its outcome is known"""
     recording: builtins.bytes
     """.npz archive, if the lease asked for one and its outcome is known"""
+    out_of_range: builtins.int
+    """of the actions executed, how many the policy had given outside the action space"""
     @property
     def timing(self) -> global___Timing:
         """where its time went"""
@@ -342,9 +383,10 @@ class Result(google.protobuf.message.Message):
         error: builtins.str = ...,
         video: builtins.bytes = ...,
         recording: builtins.bytes = ...,
+        out_of_range: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["timing", b"timing"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["error", b"error", "lease", b"lease", "outcome", b"outcome", "recording", b"recording", "renders", b"renders", "reward_max", b"reward_max", "reward_sum", b"reward_sum", "round_trips", b"round_trips", "steps", b"steps", "timing", b"timing", "video", b"video"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["error", b"error", "lease", b"lease", "out_of_range", b"out_of_range", "outcome", b"outcome", "recording", b"recording", "renders", b"renders", "reward_max", b"reward_max", "reward_sum", b"reward_sum", "round_trips", b"round_trips", "steps", b"steps", "timing", b"timing", "video", b"video"]) -> None: ...
 
 global___Result = Result
 

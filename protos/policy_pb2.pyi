@@ -15,6 +15,9 @@ episodes. The order of messages is part of the contract:
      names the same episode and step.
   4. Answers come in the order of the messages they answer. There are no unsolicited messages.
 
+A server may listen before its policy is loaded and warmed up. Until then its health is NOT_SERVING,
+and it lets callers of Describe and Rollout wait: their own deadlines decide for how long.
+
 Anything else ends the stream. Status codes:
 
   FAILED_PRECONDITION  a message out of order, a protocol version that is not spoken here, or a
@@ -499,7 +502,142 @@ class Chunk(google.protobuf.message.Message):
 global___Chunk = Chunk
 
 @typing.final
+class StatsRequest(google.protobuf.message.Message):
+    """------------------------------------------------------------------------------------- figures"""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___StatsRequest = StatsRequest
+
+@typing.final
+class Histogram(google.protobuf.message.Message):
+    """How values were spread: how many lay in each interval. Two of one server can be subtracted."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BOUNDS_FIELD_NUMBER: builtins.int
+    COUNTS_FIELD_NUMBER: builtins.int
+    SUM_FIELD_NUMBER: builtins.int
+    sum: builtins.float
+    """of all values"""
+    @property
+    def bounds(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """upper end of each interval but the last, ascending; a value on a bound is below it"""
+
+    @property
+    def counts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """values in each interval, one more than there are bounds: the last has no upper end"""
+
+    def __init__(
+        self,
+        *,
+        bounds: collections.abc.Iterable[builtins.float] | None = ...,
+        counts: collections.abc.Iterable[builtins.int] | None = ...,
+        sum: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bounds", b"bounds", "counts", b"counts", "sum", b"sum"]) -> None: ...
+
+global___Histogram = Histogram
+
+@typing.final
+class ServerStats(google.protobuf.message.Message):
+    """What a server has done since it began. All but `sessions` only ever grow."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class BatchesEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.int
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.int = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    @typing.final
+    class ErrorsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    INSTANCE_FIELD_NUMBER: builtins.int
+    SECONDS_FIELD_NUMBER: builtins.int
+    SESSIONS_FIELD_NUMBER: builtins.int
+    EPISODES_FIELD_NUMBER: builtins.int
+    OBSERVATIONS_FIELD_NUMBER: builtins.int
+    BATCHES_FIELD_NUMBER: builtins.int
+    QUEUE_WAIT_SECONDS_FIELD_NUMBER: builtins.int
+    INFERENCE_SECONDS_FIELD_NUMBER: builtins.int
+    ERRORS_FIELD_NUMBER: builtins.int
+    instance: builtins.str
+    """a name that no other start of a server has: after a restart, figures begin at zero"""
+    seconds: builtins.float
+    """since it began to serve"""
+    sessions: builtins.int
+    """open now"""
+    episodes: builtins.int
+    """started"""
+    observations: builtins.int
+    """rows that forward passes were made for, whatever came of them"""
+    @property
+    def batches(self) -> google.protobuf.internal.containers.ScalarMap[builtins.int, builtins.int]:
+        """rows in a forward pass → how many passes of that size there were"""
+
+    @property
+    def queue_wait_seconds(self) -> global___Histogram:
+        """from an observation's arrival to the start of its forward pass"""
+
+    @property
+    def inference_seconds(self) -> global___Histogram:
+        """of a forward pass"""
+
+    @property
+    def errors(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+        """streams that ended with an error, by kind: policy, interrupted, refused, order,"""
+
+    def __init__(
+        self,
+        *,
+        instance: builtins.str = ...,
+        seconds: builtins.float = ...,
+        sessions: builtins.int = ...,
+        episodes: builtins.int = ...,
+        observations: builtins.int = ...,
+        batches: collections.abc.Mapping[builtins.int, builtins.int] | None = ...,
+        queue_wait_seconds: global___Histogram | None = ...,
+        inference_seconds: global___Histogram | None = ...,
+        errors: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["inference_seconds", b"inference_seconds", "queue_wait_seconds", b"queue_wait_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["batches", b"batches", "episodes", b"episodes", "errors", b"errors", "inference_seconds", b"inference_seconds", "instance", b"instance", "observations", b"observations", "queue_wait_seconds", b"queue_wait_seconds", "seconds", b"seconds", "sessions", b"sessions"]) -> None: ...
+
+global___ServerStats = ServerStats
+
+@typing.final
 class RolloutRequest(google.protobuf.message.Message):
+    """------------------------------------------------------------------------------------- the stream"""
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     HELLO_FIELD_NUMBER: builtins.int

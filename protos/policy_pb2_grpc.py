@@ -24,6 +24,11 @@ class PolicyStub(object):
                 request_serializer=protos_dot_policy__pb2.RolloutRequest.SerializeToString,
                 response_deserializer=protos_dot_policy__pb2.RolloutResponse.FromString,
                 )
+        self.Stats = channel.unary_unary(
+                '/sparring.policy.v1.Policy/Stats',
+                request_serializer=protos_dot_policy__pb2.StatsRequest.SerializeToString,
+                response_deserializer=protos_dot_policy__pb2.ServerStats.FromString,
+                )
 
 
 class PolicyServicer(object):
@@ -43,6 +48,13 @@ class PolicyServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Stats(self, request, context):
+        """What the server has done since it began. Needs no session.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PolicyServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -55,6 +67,11 @@ def add_PolicyServicer_to_server(servicer, server):
                     servicer.Rollout,
                     request_deserializer=protos_dot_policy__pb2.RolloutRequest.FromString,
                     response_serializer=protos_dot_policy__pb2.RolloutResponse.SerializeToString,
+            ),
+            'Stats': grpc.unary_unary_rpc_method_handler(
+                    servicer.Stats,
+                    request_deserializer=protos_dot_policy__pb2.StatsRequest.FromString,
+                    response_serializer=protos_dot_policy__pb2.ServerStats.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -97,5 +114,22 @@ class Policy(object):
         return grpc.experimental.stream_stream(request_iterator, target, '/sparring.policy.v1.Policy/Rollout',
             protos_dot_policy__pb2.RolloutRequest.SerializeToString,
             protos_dot_policy__pb2.RolloutResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Stats(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/sparring.policy.v1.Policy/Stats',
+            protos_dot_policy__pb2.StatsRequest.SerializeToString,
+            protos_dot_policy__pb2.ServerStats.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -15,6 +15,9 @@ episodes. The order of messages is part of the contract:
      names the same episode and step.
   4. Answers come in the order of the messages they answer. There are no unsolicited messages.
 
+A server may listen before its policy is loaded and warmed up. Until then its health is NOT_SERVING,
+and it lets callers of Describe and Rollout wait: their own deadlines decide for how long.
+
 Anything else ends the stream. Status codes:
 
   FAILED_PRECONDITION  a message out of order, a protocol version that is not spoken here, or a
@@ -57,6 +60,12 @@ class PolicyStub:
     ]
     """The stream of one slot: observations in, chunks of actions out."""
 
+    Stats: grpc.UnaryUnaryMultiCallable[
+        protos.policy_pb2.StatsRequest,
+        protos.policy_pb2.ServerStats,
+    ]
+    """What the server has done since it began. Needs no session."""
+
 class PolicyAsyncStub:
     Describe: grpc.aio.UnaryUnaryMultiCallable[
         protos.policy_pb2.DescribeRequest,
@@ -69,6 +78,12 @@ class PolicyAsyncStub:
         protos.policy_pb2.RolloutResponse,
     ]
     """The stream of one slot: observations in, chunks of actions out."""
+
+    Stats: grpc.aio.UnaryUnaryMultiCallable[
+        protos.policy_pb2.StatsRequest,
+        protos.policy_pb2.ServerStats,
+    ]
+    """What the server has done since it began. Needs no session."""
 
 class PolicyServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
@@ -86,5 +101,13 @@ class PolicyServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[protos.policy_pb2.RolloutResponse], collections.abc.AsyncIterator[protos.policy_pb2.RolloutResponse]]:
         """The stream of one slot: observations in, chunks of actions out."""
+
+    @abc.abstractmethod
+    def Stats(
+        self,
+        request: protos.policy_pb2.StatsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[protos.policy_pb2.ServerStats, collections.abc.Awaitable[protos.policy_pb2.ServerStats]]:
+        """What the server has done since it began. Needs no session."""
 
 def add_PolicyServicer_to_server(servicer: PolicyServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

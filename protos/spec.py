@@ -102,12 +102,14 @@ class PolicySpec:
         action_dim: Size of one action; None takes what the benchmark takes.
         chunk_length: The most actions in one answer; they are played without looking.
         history: How many of the last steps it looks at; with more than one, tensors have a leading axis of that length.
+        own_names: For a policy whose observations can be renamed (--rename): what it calls each of them itself.
     """
 
     observations: Mapping[str, TensorSpec] | Sequence[str] = field(default_factory=dict)
     action_dim: int | None = None
     chunk_length: int = 1
     history: int = 1
+    own_names: Mapping[str, str] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.observations, Mapping):
@@ -172,14 +174,48 @@ class PolicySpec:
         if any(row[3] for row in rows):
             unused = sorted(set(offer.observations) - set(self.named))
             rows += [(name, "-", str(offer.observations[name]), "") for name in unused]
-            raise SpecMismatch("the policy and the benchmark do not fit together:\n" + _table(rows))
+            advice = self._advice(offer, unused)
+            # In front of the table, which may be cut when it is too long for the wire.
+            raise SpecMismatch(f"the policy and the benchmark do not fit together{advice}:\n{_table(rows)}")
         return replace(self, observations=settled, action_dim=offer.action_dim)
+
+    def _advice(self, offer: Offer, unused: Sequence[str]) -> str:
+        """Flags that might make the two fit, as the end of a sentence."""
+        flags: list[str] = []
+        free = list(unused)
+        for name, need in self.named.items():
+            have = offer.observations.get(name)
+            if have is None and self.own_names is not None:
+                name_there = _nearest(need, free, offer)
+                if name_there is None:
+                    continue
+                free.remove(name_there)
+                flags.append(f"--rename {self.own_names.get(name, name)}={name_there}")
+                have = offer.observations[name_there]
+            if have is not None and _is_image(need) and _is_image(have) and not need.accepts(have):
+                assert need.shape is not None
+                height, width, _ = need.shape
+                if height == width:
+                    flags.append(f"--benchmark-arg resolution={height}")
+        return f"; if they mean the same, try {' '.join(dict.fromkeys(flags))}" if flags else ""
 
     def batched_shape(self, name: str) -> tuple[int, ...]:
         """Shape of a settled observation as it is sent: with the history axis, if there is one."""
         shape = self.named[name].shape
         assert shape is not None
         return (self.history, *shape) if self.history > 1 else shape
+
+
+def _is_image(spec: TensorSpec) -> bool:
+    return spec.dtype == "uint8" and spec.shape is not None and len(spec.shape) == 3 and spec.shape[2] in (1, 3)
+
+
+def _nearest(need: TensorSpec, names: Sequence[str], offer: Offer) -> str | None:
+    """What is offered under another name and would do: of the right shape, or at least an image as well."""
+    fitting = [name for name in names if need.accepts(offer.observations[name])]
+    images = [name for name in names if _is_image(need) and _is_image(offer.observations[name])]
+    # Names of LeRobot's layout first: images under other names may hang upside down.
+    return min(fitting or images, key=lambda name: not name.startswith("observation."), default=None)
 
 
 def _table(rows: list[tuple[str, str, str, str]]) -> str:

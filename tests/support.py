@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import socket
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable
@@ -41,6 +42,17 @@ def read_csv(folder: Path) -> list[dict[str, str]]:
     """episodes.csv without the columns that hold times."""
     with (folder / "episodes.csv").open() as file:
         return [{k: v for k, v in row.items() if k not in TIMING_COLUMNS} for row in csv.DictReader(file)]
+
+
+def recorded(folder: Path) -> int:
+    """How many episodes a run has in its journal so far."""
+    if not (folder / "journal.sqlite").exists():
+        return 0
+    with sqlite3.connect(folder / "journal.sqlite", timeout=10) as journal:
+        try:
+            return int(journal.execute("SELECT count(*) FROM episodes").fetchone()[0])
+        except sqlite3.OperationalError:
+            return 0  # not made yet
 
 
 def wait_for(condition: Callable[[], object], *, seconds: float = 30.0) -> None:

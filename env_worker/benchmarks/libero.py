@@ -105,7 +105,7 @@ class Libero(Benchmark):
     tasks_per_process: ClassVar[int] = 4  # robosuite does not give back all memory of a simulator that was closed
 
     def tasks(self, selection: str) -> Sequence[Task]:
-        return [Task(task.id, task.sentence, group, INITIAL_STATES) for group, task in select(selection)]
+        return [Task(task.id, task.sentence, group, INITIAL_STATES, task.number) for group, task in select(selection)]
 
     def groups(self) -> Mapping[str, Sequence[str]]:
         return {suite: [task.id for task in tasks_of(suite)] for suite in EPISODE_LIMITS}

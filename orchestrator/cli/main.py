@@ -12,6 +12,7 @@ import click
 from orchestrator.cli.clean import clean
 from orchestrator.cli.doctor import doctor
 from orchestrator.cli.env import env
+from orchestrator.cli.lerobot_eval import lerobot_eval
 from orchestrator.cli.ls import ls
 from orchestrator.cli.processes import serve, worker
 from orchestrator.cli.run import resume, run
@@ -35,7 +36,7 @@ def cli() -> None:
     """Puts robot policies through simulation benchmarks."""
 
 
-for command in (run, resume, serve, worker, ls, env, doctor, smoke, clean):
+for command in (run, resume, lerobot_eval, serve, worker, ls, env, doctor, smoke, clean):
     cli.add_command(command)
 
 

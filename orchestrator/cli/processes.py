@@ -25,6 +25,12 @@ from protos.errors import UsageError
     "--policy", required=True, help="a shipped policy, an installed one, or module:Class; see: sparring ls policies"
 )
 @click.option("--policy-arg", multiple=True, metavar="KEY=VALUE", help="an argument of the policy; may be repeated")
+@click.option(
+    "--rename",
+    multiple=True,
+    metavar="CAMERA=NAME",
+    help="an observation of the policy and the benchmark's name for it; may be repeated",
+)
 @click.option("--benchmark", default="", help="whose expert, for --policy expert")
 @click.option(
     "--listen",
@@ -52,6 +58,14 @@ from protos.errors import UsageError
     help="the most observations in one forward pass",
 )
 @click.option(
+    "--max-queue-delay",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="seconds that an observation may wait for others to fill its batch",
+)
+@click.option("--metrics", help="serve Prometheus metrics at HOST:PORT, or at :PORT on every address")
+@click.option(
     "--max-sessions", type=click.IntRange(1), default=256, show_default=True, help="the most sessions at once"
 )
 @click.option(
@@ -60,26 +74,35 @@ from protos.errors import UsageError
 def serve(
     policy: str,
     policy_arg: tuple[str, ...],
+    rename: tuple[str, ...],
     benchmark: str,
     listen: Sequence[str],
     token_file: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
     max_batch: int,
+    max_queue_delay: float,
+    metrics: str | None,
     max_sessions: int,
     grace: float,
 ) -> None:
     """Hosts a policy until Ctrl-C or SIGTERM; use it with sparring run --policy-server."""
-    arguments = json.dumps(parse_pairs(policy_arg, "--policy-arg"))
+    arguments = parse_pairs(policy_arg, "--policy-arg")
+    if rename and "rename" in arguments:
+        raise UsageError("--rename and --policy-arg rename=... are the same; give one of them.")
+    if rename:
+        arguments["rename"] = parse_pairs(rename, "--rename")
     files = {"token-file": token_file, "tls-cert": tls_cert, "tls-key": tls_key}
     _become(
         "policy_server",
         f"--policy={policy}",
-        f"--policy-args={arguments}",
+        f"--policy-args={json.dumps(arguments)}",
         f"--benchmark={benchmark}",
         *(f"--listen={address}" for address in listen),
         *(f"--{flag}={path}" for flag, path in files.items() if path is not None),
         f"--max-batch={max_batch}",
+        f"--max-queue-delay={max_queue_delay}",
+        *([f"--metrics={metrics}"] if metrics else []),
         f"--max-sessions={max_sessions}",
         f"--grace={grace}",
     )

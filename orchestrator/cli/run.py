@@ -41,15 +41,15 @@ EXIT_INTERRUPTED: Final = 130
 @click.option("--json", "as_json", is_flag=True, help="print the results as JSON, and nothing else, on standard output")
 @setting_options(RunSettings.model_fields)
 def run(config: Path | None, as_json: bool, **values: Any) -> int:
-    r"""Evaluates a policy and prints a table of success rates.
+    """Evaluates a policy and prints a table of success rates.
 
     Running the same command again, with the same --output, goes on where it ended.
 
     \b
     Exit codes: 0 all episodes have an outcome, 3 some ended in an error,
     2 wrong usage, 1 the run could not be finished, 130 interrupted.
-    """
-    return _evaluate(read_settings(given(values), config), as_json)
+    """  # noqa: D301 - click wants the very character
+    return evaluate_settings(read_settings(given(values), config), as_json)
 
 
 @click.command(short_help="go on with a run that was interrupted")
@@ -67,10 +67,11 @@ def resume(folder: Path, as_json: bool, **values: Any) -> int:
     now = given(values)
     if now.get("launcher", saved.get("launcher")) != "docker":  # what was set for containers says nothing about others
         saved = {name: value for name, value in saved.items() if name not in CONTAINER_SETTINGS}
-    return _evaluate(read_settings({**saved, **now, "output": str(folder)}, None), as_json)
+    return evaluate_settings(read_settings({**saved, **now, "output": str(folder)}, None), as_json)
 
 
-def _evaluate(settings: RunSettings, as_json: bool) -> int:
+def evaluate_settings(settings: RunSettings, as_json: bool) -> int:
+    """Runs what settings ask for, tells what came of it, and returns the exit code."""
     plan = make_plan(settings)
     prepare(settings)
     _note_wrapping(plan)

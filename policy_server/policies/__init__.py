@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib.metadata import entry_points
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from protos.errors import UsageError, unknown
 from protos.spec import PolicySpec
 
 ENTRY_POINTS: Final = "sparring.policies"
+_LEROBOT: Final = "lerobot:"
 _SEE: Final = "docs/policies.md shows one that is whole"
 
 _SHIPPED: Final = {
@@ -31,6 +33,7 @@ def known_policies() -> dict[str, str]:
     """Names that `--policy` takes, with a line about each."""
     lines = {
         "expert": f"scripted experts of a benchmark ({', '.join(sorted(_EXPERTS))}); look=[names]",
+        "lerobot:CHECKPOINT": "a LeRobot checkpoint, a folder or a hub id (extra: lerobot); rename={camera: name}",
         "random": "uniform in the action space; chunk=N, observations=[names]",
         "replay": "recorded actions; file=PATH, chunk=N",
         "zero": "all zeros; chunk=N, observations=[names]",
@@ -67,6 +70,9 @@ def _find(name: str, benchmark: str) -> Any:
     for point in entry_points(group=ENTRY_POINTS):
         if point.name == name:
             return _import(point.value)
+    if name.startswith(_LEROBOT):
+        checkpoint = name.removeprefix(_LEROBOT)
+        return partial(_import("policy_server.policies.lerobot:LeRobotPolicy"), checkpoint)
     if ":" in name:
         return _import(name)
     raise unknown(
@@ -109,7 +115,8 @@ def _import(reference: str) -> Any:
                 f"there is no module {module_name!r} to take a policy from; "
                 "run from the folder it is in, or put that on PYTHONPATH."
             ) from error
-        raise UsageError(f"the module {module_name!r} needs {error.name!r}, which is not installed.") from error
+        hint = f": pip install 'sparring[{module_name.rpartition('.')[2]}]'" if module_name.startswith(__name__) else ""
+        raise UsageError(f"the module {module_name!r} needs {error.name!r}, which is not installed{hint}.") from error
     except Exception as error:  # a user's module may raise anything while it is imported
         raise UsageError(f"importing {module_name!r} failed: {type(error).__name__}: {error}") from error
     try:

@@ -69,6 +69,13 @@ class Policy:
         """What the policy needs on a benchmark; the same everywhere, unless a policy says otherwise."""
         return self.spec
 
+    def warm_up(self) -> None:
+        """Does what is slow only the first time, such as compiling; nothing, unless a policy says otherwise.
+
+        Called once, in the thread that `act` is called in; the server's health turns SERVING only after it. What it
+        raises ends the server with a sentence.
+        """
+
     def new_session(self, task: Instruction, seed: int) -> Any:
         """What the policy remembers in one episode; called when the episode starts.
 

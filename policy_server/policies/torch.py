@@ -17,13 +17,21 @@ from policy_server.policies.checkpoints import load_weights, sha256_of
 from policy_server.policies.torch_batch import Batch, TorchSession
 from protos.errors import SparringError, UsageError
 
-__all__ = ["Batch", "TorchPolicy", "TorchSession", "choose_device"]
+__all__ = ["Batch", "TooManyRows", "TorchPolicy", "TorchSession", "choose_device"]
 
 log = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=torch.nn.Module)
 
 _DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class TooManyRows(Exception):
+    """Raised by a `forward` that cannot take so many rows at once; it is called again with at most `most`."""
+
+    def __init__(self, most: int, why: str) -> None:
+        super().__init__(f"{why}; going on with at most {most}")
+        self.most = most
 
 
 class TorchPolicy(Policy):
@@ -43,6 +51,9 @@ class TorchPolicy(Policy):
             with 1 every row is computed alone.
         threads: Threads that torch computes with on the CPU; 0 leaves it to torch.
     """
+
+    casts_observations: bool = True
+    """Whether floating-point observations are brought to `dtype`; not where processors of the policy's own do that."""
 
     def __init__(
         self,
@@ -135,6 +146,9 @@ class TorchPolicy(Policy):
         try:
             with torch.inference_mode(), self._computing():
                 actions = self._as_arrays(self.forward(batch), batch)
+        except TooManyRows as refusal:
+            log.warning("%s", refusal)
+            self._most_rows = refusal.most
         except RuntimeError as error:
             if not _is_out_of_memory(error):
                 raise
@@ -190,7 +204,7 @@ class TorchPolicy(Policy):
             tensor = pinned.to(self.device, non_blocking=True)
         else:
             tensor = torch.from_numpy(np.stack(arrays)).to(self.device)
-        return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+        return tensor.to(self.dtype) if self.casts_observations and tensor.is_floating_point() else tensor
 
     def _as_arrays(self, actions: Any, batch: Batch) -> Sequence[Array]:
         if not isinstance(actions, torch.Tensor) or actions.ndim not in (2, 3) or len(actions) != len(batch):

@@ -106,3 +106,26 @@ def test_a_method_that_does_not_exist_is_unimplemented(target: Target) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         call(b"", timeout=DEADLINE)
     assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_figures_only_grow_and_count_what_was_asked(target: Target) -> None:
+    before = target.stub.Stats(pb.StatsRequest(), timeout=DEADLINE)
+    with target.open() as stream:
+        stream.ask(target.hello())
+        stream.ask(target.start(1))
+        for step in range(3):
+            stream.ask(target.observation(1, step))
+        after = target.stub.Stats(pb.StatsRequest(), timeout=DEADLINE)
+    assert before.instance == after.instance != ""
+    assert after.seconds > before.seconds
+    assert after.sessions >= 1
+    # Others may use the server while this runs; nobody can make it do less.
+    assert after.episodes >= before.episodes + 1
+    assert after.observations >= before.observations + 3
+    for stats in (before, after):
+        assert stats.observations == sum(size * count for size, count in stats.batches.items())
+        assert sum(stats.queue_wait_seconds.counts) == stats.observations
+        assert sum(stats.inference_seconds.counts) == sum(stats.batches.values())
+        for histogram in (stats.queue_wait_seconds, stats.inference_seconds):
+            assert list(histogram.bounds) == sorted(set(histogram.bounds))
+            assert len(histogram.counts) == len(histogram.bounds) + 1

@@ -71,6 +71,17 @@ def test_doctor_says_what_renders_in_a_workers_image(images: dict[str, str], nam
     assert "in software: llvmpipe" in line or "on the GPU" in line
 
 
+def test_liberos_image_brings_what_robosuite_compiles(images: dict[str, str]) -> None:
+    look = (
+        "import numpy as np; from robosuite.utils.transform_utils import quat2mat as f; f(np.eye(4)[0]); print(f.stats)"
+    )
+    said = inside(
+        images["libero"], "-c", f"cp -r /opt/numba /tmp/ && MUJOCO_GL=egl python -c '{look}'", entrypoint="sh"
+    )
+    assert "cache_misses={}" in said.stdout.replace("Counter()", "{}"), said.stdout + said.stderr
+    assert "cache_hits={(" in said.stdout.replace("Counter(", ""), said.stdout
+
+
 def test_output_that_cannot_be_written_is_a_sentence(images: dict[str, str]) -> None:
     run = ("run", "--benchmark=metaworld", "--task=reach-v3", "--policy-server=127.0.0.1:1", "--policy-timeout=1")
     said = inside(images["orchestrator"], *run, "--launcher=none", "--output=/outputs/first")

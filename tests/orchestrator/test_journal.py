@@ -35,13 +35,14 @@ ROW = EpisodeRow(
     attempts=1,
     video="",
     error="",
+    out_of_range=0,
 )
 
 
 def test_columns_are_the_contract() -> None:
     assert ",".join(COLUMNS) == (
         "benchmark,task,index,seed,outcome,reward_sum,reward_max,steps,seconds,physics_s,render_s,policy_s,"
-        "transport_s,renders,round_trips,attempts,video,error"
+        "transport_s,renders,round_trips,attempts,video,error,out_of_range"
     )
 
 

@@ -119,3 +119,22 @@ def test_several_benchmarks_in_one_file(tmp_path: Path) -> None:
 )
 def test_slots_are_shared_by_what_waits(slots: int, waiting: dict[str, int], shares: dict[str, int]) -> None:
     assert share_slots(slots, waiting) == shares
+
+
+def test_rename_is_an_argument_of_the_policy() -> None:
+    pairs = parse_pairs(("camera1=agentview_image", "observation.images.top=observation.image"), "--rename")
+    base = {"benchmark": "metaworld", "task": "mt10", "policy": "lerobot:folder"}
+    settings = read_settings({**base, "rename": pairs, "policy_arg": {"device": "cpu"}}, None)
+    assert settings.policy_arguments == {
+        "device": "cpu",
+        "rename": {"camera1": "agentview_image", "observation.images.top": "observation.image"},
+    }
+    assert read_settings(base, None).policy_arguments == {}, "what is not asked for is not told to policies"
+    with pytest.raises(UsageError, match="the same; give one of them"):
+        read_settings({**base, "rename": pairs, "policy_arg": {"rename": {}}}, None)
+    with pytest.raises(UsageError, match="--rename goes with --policy"):
+        read_settings({"benchmark": "a", "task": "b", "policy_server": "c:1", "rename": pairs}, None)
+    with pytest.raises(UsageError, match="--rename"):
+        read_settings({**base, "rename": {"camera1": 3}}, None)
+    with pytest.raises(UsageError, match="not KEY=VALUE"):
+        parse_pairs(("camera..1=x",), "--rename")

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parent.parent
@@ -43,7 +43,8 @@ class Server:
         line = self.process.stdout.readline()
         if not line:
             raise AssertionError(f"the server did not start: {self.log}")
-        self.address: str = json.loads(line)["listening"][0]
+        self.told: dict[str, Any] = json.loads(line)
+        self.address: str = self.told["listening"][0]
 
     @property
     def log(self) -> str:

@@ -183,3 +183,11 @@ def test_a_spec_that_cannot_be_told_to_clients_is_bad_usage(module: Module, spec
     source = WHOLE.replace("PolicySpec\n", "PolicySpec, TensorSpec\n", 1).replace("PolicySpec(action_dim=2)", spec)
     with pytest.raises(UsageError):
         load_policy(f"{module(source)}:MyPolicy", {})
+
+
+def test_a_lerobot_checkpoint_without_lerobot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lerobot", None)  # as where it is not installed
+    for name in [name for name in sys.modules if name.startswith("lerobot.")]:
+        monkeypatch.delitem(sys.modules, name)
+    message = refusal("lerobot:some/checkpoint")
+    assert "needs LeRobot, which is not installed: pip install 'sparring[lerobot]'" in message

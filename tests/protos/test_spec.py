@@ -200,3 +200,25 @@ def test_the_spec_of_an_array_accepts_it(array: Any) -> None:
     spec = spec_of(array)
     assert spec.shape == np.shape(array)
     assert spec.accepts(TensorSpec(np.asarray(array).dtype.name, np.shape(array)))
+
+
+def test_a_difference_that_flags_would_mend_says_which() -> None:
+    small = PolicySpec({"observation.image": TensorSpec("uint8", (96, 96, 3))})
+    assert "together; if they mean the same, try --benchmark-arg resolution=96:\n" in refusal(small)
+    wide = PolicySpec({"observation.image": TensorSpec("uint8", (96, 128, 3))})
+    assert "--benchmark-arg" not in refusal(wide), "resolution is one number"
+    top = {"observation.images.top": TensorSpec("uint8", (480, 480, 3)), "position": TensorSpec(None, (4,))}
+    assert "--rename" not in refusal(PolicySpec(top)), "a policy that cannot rename is not told to"
+    message = refusal(PolicySpec(top, own_names={"position": "observation.state"}))
+    assert (
+        "try --rename observation.images.top=observation.image --rename observation.state=observation.state:" in message
+    )
+    lower = PolicySpec({"top": TensorSpec("uint8", (96, 96, 3))}, own_names={})
+    assert "try --rename top=observation.image --benchmark-arg resolution=96:" in refusal(lower)
+    nothing = PolicySpec({"force": TensorSpec("float32", (6,))}, own_names={})
+    assert "together:" in refusal(nothing), "there is nothing that could be meant"
+
+
+def test_own_names_are_no_part_of_what_is_told_to_clients() -> None:
+    spec = PolicySpec(["observation.state"], action_dim=2, own_names={"observation.state": "state"})
+    assert PolicySpec.from_message(spec.to_message()) == spec

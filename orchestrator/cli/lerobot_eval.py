@@ -1,0 +1,63 @@
+"""`sparring lerobot-eval`: LeRobot's own command line, for people who change nothing but the command's name."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import click
+
+from orchestrator.cli.options import given
+from orchestrator.cli.run import evaluate_settings, run
+from orchestrator.lerobot_flags import translate
+
+log = logging.getLogger(__name__)
+
+
+class _AnyFlags(click.Command):
+    """Takes all arguments as they are: click has no flags with dots in their names."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own = args.index("--") if "--" in args else len(args)
+        if {"--help", "-h"} & set(args[:own]):
+            click.echo(ctx.get_help())
+            ctx.exit()
+        ctx.params = {"flags": tuple(args[:own]), "own": tuple(args[own + 1 :])}
+        return []
+
+
+@click.command(
+    "lerobot-eval",
+    cls=_AnyFlags,
+    short_help="evaluate a LeRobot checkpoint, with LeRobot's own flags",
+    options_metavar="--FLAG=VALUE ... [-- SPARRING'S OWN FLAGS]",
+)
+def lerobot_eval(flags: tuple[str, ...], own: tuple[str, ...]) -> int:
+    """Takes the flags of LeRobot's lerobot-eval and writes the same output folder.
+
+    \b
+    --policy.path          checkpoint: a folder, or a name on the hub (required)
+    --policy.device        and any other setting of its configuration, such as
+    --policy.n_action_steps
+    --env.type             libero or metaworld (required)
+    --env.task             suites, or groups and tasks, comma-separated
+    --env.task_ids         numbers of tasks in each suite: [0,3]
+    --env.camera_name_mapping, --env.observation_height, --env.observation_width,
+    --env.control_mode, --env.episode_length
+    --env.max_parallel_tasks, --eval.n_episodes, --eval.batch_size
+    --seed, --output_dir, --job_name, --rename_map
+
+    After a lone --, flags of `sparring run` may follow and win: -- --video none --slots 8.
+    docs/lerobot-eval.md says what each means here.
+    """  # noqa: D301 - click wants the very character
+    translated = translate(flags, own=_own_settings(own))
+    for note in translated.notes:
+        log.info("%s", note)
+    return evaluate_settings(translated.settings, as_json=False)
+
+
+def _own_settings(arguments: tuple[str, ...]) -> dict[str, Any]:
+    if not arguments:
+        return {}
+    with run.make_context("run", list(arguments)) as context:
+        return given(context.params)

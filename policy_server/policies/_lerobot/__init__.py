@@ -1,0 +1,1 @@
+"""What `lerobot:CHECKPOINT` is made of."""

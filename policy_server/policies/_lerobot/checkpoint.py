@@ -1,0 +1,274 @@
+"""A LeRobot checkpoint on disk or on the hub: found, checked, and loaded without running anything it contains."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import io
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from policy_server.policies.checkpoints import check_safetensors, looks_like_pickle, sha256_of
+from protos.errors import UsageError, unknown
+
+log = logging.getLogger(__name__)
+
+CONFIG: Final = "config.json"
+WEIGHTS: Final = "model.safetensors"
+ADAPTER_CONFIG: Final = "adapter_config.json"
+ADAPTER_WEIGHTS: Final = "adapter_model.safetensors"
+PROCESSORS: Final = ("policy_preprocessor.json", "policy_postprocessor.json")
+_PICKLES: Final = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
+_HUB_ID: Final = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
+_INSTALL: Final = "pip install 'sparring[lerobot]' (docs/lerobot.md)"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder with everything that a policy needs, checked to be whole."""
+
+    folder: Path
+    type: str
+    adapter: bool
+    """Whether the folder holds a PEFT adapter, and the weights it adapts are elsewhere."""
+
+    @property
+    def sha256(self) -> str:
+        """One hash of all that decides the policy's numbers: configuration, weights, processors, statistics."""
+        names = {CONFIG, WEIGHTS, ADAPTER_CONFIG, ADAPTER_WEIGHTS, *PROCESSORS}
+        files = [p for p in self.folder.iterdir() if p.name in names or p.match("policy_p*processor*.safetensors")]
+        return sha256_of(sorted(files))
+
+
+def require_lerobot() -> None:
+    """Raises a `UsageError` where LeRobot, or something it needs, is not installed."""
+    if importlib.util.find_spec("lerobot") is None:
+        raise UsageError(f"a LeRobot checkpoint needs LeRobot, which is not installed: {_INSTALL}.")
+    try:
+        import lerobot.configs.policies
+        import lerobot.policies.factory  # noqa: F401
+    except ImportError as error:
+        raise UsageError(f"LeRobot does not import ({error}); something it needs is missing: {_INSTALL}.") from error
+
+
+def open_checkpoint(reference: str) -> Checkpoint:
+    """The checkpoint that `lerobot:REFERENCE` means: a folder, or `owner/name` on the hub, with `@revision` if wanted.
+
+    Raises:
+        UsageError: If there is none, or it is not whole.
+    """
+    folder = Path(reference).expanduser()
+    if not folder.is_dir():
+        folder = _downloaded(reference)
+    # LeRobot's training writes checkpoints/005000/pretrained_model; both folders are what people call the checkpoint.
+    if not (folder / CONFIG).exists() and (folder / "pretrained_model" / CONFIG).exists():
+        folder = folder / "pretrained_model"
+    return _checked(folder)
+
+
+def _downloaded(reference: str) -> Path:
+    match = _HUB_ID.fullmatch(reference)
+    if Path(reference).expanduser().exists():
+        raise UsageError(f"{reference!r} is a file; a LeRobot checkpoint is a folder with {CONFIG} and {WEIGHTS}.")
+    if match is None:
+        raise UsageError(
+            f"there is no folder {reference!r}; a checkpoint is a folder or a hub id like lerobot/act_aloha_sim."
+        )
+    from huggingface_hub import snapshot_download
+
+    try:
+        with _quiet_stdout():
+            return Path(
+                snapshot_download(
+                    match["repository"], revision=match["revision"], allow_patterns=["*.json", "*.safetensors"]
+                )
+            )
+    except Exception as error:  # the hub's own errors, those of whichever HTTP library it uses, and the disk's
+        raise UsageError(
+            f"there is no folder {reference!r}, and as a hub id it cannot be fetched ({_first_line(error)}). Is the "
+            "name right, is the hub reachable, and for a private repository, are you logged in (hf auth login)?"
+        ) from error
+
+
+def _checked(folder: Path) -> Checkpoint:
+    if not (folder / CONFIG).is_file():
+        pickles = [p.name for p in folder.iterdir() if p.suffix in _PICKLES]
+        found = f"it has {', '.join(sorted(p.name for p in folder.iterdir())[:8]) or 'no files'}"
+        if pickles:
+            found = f"{pickles[0]} is a pickle, which may run any code when it is read, and is not read"
+        raise UsageError(f"{str(folder)!r} is no LeRobot checkpoint, or only half of one: no {CONFIG}; {found}.")
+    config = _json(folder / CONFIG)
+    if not isinstance(config.get("type"), str):
+        raise UsageError(f"{str(folder / CONFIG)!r} does not say which type of policy it is for; LeRobot writes it.")
+    adapter = (folder / ADAPTER_CONFIG).is_file() or bool(config.get("use_peft"))
+    weights = folder / (ADAPTER_WEIGHTS if adapter else WEIGHTS)
+    if not weights.exists():
+        raise _no_weights(folder, weights)
+    check_safetensors(weights)
+    for name in PROCESSORS:
+        _check_processor(folder, name)
+    return Checkpoint(folder, config["type"], adapter)
+
+
+def _no_weights(folder: Path, weights: Path) -> UsageError:
+    for path in sorted(folder.iterdir()):
+        if path.suffix in _PICKLES and path.is_file() and looks_like_pickle(path):
+            return UsageError(
+                f"{str(path)!r} is a pickle, which may run any code when it is read, where {weights.name} belongs; it "
+                "is not read. LeRobot's save_pretrained() writes safetensors."
+            )
+    return UsageError(f"the checkpoint {str(folder)!r} has no {weights.name}; was it written or copied to the end?")
+
+
+def _check_processor(folder: Path, name: str) -> None:
+    if not (folder / name).is_file():
+        raise UsageError(
+            f"the checkpoint {str(folder)!r} has no {name}. If it was saved by LeRobot before 0.4, convert it with "
+            f"python -m lerobot.processor.migrate_policy_normalization --pretrained-path {folder}; "
+            "else it was not written or copied to the end."
+        )
+    steps = _json(folder / name).get("steps")
+    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
+        raise UsageError(f"{str(folder / name)!r} has no list of steps; LeRobot writes one.")
+    for step in steps:
+        if "state_file" in step:
+            check_safetensors(folder / Path(str(step["state_file"])).name)
+        if "class" in step and "registry_name" not in step and not str(step["class"]).startswith("lerobot."):
+            log.warning("%s names a class outside LeRobot: %s", name, step["class"])
+
+
+def processor_steps(checkpoint: Checkpoint, name: str) -> set[str]:
+    """The registered names of a processor's steps."""
+    return {str(step.get("registry_name", "")) for step in _json(checkpoint.folder / name)["steps"]}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{str(path)!r} cannot be read as JSON ({error}); was it written to the end?") from error
+    if not isinstance(content, dict):
+        raise UsageError(f"{str(path)!r} is not a JSON object.")
+    return content
+
+
+def read_config(checkpoint: Checkpoint, overrides: Mapping[str, Any]) -> Any:
+    """LeRobot's configuration of the policy, with some of its fields replaced.
+
+    Raises:
+        UsageError: If the type or a field is not known, or a value is not possible.
+    """
+    from lerobot.configs.policies import PreTrainedConfig
+
+    with contextlib.suppress(ImportError):  # policies that people have installed beside LeRobot
+        from lerobot.utils.import_utils import register_third_party_plugins
+
+        register_third_party_plugins()
+    choices = PreTrainedConfig.get_known_choices()
+    if checkpoint.type not in choices:
+        known = ", ".join(sorted(choices))
+        raise unknown("LeRobot policy type", checkpoint.type, choices, hint=f"This LeRobot knows: {known}.")
+    fields = [field.name for field in dataclasses.fields(choices[checkpoint.type])]
+    for name in overrides:
+        if name.split(".")[0] not in fields:
+            raise unknown(f"argument of a LeRobot policy of type {checkpoint.type!r}:", name, fields)
+    arguments = [f"--{name}={v if isinstance(v, str) else json.dumps(v)}" for name, v in overrides.items()]
+    complaint = io.StringIO()
+    try:
+        with _quiet_stdout(), contextlib.redirect_stderr(complaint):
+            config: Any = PreTrainedConfig.from_pretrained(checkpoint.folder, cli_overrides=arguments)
+    except (Exception, SystemExit) as error:  # draccus raises many kinds, and exits where argparse does
+        given = ", ".join(f"{k}={v!r}" for k, v in overrides.items() if k != "device")
+        said = complaint.getvalue().strip().splitlines()
+        why = said[-1] if isinstance(error, SystemExit) and said else _first_line(error)
+        raise UsageError(
+            f"the configuration in {str(checkpoint.folder)!r} cannot be used{f' with {given}' if given else ''}: {why}"
+        ) from error
+    config.pretrained_path = checkpoint.folder
+    return config
+
+
+def load_module(checkpoint: Checkpoint, config: Any, *, strict: bool) -> Any:
+    """The policy with its weights, in eval mode, on the configuration's device.
+
+    Raises:
+        UsageError: If the weights are not those of the configuration, or something that the type needs is missing.
+    """
+    from lerobot.policies.factory import get_policy_class
+    from lerobot.policies.pretrained import PreTrainedPolicy
+
+    if hasattr(config, "pretrained_backbone_weights") and strict:
+        config.pretrained_backbone_weights = None  # every weight comes from the checkpoint; nothing to download first
+    try:
+        kind: Any = get_policy_class(config.type)
+        # Families with a loader of their own (pi0, X-VLA, GR00T, ...) rename weights in it, and say what must be there.
+        own_loader = kind.from_pretrained.__func__ is not PreTrainedPolicy.from_pretrained.__func__
+        options = {} if own_loader else {"strict": strict}
+        with _quiet_stdout():
+            if checkpoint.adapter:
+                return _adapted(kind, checkpoint, config, options)
+            return kind.from_pretrained(str(checkpoint.folder), config=config, **options)
+    except UsageError:
+        raise
+    except ImportError as error:
+        raise UsageError(
+            f"a LeRobot policy of type {config.type!r} needs something that is not installed ({error}); "
+            f"pip install 'lerobot[{config.type}]' brings what it needs."
+        ) from error
+    except (
+        Exception
+    ) as error:  # torch and LeRobot raise RuntimeError, KeyError, ValueError, ... for weights that differ
+        raise UsageError(
+            f"the weights in {str(checkpoint.folder)!r} do not fit its {CONFIG} ({_summary(error)}). Are both of the "
+            "same training run, and is this LeRobot as new as the one that saved them?"
+        ) from error
+
+
+def _adapted(kind: Any, checkpoint: Checkpoint, config: Any, options: Mapping[str, Any]) -> Any:
+    try:
+        from peft import PeftConfig, PeftModel
+    except ImportError as error:
+        raise UsageError(
+            f"{str(checkpoint.folder)!r} is a PEFT adapter, and peft is not installed: pip install peft."
+        ) from error
+    adapter = PeftConfig.from_pretrained(str(checkpoint.folder))
+    base = adapter.base_model_name_or_path
+    if not base:
+        raise UsageError(f"the adapter in {str(checkpoint.folder)!r} does not say which checkpoint it adapts.")
+    whole = open_checkpoint_weights(str(base))
+    policy = kind.from_pretrained(str(whole), config=config, **options)
+    return PeftModel.from_pretrained(policy, str(checkpoint.folder), config=adapter).eval()
+
+
+def open_checkpoint_weights(reference: str) -> Path:
+    """The folder of the weights that an adapter adapts; checked to be safetensors."""
+    folder = Path(reference).expanduser()
+    if not folder.is_dir():
+        folder = _downloaded(reference)
+    if not (folder / WEIGHTS).exists():
+        raise _no_weights(folder, folder / WEIGHTS)
+    check_safetensors(folder / WEIGHTS)
+    return folder
+
+
+@contextlib.contextmanager
+def _quiet_stdout() -> Iterator[None]:
+    """LeRobot prints while it loads; a policy server's stdout is for the program that started it."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _summary(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    return " ".join(lines[:4])[:400] if lines else type(error).__name__

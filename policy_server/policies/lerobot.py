@@ -1,0 +1,253 @@
+"""LeRobot checkpoints: `--policy lerobot:<folder or hub id>`.
+
+One copy of the weights serves any number of sessions, in any mix: what LeRobot keeps on the policy object (queues of
+actions and observations, averages, torch's global dice) belongs to the session here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+
+from policy_server.policies._lerobot.checkpoint import (
+    PROCESSORS,
+    load_module,
+    open_checkpoint,
+    processor_steps,
+    read_config,
+    require_lerobot,
+)
+from policy_server.policies._lerobot.dice import EpisodeDice, Unsplittable
+from policy_server.policies._lerobot.memory import ACTION, Memory
+from policy_server.policies.torch import Batch, TooManyRows, TorchPolicy
+from protos.errors import UsageError, unknown
+from protos.spec import PolicySpec, SpecMismatch, TensorSpec
+
+log = logging.getLogger(__name__)
+
+_PREFIXES: Final = ("observation.images.", "observation.")
+_EMPTY_CAMERA: Final = "observation.images.empty_camera_"
+_MIRRORED: Final = {
+    # LIBERO's cameras by robosuite's names are what robosuite renders. LeRobot's checkpoints have seen them mirrored in
+    # height and width, whatever they were called; the raw ones would be a silent 0 %.
+    "agentview_image": "observation.images.image",
+    "robot0_eye_in_hand_image": "observation.images.image2",
+}
+_BY_ELEMENT: Final = {"unnormalizer_processor", "device_processor"}
+"""Steps of a post-processor that treat every number of an action alike, however many actions there are."""
+
+
+class LeRobotPolicy(TorchPolicy):
+    """A LeRobot policy with its pre- and post-processors.
+
+    Args:
+        checkpoint: A folder that `save_pretrained` wrote, or a hub id, `owner/name` or `owner/name@revision`.
+        rename: What the benchmark calls an observation of the policy: `{camera1: observation.image}`. The policy's name
+            may be given without `observation.images.` or `observation.`.
+        empty: Cameras of the policy that the benchmark does not have: masked where the family knows how, else black.
+        any_resolution: Take images of any size, for policies that resize by themselves.
+        strict: Refuse weights that are not exactly those of the configuration.
+        device: See `TorchPolicy`, like dtype, autocast, deterministic, pad_to and threads.
+        dtype: Of the weights; `bfloat16` or `float16` for half precision.
+        autocast: Mixed precision; a checkpoint that was saved with `use_amp` has it anyway.
+        deterministic: Answers do not depend on which sessions share a batch.
+        pad_to: Rows of a forward pass in deterministic mode.
+        threads: CPU threads.
+        overrides: Every other argument replaces a field of the checkpoint's configuration: `n_action_steps=10`.
+    """
+
+    casts_observations = False
+
+    def __init__(
+        self,
+        checkpoint: str,
+        *,
+        rename: Mapping[str, str] | None = None,
+        empty: Sequence[str] = (),
+        any_resolution: bool = False,
+        strict: bool = True,
+        device: str = "auto",
+        dtype: str = "float32",
+        autocast: str = "",
+        deterministic: bool = False,
+        pad_to: int = 8,
+        threads: int = 0,
+        **overrides: Any,
+    ) -> None:
+        super().__init__(
+            device=device,
+            dtype=dtype,
+            # Half-precision weights alone are not enough: networks make float32 tensors of their own on the way.
+            autocast=autocast or (dtype if dtype != "float32" else ""),
+            deterministic=deterministic,
+            pad_to=pad_to,
+            threads=threads,
+        )
+        require_lerobot()
+        if "device" in overrides or "pretrained_path" in overrides:
+            raise UsageError("pretrained_path is decided by --policy lerobot:CHECKPOINT.")
+        found = open_checkpoint(checkpoint)
+        config = read_config(found, {**overrides, "device": str(self.device)})
+        inputs = dict(config.input_features or {})
+        self._empty = {_own_name(name, inputs) for name in _listed(empty)}
+        if self._empty and getattr(config, "empty_cameras", None) is not None:
+            wanted = max(config.empty_cameras, len(self._empty))
+            config = read_config(found, {**overrides, "device": str(self.device), "empty_cameras": wanted})
+        self._names = _offered_names(inputs, rename or {}, self._empty)
+        module = load_module(found, config, strict=strict)
+        self._memory = Memory(_inner(module))
+        self._module = self.place(module)
+        self._inputs = inputs
+        self._type = config.type
+        self._masks_cameras = hasattr(config, "empty_cameras")
+        self._pre, self._post = _processors(found, config, self.device)
+        self._post_by_element = processor_steps(found, PROCESSORS[1]) <= _BY_ELEMENT
+        self._dice = EpisodeDice(self.device)
+        if config.use_amp and self._autocast is None:
+            self._autocast = torch.get_autocast_dtype(self.device.type)
+        self.checkpoint_sha256 = found.sha256
+        self.spec = PolicySpec(
+            _needs(inputs, self._names, any_resolution=any_resolution),
+            action_dim=_action_dim(config),
+            chunk_length=self._memory.chunk_length,
+            history=self._memory.history,
+            own_names={offered: own for own, offered in self._names.items()},
+        )
+        log.info("loaded %s, a LeRobot policy of type %s, on %s", found.folder, config.type, self.device)
+
+    def spec_for(self, benchmark: str) -> PolicySpec:
+        if self._type == "xvla" and benchmark == "libero":
+            raise SpecMismatch(
+                "an X-VLA checkpoint on LIBERO needs LeRobot's environment processors (another state, another action "
+                "space), which Sparring does not have; evaluate it with lerobot-eval."
+            )
+        return self.spec
+
+    def forward(self, batch: Batch) -> Any:
+        frames = [self._pre(frame) for frame in self._frames(batch)]
+        observation = self._memory.fill([self._in_dtype(frame) for frame in frames])
+        try:
+            chunk = self._dice.run(lambda: self._module.predict_action_chunk(observation), batch.generators)
+        except Unsplittable:
+            why = "this policy draws its random numbers for the batch as a whole"
+            raise TooManyRows(1, why) from None
+        return self._postprocessed(self._memory.played(chunk, batch).float())
+
+    def _frames(self, batch: Batch) -> Iterator[dict[str, Any]]:
+        """The observations as LeRobot's evaluation would show them, one step after the other, oldest first."""
+        history = self._memory.history
+        tensors = {own: batch[offered] for own, offered in self._names.items()}
+        for step in range(history):
+            frame: dict[str, Any] = {
+                own: _as_lerobot(tensor if history == 1 else tensor[:, step], self._inputs[own])
+                for own, tensor in tensors.items()
+            }
+            if not self._masks_cameras:
+                for own in self._empty:
+                    frame[own] = torch.zeros((len(batch), *self._inputs[own].shape), device=batch.device)
+            # str(): a plain sentence, whatever a tokenizer may do with types that it does not know.
+            yield {**frame, "task": [str(task) for task in batch.tasks]}
+
+    def _in_dtype(self, frame: Mapping[str, Any]) -> dict[str, Any]:
+        if self.dtype == torch.float32:
+            return dict(frame)
+        return {
+            name: value.to(self.dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+            for name, value in frame.items()
+        }
+
+    def _postprocessed(self, actions: Any) -> Any:
+        """Actions in the benchmark's units. LeRobot's post-processors take one action per row."""
+        rows, length, _ = actions.shape
+        if self._post_by_element:
+            processed = self._post(actions.flatten(0, 1))
+            return processed.view(rows, length, processed.shape[-1])
+        return torch.stack([self._post(actions[:, step]) for step in range(length)], dim=1)
+
+
+def _listed(empty: Sequence[str]) -> Sequence[str]:
+    return [empty] if isinstance(empty, str) else list(empty)
+
+
+def _inner(module: Any) -> Any:
+    """The policy inside a PEFT adapter, or the policy itself."""
+    return module.get_base_model() if hasattr(module, "get_base_model") else module
+
+
+def _own_name(name: str, inputs: Mapping[str, Any]) -> str:
+    """The policy's full name of an observation that a user named in full or in short."""
+    for candidate in (name, *(f"{prefix}{name}" for prefix in _PREFIXES)):
+        if candidate in inputs:
+            return candidate
+    raise unknown("observation of this LeRobot policy:", name, inputs, hint=f"It looks at: {', '.join(inputs)}.")
+
+
+def _offered_names(inputs: Mapping[str, Any], rename: Mapping[str, str], empty: set[str]) -> dict[str, str]:
+    """The policy's names of what it looks at, and the benchmark's."""
+    if not isinstance(rename, Mapping) or not all(isinstance(v, str) for v in rename.values()):
+        raise UsageError(f"rename must map the policy's names to the benchmark's, not {rename!r}.")
+    names = {own: own for own in inputs if own not in empty and not own.startswith(_EMPTY_CAMERA)}
+    for given, offered in rename.items():
+        own = _own_name(given, inputs)
+        if own in empty:
+            raise UsageError(f"{given!r} is both renamed and said to be empty.")
+        names[own] = _MIRRORED.get(offered, offered)
+    return names
+
+
+def _needs(inputs: Mapping[str, Any], names: Mapping[str, str], *, any_resolution: bool) -> dict[str, TensorSpec]:
+    needs: dict[str, TensorSpec] = {}
+    for own, offered in names.items():
+        shape = tuple(inputs[own].shape)
+        if _is_image(inputs[own]):
+            channels, height, width = shape
+            size = (-1, -1) if any_resolution else (height, width)
+            need = TensorSpec("uint8", (*size, channels))
+        else:
+            need = TensorSpec(None, shape)  # of any type: states become float32, as LeRobot does it
+        if needs.setdefault(offered, need) != need:
+            raise UsageError(f"two observations of the policy are both {offered!r}, but they differ in shape.")
+    return needs
+
+
+def _is_image(feature: Any) -> bool:
+    return str(getattr(feature.type, "value", feature.type)) == "VISUAL"
+
+
+def _action_dim(config: Any) -> int:
+    feature = config.action_feature or (config.output_features or {}).get(ACTION)
+    if feature is None:
+        raise UsageError(f"the checkpoint's configuration ({config.type}) has no action among its outputs.")
+    return int(feature.shape[0])
+
+
+def _as_lerobot(tensor: Any, feature: Any) -> Any:
+    """An observation as LeRobot's evaluation gives it to the pre-processor: images channel first, from 0 to 1."""
+    if _is_image(feature):
+        return tensor.movedim(-1, -3).contiguous().to(torch.float32) / 255
+    return tensor.to(torch.float32)
+
+
+def _processors(found: Any, config: Any, device: Any) -> tuple[Any, Any]:
+    from lerobot.policies.factory import make_pre_post_processors
+
+    steps = processor_steps(found, PROCESSORS[0])
+    # Where it was trained is not where it runs, and names are mapped before: what is left is the policy's own.
+    overrides: dict[str, Any] = {
+        "device_processor": {"device": str(device)},
+        "rename_observations_processor": {"rename_map": {}},
+    }
+    try:
+        pre, post = make_pre_post_processors(
+            policy_cfg=config,
+            pretrained_path=str(found.folder),
+            preprocessor_overrides={name: value for name, value in overrides.items() if name in steps},
+        )
+    except Exception as error:  # a step may need a package, a tokenizer from the hub, or a newer LeRobot
+        raise UsageError(
+            f"the processors of {str(found.folder)!r} cannot be made: {type(error).__name__}: {str(error)[:400]}"
+        ) from error
+    return pre, post

@@ -1,0 +1,3 @@
+"""Imported by every Python that has this folder on its path: the policy servers that tests start."""
+
+import torchvision_on_cpu  # noqa: F401

@@ -1,0 +1,430 @@
+"""A LeRobot checkpoint as a policy: what it needs, what it answers, whose memory is whose, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_vla
+import torch
+from checkpoints import act_config, diffusion_config, features, save, vqbet_config
+from lerobot.configs.policies import PreTrainedConfig
+from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+from tiny_vla import TinyVLAConfig
+
+from policy_server.policies import load_policy
+from policy_server.policies._lerobot.dice import EpisodeDice, Unsplittable
+from policy_server.policies.base import Array, Instruction, Observation
+from protos.errors import UsageError
+from protos.spec import Offer, SpecMismatch, TensorSpec
+
+SIDE = 64
+IMAGE, STATE = "observation.image", "observation.state"
+LOOKS = {IMAGE: TensorSpec("uint8", (SIDE, SIDE, 3)), STATE: TensorSpec("float32", (4,))}
+OFFER = Offer(LOOKS, action_low=(-1.0,) * 4, action_high=(1.0,) * 4)
+STEPS = 9
+
+CONFIGS: dict[str, Callable[[], Any]] = {
+    "act": lambda: act_config(SIDE),
+    "act-ensembling": lambda: act_config(SIDE, n_action_steps=1, temporal_ensemble_coeff=0.01),
+    "diffusion": lambda: diffusion_config(SIDE),
+    "diffusion-ddim": lambda: diffusion_config(SIDE, noise_scheduler_type="DDIM", n_obs_steps=3, n_action_steps=2),
+    "vqbet": lambda: vqbet_config(SIDE),
+    "tiny_vla": lambda: TinyVLAConfig(**features(SIDE)),
+    "tiny_vla-odd": lambda: TinyVLAConfig(**features(SIDE), odd_dice=True),
+}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    folders: dict[str, Path] = {}
+
+    def checkpoint(name: str) -> Path:
+        if name not in folders:
+            folders[name] = save(CONFIGS[name](), tmp_path_factory.mktemp(name) / "checkpoint")
+        return folders[name]
+
+    return checkpoint
+
+
+@pytest.fixture
+def copied(saved: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
+    """A checkpoint of one's own, to spoil."""
+    return lambda name: Path(shutil.copytree(saved(name), tmp_path / name))
+
+
+def load(folder: Path, **arguments: Any) -> Any:
+    return load_policy(f"lerobot:{folder}", {"device": "cpu", **arguments})
+
+
+def task(sentence: str = "Reach a goal position") -> Instruction:
+    return Instruction(sentence, benchmark="metaworld", name="reach-v3", offer=OFFER)
+
+
+def film(seed: int, steps: int = STEPS) -> list[dict[str, Array]]:
+    """What a session might see, step by step."""
+    dice = np.random.default_rng(seed)
+    return [
+        {IMAGE: dice.integers(0, 256, (SIDE, SIDE, 3), np.uint8), STATE: dice.random(4, np.float32)}
+        for _ in range(steps)
+    ]
+
+
+class Player:
+    """A session as a worker plays it: it looks, with a history, and plays chunks to their end."""
+
+    def __init__(self, policy: Any, seed: int, sentence: str = "Reach a goal position", steps: int = STEPS) -> None:
+        self.film, self.task = film(seed, steps), task(sentence)
+        self.state = policy.new_session(self.task, seed)
+        self.history = policy.spec.history
+        self.actions: list[Array] = []
+
+    @property
+    def done(self) -> bool:
+        return len(self.actions) >= len(self.film)
+
+    def look(self) -> Observation:
+        step = len(self.actions)
+        if self.history == 1:
+            return Observation(self.film[step], self.task, step)
+        seen: deque[Any] = deque([self.film[0]] * self.history, maxlen=self.history)
+        seen.extend(self.film[: step + 1])
+        return Observation({name: np.stack([frame[name] for frame in seen]) for name in self.film[0]}, self.task, step)
+
+    def play(self, chunk: Array) -> None:
+        self.actions = [*self.actions, *chunk][: len(self.film)]
+
+
+def alone(policy: Any, seed: int, sentence: str = "Reach a goal position") -> Array:
+    player = Player(policy, seed, sentence)
+    while not player.done:
+        player.play(policy.act([player.look()], [player.state])[0])
+    return np.asarray(player.actions)
+
+
+def together(policy: Any, seeds: Sequence[int], sentences: Sequence[str]) -> list[Array]:
+    """Sessions in random mixes, at different steps of their episodes."""
+    players = [Player(policy, seed, sentence) for seed, sentence in zip(seeds, sentences, strict=True)]
+    dice = np.random.default_rng(0)
+    while waiting := [player for player in players if not player.done]:
+        chosen = [player for player in waiting if dice.random() < 0.7] or waiting[:1]
+        chunks = policy.act([player.look() for player in chosen], [player.state for player in chosen])
+        for player, chunk in zip(chosen, chunks, strict=True):
+            player.play(chunk)
+    return [np.asarray(player.actions) for player in players]
+
+
+def by_lerobot(folder: Path, seed: int, sentence: str = "Reach a goal position") -> Array:
+    """What LeRobot's own loop does with a policy of its own and the global dice."""
+    config = PreTrainedConfig.from_pretrained(folder)
+    policy = get_policy_class(config.type).from_pretrained(folder, config=config)
+    pre, post = make_pre_post_processors(config, pretrained_path=str(folder))
+    policy.reset()
+    torch.manual_seed(seed)
+    actions = []
+    for frame in film(seed):
+        image = torch.from_numpy(frame[IMAGE])[None].permute(0, 3, 1, 2).contiguous().float() / 255
+        observation = pre({IMAGE: image, STATE: torch.from_numpy(frame[STATE])[None], "task": [sentence]})
+        with torch.inference_mode():
+            actions.append(post(policy.select_action(observation)).numpy()[0])
+    return np.asarray(actions)
+
+
+# ------------------------------------------------------------------------------------ the same numbers as LeRobot's
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_session_alone_does_what_select_action_does(name: str, saved: Any) -> None:
+    ours, theirs = alone(load(saved(name)), 7), by_lerobot(saved(name), 7)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
+    assert np.ptp(theirs, axis=0).max() > 0.05, "a policy that always does the same would prove nothing"
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_sessions_that_share_batches_do_what_they_do_alone(name: str, saved: Any) -> None:
+    policy = load(saved(name))
+    sentences = ["Open a door", "Press a button", "Reach a goal position"]
+    expected = [alone(policy, seed, sentence) for seed, sentence in zip((1, 2, 3), sentences, strict=True)]
+    assert not np.allclose(expected[0], expected[1], atol=1e-3)
+    # The last bits depend on how many rows a batch has; with another session's memory or dice it would be the first.
+    np.testing.assert_allclose(together(policy, (1, 2, 3), sentences), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["act-ensembling", "diffusion", "vqbet", "tiny_vla"])
+def test_in_deterministic_mode_they_do_exactly_that(name: str, saved: Any) -> None:
+    policy = load(saved(name), deterministic=True, pad_to=4)
+    try:
+        expected = [alone(policy, seed) for seed in (1, 2, 3)]
+        mixed = together(policy, (1, 2, 3), ["Reach a goal position"] * 3)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert np.asarray(mixed).tobytes() == np.asarray(expected).tobytes()
+
+
+def test_the_sentence_and_never_the_name_reaches_the_policy(saved: Any) -> None:
+    policy = load(saved("tiny_vla"))
+    tiny_vla.HEARD.clear()
+    alone(policy, 1, "Open a door with a revolving joint")
+    assert set(tiny_vla.HEARD) == {"Open a door with a revolving joint"}
+    assert {type(sentence) for sentence in tiny_vla.HEARD} == {str}
+
+
+def test_dice_that_cannot_be_taken_apart_are_thrown_row_by_row(saved: Any, caplog: pytest.LogCaptureFixture) -> None:
+    policy = load(saved("tiny_vla-odd"))
+    with caplog.at_level(logging.WARNING):
+        together(policy, (1, 2, 3), ["Reach a goal position"] * 3)
+    assert "draws its random numbers for the batch as a whole; going on with at most 1" in caplog.text
+
+
+# ------------------------------------------------------------------------------------ dice
+
+
+def generators(count: int) -> list[Any]:
+    return [torch.Generator().manual_seed(seed) for seed in range(count)]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda n: torch.randn(n, 5, 4),
+        lambda n: torch.randn((n, 5, 4), dtype=torch.float64),
+        lambda n: torch.randn(size=(n, 20), device="cpu"),
+        lambda n: torch.rand(n, 5),
+        lambda n: torch.randn_like(torch.zeros(n, 17)),
+        lambda n: torch.rand_like(torch.zeros(n, 3)),
+        lambda n: torch.randint(0, 100, (n, 6)),
+        lambda n: torch.randint(high=100, size=(n, 6)),
+        lambda n: torch.normal(mean=0.0, std=1.0, size=(n, 32)),
+        lambda n: torch.normal(torch.zeros(n, 20), torch.ones(n, 20)),
+        lambda n: torch.multinomial(torch.ones(n, 50), 5),
+        lambda n: torch.multinomial(torch.ones(n * 3, 50), 1).reshape(n, 3),
+        lambda n: torch.empty(n, 20).normal_(),
+        lambda n: torch.empty(n, 20).uniform_(2, 3),
+        lambda n: torch.distributions.Normal(torch.zeros(n, 20), 1.0).sample(),
+        lambda n: torch.distributions.Categorical(logits=torch.zeros(n, 9)).sample(),
+        lambda n: torch.stack([torch.randn(n, 4), torch.rand(n, 4)], 1),
+    ],
+)
+def test_each_row_draws_what_it_would_draw_alone(draw: Callable[[int], Any]) -> None:
+    dice, many = EpisodeDice(torch.device("cpu")), generators(3)
+    before = torch.get_rng_state()
+    drawn = [dice.run(lambda: draw(3), many) for _ in range(2)]
+    expected = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        expected.append([draw(1), draw(1)])
+    for row in range(3):
+        for turn in range(2):
+            assert torch.equal(drawn[turn][row], expected[row][turn][0]), (row, turn)
+    torch.set_rng_state(before)
+    (one,) = alone_dice = generators(1)
+    assert torch.equal(dice.run(lambda: draw(1), alone_dice)[0], expected[0][0][0])
+    assert torch.equal(torch.get_rng_state(), before), "nobody else's dice have moved"
+    assert not torch.equal(one.get_state(), torch.Generator().manual_seed(0).get_state())
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: torch.randn(7),
+        lambda: torch.randperm(3),
+        lambda: torch.bernoulli(torch.full((3,), 0.5)),
+        lambda: torch.nn.functional.dropout(torch.ones(3, 9), 0.5),
+    ],
+)
+def test_a_draw_that_cannot_be_taken_apart_is_noticed(draw: Callable[[], Any]) -> None:
+    dice, many = EpisodeDice(torch.device("cpu")), generators(3)
+    with pytest.raises(Unsplittable):
+        dice.run(draw, many)
+    assert dice.row_by_row
+    for seed, generator in enumerate(many):
+        assert torch.equal(generator.get_state(), torch.Generator().manual_seed(seed).get_state())
+
+
+# ------------------------------------------------------------------------------------ what it needs
+
+
+def test_the_spec_comes_from_the_configuration(saved: Any) -> None:
+    spec = load(saved("diffusion")).spec
+    assert spec.named == {IMAGE: TensorSpec("uint8", (SIDE, SIDE, 3)), STATE: TensorSpec(None, (4,))}
+    assert (spec.action_dim, spec.chunk_length, spec.history) == (4, 4, 2)
+    assert load(saved("vqbet")).spec.chunk_length == 3
+    assert load(saved("act-ensembling")).spec.chunk_length == 1
+    spec.settle(OFFER)
+
+
+def test_fields_of_the_configuration_can_be_replaced(saved: Any) -> None:
+    assert load(saved("act"), n_action_steps=7).spec.chunk_length == 7
+    assert len(alone(load(saved("act"), n_action_steps=7), 1)) == STEPS
+    ensembling = load(saved("act"), n_action_steps=1, temporal_ensemble_coeff=0.01)
+    np.testing.assert_allclose(alone(ensembling, 1), by_lerobot(saved("act-ensembling"), 1), rtol=1e-6, atol=1e-6)
+    with pytest.raises(UsageError, match=r"unknown argument .* 'n_action_step'.*'n_action_steps'"):
+        load(saved("act"), n_action_step=7)
+    with pytest.raises(UsageError, match=r"cannot be used with n_action_steps=11"):
+        load(saved("act"), n_action_steps=11)
+    with pytest.raises(UsageError, match=r"cannot be used with n_action_steps='many'"):
+        load(saved("act"), n_action_steps="many")
+
+
+@pytest.fixture(scope="module")
+def two_cameras(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    cameras = ("observation.images.camera1", "observation.images.camera2")
+    return save(act_config(SIDE, cameras), tmp_path_factory.mktemp("cameras") / "checkpoint")
+
+
+def test_cameras_are_renamed_and_left_empty(two_cameras: Path) -> None:
+    policy = load(two_cameras, rename={"camera1": IMAGE}, empty=["camera2"])
+    assert set(policy.spec.named) == {IMAGE, STATE}
+    black = alone(policy, 1)
+    both = load(two_cameras, rename={"camera1": IMAGE, "observation.images.camera2": IMAGE})
+    assert not np.allclose(alone(both, 1), black, atol=1e-4)
+    with pytest.raises(UsageError, match=r"'camera3'.*It looks at: observation.images.camera1"):
+        load(two_cameras, rename={"camera3": IMAGE})
+    with pytest.raises(UsageError, match="both renamed and said to be empty"):
+        load(two_cameras, rename={"camera1": IMAGE}, empty=["camera1"])
+    with pytest.raises(UsageError, match="rename must map"):
+        load(two_cameras, rename="camera1")
+
+
+def test_liberos_own_camera_names_mean_the_images_that_checkpoints_know(two_cameras: Path) -> None:
+    policy = load(two_cameras, rename={"camera1": "agentview_image", "camera2": "robot0_eye_in_hand_image"})
+    assert {"observation.images.image", "observation.images.image2"} < set(policy.spec.named)
+
+
+def test_a_benchmark_that_does_not_fit_is_answered_with_the_flags_that_would_help(two_cameras: Path) -> None:
+    larger = Offer(
+        {IMAGE: TensorSpec("uint8", (480, 480, 3)), "wrist": TensorSpec("uint8", (SIDE, SIDE, 3)), STATE: LOOKS[STATE]},
+        action_low=(-1.0,) * 4,
+        action_high=(1.0,) * 4,
+    )
+    with pytest.raises(SpecMismatch) as caught:
+        load(two_cameras).spec.settle(larger)
+    for part in (
+        "--rename observation.images.camera1=wrist",
+        f"--rename observation.images.camera2={IMAGE}",
+        f"--benchmark-arg resolution={SIDE}",
+        "policy needs",
+        "not offered",
+    ):
+        assert part in str(caught.value)
+    with pytest.raises(SpecMismatch, match=rf"try --benchmark-arg resolution={SIDE}:"):
+        load(two_cameras, rename={"camera1": IMAGE, "camera2": "wrist"}).spec.settle(larger)
+    load(two_cameras, rename={"camera1": IMAGE, "camera2": "wrist"}, any_resolution=True).spec.settle(larger)
+
+
+def test_half_precision(saved: Any) -> None:
+    exact = alone(load(saved("act")), 1)
+    for options in ({"dtype": "bfloat16"}, {"autocast": "bfloat16"}):
+        policy = load(saved("act"), **options)
+        rough = alone(policy, 1)
+        assert rough.dtype == np.float32
+        assert not np.array_equal(rough, exact)
+        np.testing.assert_allclose(rough, exact, atol=0.2)
+    assert next(load(saved("act"), dtype="bfloat16")._module.parameters()).dtype == torch.bfloat16
+
+
+def test_weights_and_processors_are_hashed(saved: Any, copied: Any) -> None:
+    folder = copied("act")
+    first = load(folder).checkpoint_sha256
+    assert first == load(saved("act")).checkpoint_sha256
+    from safetensors.torch import load_file, save_file
+
+    (statistics,) = folder.glob("policy_postprocessor*.safetensors")
+    save_file({name: value + 0.5 for name, value in load_file(statistics).items()}, statistics)
+    assert load(folder).checkpoint_sha256 != first
+
+
+# ------------------------------------------------------------------------------------ bad checkpoints
+
+
+def refusal(folder: Any, **arguments: Any) -> str:
+    with pytest.raises(UsageError) as caught:
+        load(folder, **arguments)
+    assert "Traceback" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_folders_that_are_missing_or_not_whole(copied: Any, tmp_path: Path) -> None:
+    assert "there is no folder '/no/such/folder'" in refusal("/no/such/folder")
+    (tmp_path / "a_file").write_text("")
+    assert "is a file" in refusal(tmp_path / "a_file")
+    (tmp_path / "empty").mkdir()
+    assert "no config.json; it has no files" in refusal(tmp_path / "empty")
+    folder = copied("act")
+    whole = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    assert "not a whole safetensors file" in refusal(folder)
+    (folder / "model.safetensors").unlink()
+    assert "has no model.safetensors; was it written or copied to the end?" in refusal(folder)
+    torch.save({"weight": torch.zeros(1)}, folder / "pytorch_model.bin")
+    assert "is a pickle" in refusal(folder)
+    torch.save({"weight": torch.zeros(1)}, folder / "model.safetensors")
+    assert "is a pickle" in refusal(folder)
+    (folder / "model.safetensors").write_bytes(whole)
+    load(folder)
+    next(folder.glob("policy_preprocessor_*.safetensors")).unlink()
+    assert "there is no checkpoint file" in refusal(folder)
+    (folder / "policy_preprocessor.json").unlink()
+    assert "migrate_policy_normalization" in refusal(folder)
+    (folder / "config.json").write_text('{"type": "ac')
+    assert "cannot be read as JSON" in refusal(folder)
+
+
+def test_the_folder_above_will_do(copied: Any) -> None:
+    folder = copied("act")
+    (folder.parent / "005000").mkdir()
+    folder.rename(folder.parent / "005000" / "pretrained_model")
+    load(folder.parent / "005000")
+
+
+def edit(folder: Path, **fields: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **fields}))
+
+
+def test_types_that_are_not_known(copied: Any) -> None:
+    folder = copied("act")
+    edit(folder, type="acd")
+    message = refusal(folder)
+    assert "unknown LeRobot policy type 'acd'" in message
+    assert all(known in message for known in ("act", "diffusion", "smolvla", "pi0"))
+    edit(folder, type=None)
+    assert "does not say which type" in refusal(folder)
+
+
+def test_weights_that_do_not_fit(copied: Any) -> None:
+    folder = copied("act")
+    edit(folder, dim_model=128)
+    assert "do not fit its config.json" in refusal(folder)
+    assert "size mismatch" in refusal(folder)
+    edit(folder, dim_model=64, n_encoder_layers=2)
+    message = refusal(folder)
+    assert "do not fit its config.json" in message
+    assert "encoder.layers.1" in message
+    load(folder, strict=False)  # asked for
+
+
+def test_memory_that_cannot_be_kept_apart(tmp_path: Path) -> None:
+    from lerobot.policies.tdmpc.configuration_tdmpc import TDMPCConfig
+
+    folder = save(
+        TDMPCConfig(**features(SIDE), horizon=3, latent_dim=8, mlp_dim=16, q_ensemble_size=2), tmp_path / "tdmpc"
+    )
+    assert "'tdmpc' keeps _prev_mean on the policy object" in refusal(folder)
+
+
+def test_a_hub_that_cannot_be_reached() -> None:
+    message = refusal("someone/some_policy")
+    assert "there is no folder 'someone/some_policy', and as a hub id it cannot be fetched" in message
+
+
+def test_cuda_that_is_not_there(saved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "'cuda' was asked for" in refusal(saved("act"), device="cuda")

@@ -1,0 +1,150 @@
+"""The same checkpoints under LeRobot's own evaluation and under Sparring: the same reward sums, episode by episode."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checkpoints import act_config, diffusion_config, save
+from support import Sparring, read_csv
+
+from env_worker.gl import choose_backend
+
+SEED = 1000
+SMALL = 96
+
+# Families and variants are compared step by step in test_lerobot_policy.py; these go through everything.
+CHECKPOINTS = {
+    "act": act_config,
+    "act-ensembling": lambda side: act_config(side, n_action_steps=1, temporal_ensemble_coeff=0.01),
+    "diffusion": diffusion_config,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Saves checkpoints, each once."""
+    saved: dict[tuple[str, int], Path] = {}
+
+    def checkpoint(name: str, side: int) -> Path:
+        if (name, side) not in saved:
+            saved[name, side] = save(CHECKPOINTS[name](side), tmp_path_factory.mktemp(name) / "checkpoint")
+        return saved[name, side]
+
+    return checkpoint
+
+
+def by_lerobot(
+    folder: Path, tasks: Sequence[str], *, episodes: int, steps: int, side: int
+) -> list[tuple[str, int, float]]:
+    """Reward sums of LeRobot's evaluation, put together as `lerobot-eval` does, one environment at a time.
+
+    What is not LeRobot's: episodes are short, images may be small, each episode's goal is drawn from its seed (LeRobot
+    passes the seed to a reset() that ignores it), and torch's global generator is seeded with it at the start.
+    """
+    os.environ["MUJOCO_GL"] = choose_backend()
+    from gymnasium.vector import SyncVectorEnv
+    from lerobot.configs.policies import PreTrainedConfig
+    from lerobot.envs.configs import MetaworldEnv
+    from lerobot.envs.factory import make_env_pre_post_processors
+    from lerobot.envs.metaworld import create_metaworld_envs
+    from lerobot.policies.factory import make_policy, make_pre_post_processors
+    from lerobot.scripts.lerobot_eval import eval_policy
+
+    config = PreTrainedConfig.from_pretrained(folder, cli_overrides=["--device=cpu"])
+    config.pretrained_path = folder
+    sums = []
+    for task in tasks:
+        env_config = MetaworldEnv(task=task)
+        size = {"observation_width": side, "observation_height": side}
+        made = create_metaworld_envs(task, 1, {**env_config.gym_kwargs, **size}, env_cls=SyncVectorEnv)
+        (vector,) = made[task].values()
+        (env,) = vector.envs
+        env._max_episode_steps = steps
+        env._env.seeded_rand_vec = True
+        env._env.mujoco_renderer.width = env._env.mujoco_renderer.height = side
+        vector.reset = seeding_reset(vector.reset, env._env)  # type: ignore[method-assign]
+
+        policy = make_policy(config, env_cfg=env_config, rename_map={"": ""})  # a map: sizes are not compared
+        policy.reset = seeding_dice(policy.reset)  # type: ignore[method-assign]
+        pre, post = make_pre_post_processors(config, pretrained_path=str(folder))
+        env_pre, env_post = make_env_pre_post_processors(env_config, config)
+        with torch.no_grad():
+            result = eval_policy(vector, policy, env_pre, env_post, pre, post, n_episodes=episodes, start_seed=SEED)
+        vector.close()
+        sums += [(task, row["episode_ix"], row["sum_reward"]) for row in result["per_episode"]]
+    return sums
+
+
+def seeding_reset(reset: Any, simulator: Any) -> Any:
+    def seeded(*, seed: list[int] | range, **options: Any) -> Any:
+        simulator.seed(next(iter(seed)))
+        return reset(seed=list(seed), **options)
+
+    return seeded
+
+
+def seeding_dice(reset: Any) -> Any:
+    episode = iter(range(SEED, SEED + 100))
+
+    def seeded() -> None:
+        torch.manual_seed(next(episode))
+        reset()
+
+    return seeded
+
+
+@pytest.fixture
+def by_sparring(sparring: Sparring, tmp_path: Path) -> Any:
+    """Reward sums of a run: a real server, a real worker."""
+
+    def run(
+        folder: Path, tasks: Sequence[str], *flags: str, episodes: int, steps: int, side: int, slots: int = 1
+    ) -> list[tuple[str, int, float]]:
+        output = f"out-{len(list(tmp_path.iterdir()))}"
+        done = sparring(
+            "run", "--benchmark", "metaworld", "--task", ",".join(tasks), "--policy", f"lerobot:{folder}",
+            "--policy-arg", "device=cpu", "--episodes", str(episodes), "--seed", str(SEED), "--max-steps", str(steps),
+            "--benchmark-arg", f"resolution={side}", "--slots", str(slots), "--output", output, *flags, timeout=200,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        rows = {(r["task"], int(r["index"])): r for r in read_csv(tmp_path / output)}
+        assert {r["outcome"] for r in rows.values()} <= {"success", "failure"}, rows
+        return [(task, k, float(rows[task, k]["reward_sum"])) for task in tasks for k in range(episodes)]
+
+    return run
+
+
+TASKS = ("reach-v3", "door-open-v3")
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_a_batch_of_one_gives_lerobots_reward_sums(name: str, folder: Any, by_sparring: Any) -> None:
+    size = {"episodes": 2, "steps": 12, "side": SMALL}
+    theirs = by_lerobot(folder(name, SMALL), TASKS, **size)
+    ours = by_sparring(folder(name, SMALL), TASKS, **size)
+    assert [row[:2] for row in ours] == [row[:2] for row in theirs]
+    assert [row[2] for row in ours] == pytest.approx([row[2] for row in theirs], rel=1e-6)
+    assert len({round(row[2], 3) for row in theirs}) == 4, "episodes that are all alike would prove nothing"
+
+
+def test_at_full_resolution(folder: Any, by_sparring: Any) -> None:
+    size = {"episodes": 1, "steps": 8, "side": 480}
+    theirs = by_lerobot(folder("act", 480), TASKS[:1], **size)
+    ours = by_sparring(folder("act", 480), TASKS[:1], **size)
+    assert ours[0][2] == pytest.approx(theirs[0][2], rel=1e-6)
+
+
+def test_sessions_that_share_batches_give_lerobots_reward_sums(folder: Any, by_sparring: Any) -> None:
+    """Four sessions of two tasks at once: where LeRobot's shared queues and dice would mix them up."""
+    size = {"episodes": 2, "steps": 12, "side": SMALL}
+    theirs = [row[2] for row in by_lerobot(folder("diffusion", SMALL), TASKS, **size)]
+    alone = ("--policy-arg", "deterministic=true", "--policy-arg", "pad_to=1")  # a batch of one, whoever is waiting
+    ours = [row[2] for row in by_sparring(folder("diffusion", SMALL), TASKS, *alone, **size, slots=4)]
+    assert ours == pytest.approx(theirs, rel=1e-6)
+    batched = [row[2] for row in by_sparring(folder("diffusion", SMALL), TASKS, **size, slots=4)]
+    assert batched == pytest.approx(theirs, rel=1e-4), "batches change the last bits, which grow over an episode"

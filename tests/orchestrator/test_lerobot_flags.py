@@ -1,0 +1,201 @@
+"""What LeRobot's flags mean as settings of a run."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.lerobot_flags import Translated, translate
+from orchestrator.plan import make_plan
+from orchestrator.settings import RunSettings
+from protos.errors import UsageError
+
+NOW = datetime(2026, 11, 16, 5, 4, 3)
+METAWORLD = ("--policy.path=me/act", "--env.type=metaworld", "--env.task=reach-v3")
+LIBERO = ("--policy.path=me/pi0", "--env.type=libero")
+
+
+def translated(*arguments: str, **own: Any) -> Translated:
+    return translate(arguments, own=own, now=NOW)
+
+
+def settings(*arguments: str, **own: Any) -> RunSettings:
+    return translated(*arguments, **own).settings
+
+
+def test_defaults_are_lerobots() -> None:
+    found = settings(*METAWORLD)
+    assert found.benchmark == "metaworld"
+    assert found.task == "reach-v3"
+    assert found.policy == "lerobot:me/act"
+    assert found.policy_arg == {}
+    assert found.episodes == 50
+    assert found.seed == 1000
+    assert found.slots == "auto"
+    assert found.video == "first:10"
+    assert found.video_names == "lerobot"
+    assert found.max_steps == 0
+    assert found.out_of_range == "pass"
+    assert found.output == Path("outputs/eval/2026-11-16/05-04-03_metaworld_act")
+    libero = settings(*LIBERO)
+    assert libero.task == "libero_10"
+    assert libero.benchmark_arg == {"resolution": 360, "control": "relative"}
+
+
+@pytest.mark.parametrize("spaced", [False, True])
+def test_every_flag_of_the_issue(spaced: bool) -> None:
+    pairs = {
+        "policy.path": "ckpt",
+        "policy.device": "cpu",
+        "policy.n_action_steps": "10",
+        "env.type": "libero",
+        "env.task": "libero_spatial,libero_goal",
+        "env.task_ids": "[3, 0]",
+        "env.camera_name_mapping": '{"agentview_image": "camera1", "robot0_eye_in_hand_image": "camera2"}',
+        "env.observation_height": "256",
+        "env.observation_width": "256",
+        "env.control_mode": "absolute",
+        "env.max_parallel_tasks": "2",
+        "eval.n_episodes": "20",
+        "eval.batch_size": "5",
+        "seed": "7",
+        "output_dir": "out/here",
+        "job_name": "unused",
+        "rename_map": '{"observation.images.camera1": "observation.images.top"}',
+    }
+    arguments = [a for k, v in pairs.items() for a in ((f"--{k}", v) if spaced else (f"--{k}={v}",))]
+    found = settings(*arguments)
+    assert found.policy == "lerobot:ckpt"
+    assert found.policy_arg == {
+        "device": "cpu",
+        "n_action_steps": 10,
+        "rename": {
+            "observation.images.top": "observation.images.image",
+            "observation.images.camera2": "observation.images.image2",
+        },
+    }
+    assert found.task == "libero_spatial/0,libero_spatial/3,libero_goal/0,libero_goal/3"
+    assert found.benchmark_arg == {"resolution": 256, "control": "absolute"}
+    assert (found.episodes, found.slots, found.max_parallel_tasks, found.seed) == (20, 10, 2, 7)
+    assert found.output == Path("out/here")
+    plan = make_plan(found)
+    assert [(task.group, task.number) for task in plan.tasks["libero"]] == [
+        ("libero_spatial", 0), ("libero_spatial", 3), ("libero_goal", 0), ("libero_goal", 3)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("batch", "episodes", "slots"), [("0", "50", "auto"), ("1", "50", 1), ("8", "50", 8), ("50", "3", 3)]
+)
+def test_a_batch_is_so_many_simulators_at_once(batch: str, episodes: str, slots: int | str) -> None:
+    found = settings(*METAWORLD, f"--eval.batch_size={batch}", f"--eval.n_episodes={episodes}")
+    assert found.slots == slots
+
+
+def test_the_output_folder_is_named_as_lerobot_names_it(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "005000" / "pretrained_model"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "config.json").write_text(json.dumps({"type": "diffusion"}))
+    for path in (checkpoint, checkpoint.parent):
+        found = settings(f"--policy.path={path}", *METAWORLD[1:])
+        assert found.output == Path("outputs/eval/2026-11-16/05-04-03_metaworld_diffusion")
+    assert settings(*METAWORLD, "--job_name=mine").output == Path("outputs/eval/2026-11-16/05-04-03_mine")
+    assert settings("--policy.path=a/b@v2", *METAWORLD[1:]).output == Path(
+        "outputs/eval/2026-11-16/05-04-03_metaworld_b"
+    )
+
+
+def test_other_settings_of_the_policy_are_passed_on() -> None:
+    found = settings(*METAWORLD, "--policy.temporal_ensemble_coeff=0.01", "--policy.use_amp=true")
+    assert found.policy_arg == {"temporal_ensemble_coeff": 0.01, "use_amp": True}
+
+
+def test_a_camera_that_the_checkpoint_does_not_look_at_needs_no_name(tmp_path: Path) -> None:
+    features = {"observation.images.camera1": {"type": "VISUAL", "shape": [3, 256, 256]}}
+    (tmp_path / "config.json").write_text(json.dumps({"type": "act", "input_features": features}))
+    mapping = '{"agentview_image": "camera1", "robot0_eye_in_hand_image": "camera2"}'
+    found = settings(f"--policy.path={tmp_path}", "--env.type=libero", f"--env.camera_name_mapping={mapping}")
+    assert found.policy_arg == {"rename": {"observation.images.camera1": "observation.images.image"}}
+
+
+def test_what_lerobot_names_twice_is_renamed_by_its_last_name() -> None:
+    found = settings(*METAWORLD, '--rename_map={"observation.image": "observation.images.top"}')
+    assert found.policy_arg == {"rename": {"observation.images.top": "observation.image"}}
+
+
+def test_shorter_episodes_of_libero() -> None:
+    assert settings(*LIBERO, "--env.task=libero_goal", "--env.episode_length=300").max_steps == 300
+    with pytest.raises(UsageError, match="more than the 300 steps that libero_goal has"):
+        settings(*LIBERO, "--env.task=libero_goal", "--env.episode_length=301")
+
+
+def test_groups_keep_the_names_they_were_given() -> None:
+    plan = make_plan(settings(*METAWORLD[:2], "--env.task=metaworld-push-v3,hard"))
+    tasks = plan.tasks["metaworld"]
+    assert [(task.group, task.number, task.name) for task in tasks][:3] == [
+        ("metaworld-push-v3", 0, "push-v3"), ("hard", 0, "assembly-v3"), ("hard", 1, "hand-insert-v3")
+    ]  # fmt: skip
+    assert [(task.number, task.name) for task in tasks][-1] == (5, "push-back-v3"), "a task that is named twice"
+
+
+def test_sparrings_own_settings_win() -> None:
+    found = settings(*METAWORLD, "--policy.device=cpu", video="none", slots=3, policy_arg={"threads": 1})
+    assert (found.video, found.slots, found.policy_arg) == ("none", 3, {"device": "cpu", "threads": 1})
+
+
+def test_flags_that_change_nothing_are_said_to() -> None:
+    found = translated(*METAWORLD, "--eval.use_async_envs=true", "--env.obs_type=pixels")
+    assert found.notes == [
+        "--env.obs_type changes nothing here: a policy sees what it asks for",
+        "--eval.use_async_envs changes nothing here: simulators always run in processes of their own",
+    ]
+    assert translated(*METAWORLD).notes == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--env.type=metaworld", "--env.task=reach-v3"), "--policy.path is missing"),
+        (METAWORLD[:1], "--env.type is missing"),
+        (METAWORLD[:2], "--env.task is missing; see: sparring ls tasks --benchmark metaworld"),
+        ((*METAWORLD[:1], "--env.type=pusht"), "unknown --env.type 'pusht'. Known: libero, metaworld"),
+        ((*METAWORLD, "--eval.n_episode=3"), r"unknown flag '--eval.n_episode'. Did you mean '--eval.n_episodes'"),
+        ((*METAWORLD, "--evaluate"), "unknown flag '--evaluate'"),
+        ((*METAWORLD, "--policy.=3"), "unknown flag '--policy.'"),
+        ((*METAWORLD, "reach"), "'reach' is not a flag"),
+        ((*METAWORLD, "--seed"), "--seed has no value"),
+        ((*METAWORLD, "--seed", "--job_name=x"), "--seed has no value"),
+        ((*METAWORLD, "--seed=null"), "--seed must be a whole number of at least 0, not null"),
+        ((*METAWORLD, "--eval.n_episodes=0"), "--eval.n_episodes must be a whole number of at least 1, not 0"),
+        ((*METAWORLD, "--eval.batch_size=many"), '--eval.batch_size must be a whole number of at least 0, not "many"'),
+        ((*METAWORLD, "--env.task_ids=[1]"), "--env.task_ids is for --env.type=libero"),
+        ((*METAWORLD, "--env.observation_height=64"), "--env.observation_height is for --env.type=libero"),
+        ((*METAWORLD, "--rename_map=[1"), "the value of --rename_map cannot be read"),
+        ((*METAWORLD, "--rename_map=[1]"), "--rename_map must map names to names"),
+        ((*METAWORLD, '--rename_map={"observation.imag": "x"}'), "Did you mean 'observation.image'"),
+        ((*METAWORLD, "--env.obs_type=state"), '--env.obs_type can only be "pixels" or "pixels_agent_pos" here'),
+        ((*METAWORLD, "--config_path=x.yaml"), "--config_path is not taken here"),
+        ((*METAWORLD, "--policy.type=act"), "give --policy.path"),
+        ((*METAWORLD, "--eval.recording=true"), "sparring run --record"),
+        ((*LIBERO, "--env.observation_height=128"), "--env.observation_width=360 differ; images are square here"),
+        ((*LIBERO, "--env.control_mode=sideways"), "must be relative or absolute"),
+        ((*LIBERO, "--env.task_ids=3"), r"must be a list of numbers, like \[0,3\], not 3"),
+        ((*LIBERO, "--env.task_ids=[]"), "must be a list of numbers"),
+        ((*LIBERO, "--env.task=libero_10/2", "--env.task_ids=[1]"), "names single tasks already"),
+        ((*LIBERO, '--env.camera_name_mapping={"agentvew_image": "x"}'), "Did you mean 'agentview_image'"),
+        ((*LIBERO, "--env.init_states=false"), "--env.init_states can only be true here"),
+        ((*LIBERO, "--env.camera_name=agentview_image"), "--env.camera_name can only be"),
+    ],
+)
+def test_what_cannot_be_done_is_a_sentence(arguments: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        translated(*arguments)
+
+
+def test_task_ids_that_a_suite_does_not_have_are_a_sentence() -> None:
+    with pytest.raises(UsageError, match="libero_10 has tasks 0 to 9"):
+        make_plan(settings(*LIBERO, "--env.task_ids=[10]"))

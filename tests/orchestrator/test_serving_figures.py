@@ -1,0 +1,117 @@
+"""Arithmetic of figures: differences, sums, quantiles, and who sits where."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from orchestrator.seating import Seating
+from orchestrator.serving import ServingWatch, quantile, summarized, total
+from policy_server.figures import Figures
+from policy_server.policies.blind import ZeroPolicy
+from policy_server.server import PolicyServer
+from protos import policy_pb2 as pb
+
+
+def figures(*passes: tuple[int, float, float]) -> pb.ServerStats:
+    """Of passes of so many rows that had waited so long and took so long."""
+    kept = Figures()
+    for rows, wait, seconds in passes:
+        kept.forward_pass([wait] * rows, seconds)
+    return kept.to_message()
+
+
+def test_a_summary_says_what_was_done() -> None:
+    found = summarized(figures((1, 0.0, 0.1), (3, 0.02, 0.1), (4, 0.02, 0.4)))
+    assert (found["observations"], found["batches"]) == (8, 3)
+    assert found["batch_size"] == {"mean": pytest.approx(8 / 3), "max": 4}
+    assert found["queue_wait_s"]["mean"] == pytest.approx(7 * 0.02 / 8)
+    assert found["inference_s"]["total"] == pytest.approx(0.6)
+    assert found["inference_s"]["p50"] == pytest.approx(0.1, rel=0.3)
+    assert found["inference_s"]["p99"] == pytest.approx(0.4, rel=0.3)
+
+
+def test_nothing_done_is_no_division_by_zero() -> None:
+    found = summarized(pb.ServerStats())
+    assert found["batch_size"] == {"mean": None, "max": None}
+    assert found["queue_wait_s"] == {"mean": None, "p50": None, "p99": None}
+    assert found["observations_per_second"] is None
+
+
+@pytest.mark.parametrize("value", [2e-6, 1e-5, 3.3e-4, 0.01, 0.77, 9.0, 99.0])
+def test_a_quantile_is_right_to_a_quarter(value: float) -> None:
+    kept = figures(*[(1, value, value)] * 100)
+    assert quantile(kept.inference_seconds, 0.5) == pytest.approx(value, rel=0.3, abs=1e-5)
+
+
+def test_what_is_beyond_the_last_bound_is_said_to_be_there() -> None:
+    assert quantile(figures((1, 0.0, 5000.0)).inference_seconds, 0.5) == 100.0
+
+
+def test_servers_side_by_side_are_added_up() -> None:
+    one, other = figures((2, 0.1, 1.0)), figures((5, 0.1, 3.0))
+    one.seconds, other.seconds = 10.0, 8.0
+    found = summarized(total([one, other]))
+    assert (found["observations"], found["batches"], found["seconds"]) == (7, 2, 10.0)
+    assert found["inference_s"]["total"] == 4.0
+
+
+def test_a_run_has_what_was_done_since_it_began_also_by_a_server_that_was_started_again() -> None:
+    async def served(address: str, *rows: int) -> tuple[PolicyServer, str]:
+        server = PolicyServer(ZeroPolicy(), name="zero")
+        (bound,) = await server.start([address])
+        for count in rows:
+            server.figures.forward_pass([0.0] * count, 0.1)
+        return server, bound
+
+    async def work() -> tuple[ServingWatch, ServingWatch]:
+        first, address = await served("127.0.0.1:0", 100)  # for somebody else, before this run
+        watch = ServingWatch({"it": address})
+        await watch.begin()
+        first.figures.forward_pass([0.0] * 3, 0.1)
+        await watch.end()
+        await first.drain(0)
+        await watch.end()  # nobody there: what is known stays known
+        second, _ = await served(address, 5)
+        await watch.end()
+        later = ServingWatch({"it": address}, earlier=json.loads(json.dumps(watch.to_json())))
+        await later.begin()
+        second.figures.forward_pass([0.0] * 7, 0.1)
+        await later.end()
+        await second.drain(0)
+        return watch, later
+
+    watch, later = asyncio.run(work())
+    found = watch.summary()
+    assert found is not None
+    assert (found["observations"], found["batches"], found["batch_size"]["max"]) == (8, 2, 5)
+    resumed = later.summary()
+    assert resumed is not None
+    assert (resumed["observations"], resumed["batches"], resumed["batch_size"]["max"]) == (15, 3, 7)
+
+
+def test_servers_that_keep_no_figures_are_no_failure() -> None:
+    watch = ServingWatch({"nobody": "127.0.0.1:9"})
+    asyncio.run(watch.begin())
+    assert watch.summary() is None
+
+
+def test_slots_are_spread_evenly_whatever_workers_come() -> None:
+    seating = Seating(["a", "b", "c"])
+    assert seating.seat("one", 2) == ["a", "b", "c"]
+    assert seating.seat("two", 1) == ["c", "a", "b"]
+    assert seating.seat("three", 4) == ["a", "b", "c"]
+    assert seating.seat("four", 1) == ["b", "c", "a"]
+
+
+def test_a_worker_that_leaves_frees_its_places() -> None:
+    seating = Seating(["a", "b"])
+    assert seating.seat("libero", 1)[0] == "a"
+    assert seating.seat("metaworld", 1)[0] == "b"
+    seating.leave("metaworld")
+    seating.leave("nobody")
+    assert seating.seat("metaworld-1", 1)[0] == "b"
+    seating.leave("libero")
+    assert seating.seat("libero-1", 1)[0] == "a"
