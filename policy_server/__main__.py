@@ -56,6 +56,7 @@ async def _serve(options: argparse.Namespace) -> None:
     # The one line on stdout is for the program that started this one: where it can be reached.
     sys.stdout.write(json.dumps({"listening": addresses}) + "\n")
     sys.stdout.flush()
+    sys.stdout = sys.stderr  # nobody reads on: a policy that prints would fill the pipe, and stop there
     log.info("serving %s at %s", options.policy, ", ".join(addresses))
     await serve_until(server, stop, grace=options.grace)
 
