@@ -80,6 +80,7 @@ async def _serve(options: argparse.Namespace) -> None:
     metrics = {"metrics": server.metrics.address} if server.metrics else {}
     sys.stdout.write(json.dumps({"listening": addresses, **metrics}) + "\n")
     sys.stdout.flush()
+    sys.stdout = sys.stderr  # nobody reads on: a policy that prints would fill the pipe, and stop there
     log.info("serving %s at %s", options.policy, ", ".join(addresses))
     if server.metrics:
         log.info("metrics at http://%s/metrics", server.metrics.address)

@@ -49,6 +49,16 @@ class Fragile(Policy):
         }.get(int(signal), np.full((1, 2), signal + 0.5))
 
 
+class Chatty(Policy):
+    """Prints more than a pipe holds with every answer."""
+
+    spec = PolicySpec(action_dim=1)
+
+    def act(self, observations: Sequence[Observation], states: Sequence[None]) -> Sequence[Array]:
+        print("x" * 200_000)  # noqa: T201 - that is the fault
+        return [np.zeros((1, 1))] * len(observations)
+
+
 class Slow(Policy):
     """Takes its time, and answers with the episode's seed."""
 

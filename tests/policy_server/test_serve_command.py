@@ -343,3 +343,12 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_policy_that_prints_does_not_stop_at_a_full_pipe(serve: Serve) -> None:
+    server = serve("--policy=sample_policies:Chatty")
+    with PolicyClient(server.address, timeout=PATIENCE) as client, client.open(ONE_ACTION) as session:
+        session.start()
+        for step in range(3):
+            session.act({}, step=step)
+    assert "xxx" in server.log
