@@ -61,6 +61,12 @@ def find_reach(settings: RunSettings, engine: Engine) -> Reach:
         )
     servers = (settings.policy_server or "").split(",")
     local_servers = [server for server in servers if ":" in server and is_local(server.rpartition(":")[0])]
+    for server in servers:
+        if server.startswith("tls://") and is_local(server.removeprefix("tls://").rpartition(":")[0]):
+            raise UsageError(
+                f"--policy-server {server} means the container itself to workers in containers, and its certificate is "
+                "for a name: give the name by which this machine is reached."
+            )
     _check_policy(local_servers, engine)
     listen = _listen(settings.listen, engine) if kind == "tcp" else None
     return Reach(

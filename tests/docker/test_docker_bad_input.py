@@ -129,3 +129,10 @@ def test_settings_that_cannot_be(flags: list[str], sentence: str, sparring: Spar
     done = sparring(*BASE, *image, *flags)
     assert done.returncode == 2
     assert sentence in done.stderr
+
+
+def test_a_policy_server_with_tls_at_localhost_is_nobody_to_containers(sparring: Sparring, toy_image: str) -> None:
+    run = ("run", "--benchmark", "toy", "--task", "short", "--launcher", "docker", "--image", f"toy={toy_image}")
+    done = sparring(*run, "--policy-server", "tls://localhost:50051", "--output", "out")
+    assert done.returncode == 2
+    assert "give the name by which this machine is reached" in " ".join(done.stderr.split())
