@@ -35,13 +35,18 @@ _PER_CALL: Final = frozenset(
         "policy",
         "policy_timeout",
         "max_batch",
+        "max_queue_delay",
+        "metrics",
+        "out_of_range",
         "slots",  # compared as the number that it comes to
         "max_parallel_tasks",
         "retries",
         "stall_timeout",
+        "worker_timeout",
         "observe",
         "video",
         "video_fps",
+        "video_names",
         "record",
         "output",
     }

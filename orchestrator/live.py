@@ -34,7 +34,10 @@ _KEPT: Final = 4
 _NOT_HERE: Final = {
     "task": "it is called `tasks` here",
     "policy_arg": "the policy is made already",
+    "rename": "let the policy ask for the names that the benchmark has",
     "policy_server": "the policy is served from this process",
+    "policy_token_file": "the policy is served from this process",
+    "policy_ca": "the policy is served from this process",
 }
 
 

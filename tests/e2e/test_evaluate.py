@@ -23,8 +23,11 @@ from support import Sparring, orphans, processes_of, read_csv, wait_for
 from toy_policies import Forward, LacksAct, Raises, Wanderer, WantsTooMuch
 
 from orchestrator import Evaluator
+from orchestrator.fleet import _PER_CALL
+from orchestrator.live import _NOT_HERE
 from orchestrator.results import Results
 from orchestrator.run import Interrupted
+from orchestrator.settings import RunSettings
 from protos.errors import UsageError
 
 TOY: dict[str, Any] = {"benchmark": "toy", "tasks": "good", "episodes": 4, "slots": 2}
@@ -165,6 +168,7 @@ def test_closing_ends_an_evaluation_in_another_thread(evaluator: Evaluator) -> N
     [
         ({"task": "short"}, "it is called `tasks` here"),
         ({"policy_server": "a:1"}, "served from this process"),
+        ({"rename": {"camera": "image"}}, "ask for the names that the benchmark has"),
         ({"epsiodes": 3}, "episodes"),
         ({"video": "all"}, "give one with output="),
         ({"max_batch": 0}, "max-batch"),
@@ -289,3 +293,9 @@ def test_metaworld_warm_and_equal_to_the_command(sparring: Sparring, evaluator: 
         assert before in ([], workers())
         before = workers()
     assert seconds[1] < 0.5 * seconds[0], f"the second call was to find everything ready: {seconds}"
+
+
+def test_what_may_differ_from_call_to_call_are_settings() -> None:
+    """A setting that is renamed must not quietly become one that starts other workers."""
+    assert set(RunSettings.model_fields) >= _PER_CALL
+    assert set(RunSettings.model_fields) >= set(_NOT_HERE)
