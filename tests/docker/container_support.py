@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,17 +26,6 @@ BuildImage = Callable[..., str]
 def containers(engine: Engine, folder: Path) -> list[Any]:
     """The containers of runs in a folder."""
     return [c for c in engine.containers() if c.labels["dev.sparring.run"].startswith(str(folder))]
-
-
-def recorded(folder: Path) -> int:
-    """How many episodes are in a run's journal."""
-    if not (folder / "journal.sqlite").exists():
-        return 0
-    with sqlite3.connect(folder / "journal.sqlite", timeout=10) as journal:
-        try:
-            return int(journal.execute("SELECT count(*) FROM episodes").fetchone()[0])
-        except sqlite3.OperationalError:
-            return 0  # not made yet
 
 
 class Proxy:

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from container_support import PLAN, SLOW, BuildImage, Proxy, containers, recorded
-from support import Sparring, StartSparring, free_port, read_csv, wait_for
+from container_support import PLAN, SLOW, BuildImage, Proxy, containers
+from support import Sparring, StartSparring, free_port, read_csv, recorded, wait_for
 
 from orchestrator.containers import Engine
 

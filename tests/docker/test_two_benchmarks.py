@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from container_support import containers, recorded
-from support import Sparring, read_csv
+from container_support import containers
+from support import Sparring, read_csv, recorded
 
 from orchestrator.containers import Engine
 
