@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -428,3 +429,13 @@ def test_a_hub_that_cannot_be_reached() -> None:
 def test_cuda_that_is_not_there(saved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "'cuda' was asked for" in refusal(saved("act"), device="cuda")
+
+
+def test_an_adapter_without_peft(copied: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # peft wants transformers, whose current release breaks this LeRobot's import: it is not in this environment.
+    monkeypatch.setitem(sys.modules, "peft", None)
+    folder = copied("act")
+    (folder / "adapter_config.json").write_text("{}")
+    assert "has no adapter_model.safetensors" in refusal(folder)
+    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    assert "is a PEFT adapter, and peft is not installed: pip install peft" in refusal(folder)

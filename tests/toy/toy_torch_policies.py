@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,15 @@ class Recurrent(TorchPolicy):
 
     Args:
         trace: A file that gets a line per forward pass: how many sessions were in it.
+        seconds: How long a pass takes at least, so that others are waiting when it ends.
         options: Of `TorchPolicy`.
     """
 
     spec = PolicySpec({"observation.state": TensorSpec("float32", (4,))}, action_dim=4, chunk_length=2, history=3)
 
-    def __init__(self, trace: str, **options: Any) -> None:
+    def __init__(self, trace: str, seconds: float, **options: Any) -> None:
         super().__init__(**options)
+        self._seconds = seconds
         self._trace = Path(trace)
         torch.manual_seed(0)
         self._cell = self.place(torch.nn.GRUCell(12, 256))
@@ -31,6 +34,7 @@ class Recurrent(TorchPolicy):
         )
 
     def forward(self, batch: Batch) -> Any:
+        time.sleep(self._seconds)
         with self._trace.open("a") as file:
             file.write(f"{batch.sessions_waiting} {len(batch)}\n")
         hidden = self._cell(batch["observation.state"].flatten(1) * 5.0, batch.recall("hidden", torch.zeros(256)))
