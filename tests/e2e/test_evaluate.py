@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,14 @@ def evaluator() -> Iterator[Evaluator]:
 
 
 def workers() -> list[int]:
-    """Workers, their fork servers and slots, of this process."""
-    return sorted(p.pid for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE)
+    """Workers, their fork servers and slots, of this process; other tests may have servers of their own here."""
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            command = " ".join(child.cmdline())  # a zombie has none
+            if "env_worker" in command or "multiprocessing" in command:
+                found.append(child.pid)
+    return sorted(found)
 
 
 def outcomes(results: Results) -> list[tuple[str, int, int, str, float]]:
