@@ -10,7 +10,7 @@ LIBERO := .venvs/libero
 LEROBOT := .venvs/lerobot
 LEROBOT_STAMP := $(LEROBOT)/.installed
 
-.PHONY: setup eval env-libero env-lerobot images test test-all lint protos clean
+.PHONY: setup eval env-libero env-lerobot images test test-plain test-docker test-libero test-lerobot test-all lint protos clean
 
 setup: $(STAMP)
 
@@ -51,12 +51,26 @@ $(LEROBOT_STAMP): $(STAMP) constraints/lerobot.txt
 	$(LEROBOT)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r constraints/lerobot.txt
 	@touch $(LEROBOT_STAMP)
 
-# LIBERO and LeRobot have interpreters of their own, so their tests are runs of their own, in there.
-test: lint env-libero env-lerobot
+# LIBERO and LeRobot have interpreters of their own, so their tests are runs of their own, in there. Half of the time of
+# most tests is waiting, so two runs go at once; the output of each comes when it has ended.
+test: $(DEV)
+	@$(MAKE) --no-print-directory --jobs 2 lint env-libero env-lerobot
+	@echo "running the tests, two runs at once; each tells at its end, the first in about ten minutes"
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-plain test-docker test-libero test-lerobot
+
+test-plain: $(DEV)
+	$(BIN)/python -m pytest --ignore tests/docker --ignore tests/libero --ignore tests/lerobot
+
+test-docker: $(DEV)
+	$(BIN)/python -m pytest tests/docker
+
+# Without dependencies, so that no version of LIBERO's moves.
+test-libero: env-libero
 	$(LIBERO)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints/dev.txt \
 		cffi cryptography idna iniconfig packaging pluggy psutil pycparser pygments pytest pytest-timeout trustme
-	$(BIN)/python -m pytest --ignore tests/libero --ignore tests/lerobot
 	$(LIBERO)/bin/python -m pytest tests/libero
+
+test-lerobot: $(LEROBOT_STAMP)
 	$(LEROBOT)/bin/python -m pytest tests/lerobot
 
 # Everything that `make test` only samples: all 130 LIBERO tasks.
