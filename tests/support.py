@@ -73,3 +73,9 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def pins(path: Path) -> dict[str, str]:
+    """The versions in a constraint file, by the name of the package."""
+    lines = [line for line in path.read_text().splitlines() if "==" in line and not line.startswith("#")]
+    return {name.lower().replace("_", "-"): version for name, _, version in (line.partition("==") for line in lines)}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-from pathlib import Path
 
 import pytest
-from support import ROOT
+from support import ROOT, pins
 
 from orchestrator.containers import Engine, release
 from protos import PROTOCOL_VERSION
@@ -101,7 +100,7 @@ def test_versions_in_an_image_are_those_it_is_pinned_to(images: dict[str, str]) 
         ("libero", ROOT / "env_worker/environments/libero/constraints.txt"),
     ):
         found = json.loads(inside(images[name], "-c", script, entrypoint="/opt/venv/bin/python").stdout)
-        pinned = _pins(constraints) | (_pins(constraints.parent / "no-deps.txt") if name == "libero" else {})
+        pinned = pins(constraints) | (pins(constraints.parent / "no-deps.txt") if name == "libero" else {})
         unpinned = {p: v for p, v in found.items() if p != "sparring" and pinned.get(p.replace("_", "-")) != v}
         assert unpinned == {}, f"{name} has what {constraints.name} does not say"
 
@@ -129,11 +128,6 @@ def test_the_policy_servers_extras_are_an_argument(engine: Engine) -> None:
         engine.client.images.remove("sparring-test/bare:1", force=True)
     assert listed.returncode == 2
     assert "pip install 'sparring[metaworld]'" in listed.stderr
-
-
-def _pins(path: Path) -> dict[str, str]:
-    lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
-    return {name.lower().replace("_", "-"): version for name, _, version in (line.partition("==") for line in lines)}
 
 
 def test_only_changed_images_are_built_by_the_workflow() -> None:

@@ -1,0 +1,49 @@
+"""Versions are written in several files; they must be one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from support import ROOT, pins
+
+from orchestrator.containers import release
+from protos import PROTOCOL_VERSION
+
+NAMING = [ROOT / "compose.yaml", ROOT / "compose.hosting.yaml", ROOT / ".github/workflows/images.yml"]
+DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
+
+
+@pytest.mark.parametrize("path", [*NAMING, *DOCKERFILES], ids=lambda path: path.name)
+def test_images_are_tagged_with_this_release(path: Path) -> None:
+    tags = re.findall(r"sparring/[a-z${}. -]+:(\d[\w.]*)", path.read_text())
+    assert tags
+    assert set(tags) == {release()}
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
+def test_labels_are_of_this_release(path: Path) -> None:
+    text = path.read_text()
+    assert f'org.opencontainers.image.version="{release()}"' in text
+    assert f'dev.sparring.protocol="{PROTOCOL_VERSION}"' in text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*sorted((ROOT / "docker/constraints").glob("*.txt")), ROOT / "env_worker/environments/libero/constraints.txt"],
+    ids=lambda path: f"{path.parent.name}/{path.name}",
+)
+def test_images_hold_what_is_tested(path: Path) -> None:
+    tested, pinned = pins(ROOT / "constraints/dev.txt"), pins(path)
+    different = {name for name in pinned.keys() & tested.keys() if pinned[name] != tested[name]}
+    # LIBERO's simulator is another one than Meta-World's: that is why it has an environment of its own.
+    assert different <= ({"mujoco"} if "libero" in str(path) else set())
+
+
+def test_the_workflow_smokes_each_image_in_a_job_of_its_own() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/images.yml").read_text())
+    job = workflow["jobs"]["smoke"]
+    assert job["strategy"]["matrix"]["image"] == "${{ fromJSON(needs.changed.outputs.images) }}"
+    assert any("sparring smoke --image ${{ matrix.image }}" in step.get("run", "") for step in job["steps"])
