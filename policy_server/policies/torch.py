@@ -14,7 +14,7 @@ import torch
 
 from policy_server.policies.base import Array, Instruction, Observation, Policy
 from policy_server.policies.checkpoints import load_weights, sha256_of
-from policy_server.policies.torch_batch import Batch, TorchSession
+from policy_server.policies.torch_batch import Batch, TorchSession, zero_observation
 from protos.errors import SparringError, UsageError
 
 __all__ = ["Batch", "TooManyRows", "TorchPolicy", "TorchSession", "choose_device"]
@@ -109,6 +109,16 @@ class TorchPolicy(Policy):
         load_weights(module, Path(path))
         self.checkpoint_sha256 = sha256_of([Path(path)])
         return self.place(module)
+
+    def warm_up(self) -> None:
+        """One forward pass on zeros, where the spec says what they must look like: the first is the slow one."""
+        zeros = zero_observation(self.spec)
+        if zeros is None:
+            return
+        try:
+            self.act([zeros], [self.new_session(zeros.task, 0)])
+        except Exception as error:  # noqa: BLE001  # a user's forward may want more than zeros: a sentence it knows
+            log.info("not warmed up, as the policy does not answer to zeros: %s: %s", type(error).__name__, error)
 
     def new_session(self, task: Instruction, seed: int) -> TorchSession:
         return TorchSession(task, seed)

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
-from policy_server.policies.base import Instruction
+from policy_server.policies.base import Instruction, Observation
 from protos.errors import SparringError
+from protos.spec import Offer, PolicySpec
 
 
 @dataclass
@@ -134,3 +136,15 @@ class Batch(Mapping[str, Any]):
                 session.memory[name] = value.clone() if isinstance(value, torch.Tensor) else value
         for session, dice in zip(self._sessions, self._dice, strict=False):
             session.generator = dice
+
+
+def zero_observation(spec: PolicySpec) -> Observation | None:
+    """An observation of zeros as a policy would see it; None if its spec leaves open what that is."""
+    assert isinstance(spec.observations, Mapping)
+    tensors, history = {}, (spec.history,) if spec.history > 1 else ()
+    for name, tensor in spec.observations.items():
+        if tensor.shape is None or min(tensor.shape, default=0) < 0 or spec.action_dim is None:
+            return None
+        tensors[name] = np.zeros((*history, *tensor.shape), tensor.dtype or "float32")
+    bounds = (0.0,) * (spec.action_dim or 0)
+    return Observation(tensors, Instruction("", offer=Offer({}, action_low=bounds, action_high=bounds)))

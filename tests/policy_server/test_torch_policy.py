@@ -468,3 +468,44 @@ def test_a_torch_policy_is_found_like_any_other(tmp_path: Path, monkeypatch: pyt
     assert isinstance(policy, TorchPolicy)
     with pytest.raises(UsageError, match="device 'gpu'"):
         load_policy("a_torch_policy:Mine", {"device": "gpu"})
+
+
+# ------------------------------------------------------------------------------------ warm-up
+
+
+def test_the_first_pass_is_made_before_anybody_waits_for_it() -> None:
+    seen: list[Any] = []
+
+    def watch(batch: Batch) -> Any:
+        seen.append({name: (tuple(tensor.shape), tensor.dtype, float(tensor.sum())) for name, tensor in batch.items()})
+        return torch.zeros(len(batch), 3)
+
+    policy = Probe(watch)
+    policy.spec = PolicySpec(
+        {STATE: TensorSpec(None, (5,)), IMAGE: TensorSpec("uint8", (8, 8, 3))}, action_dim=3, history=2
+    )
+    policy.warm_up()
+    assert seen == [{STATE: ((1, 2, 5), torch.float32, 0.0), IMAGE: ((1, 2, 8, 8, 3), torch.uint8, 0.0)}]
+
+
+def test_warming_up_has_the_shape_of_what_comes_after_it() -> None:
+    policy = Probe(deterministic=True, pad_to=4)
+    policy.warm_up()
+    rows(policy, [look(1.0)])
+    assert policy.sizes == [4, 4]
+
+
+def test_nothing_is_made_up_where_the_spec_is_open() -> None:
+    policy = Probe()
+    policy.spec = PolicySpec([STATE], action_dim=3)
+    policy.warm_up()
+    assert policy.sizes == []
+
+
+def test_a_policy_that_wants_more_than_zeros_starts_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(batch: Batch) -> Any:
+        raise SparringError("an unknown sentence")
+
+    with caplog.at_level(logging.INFO):
+        Probe(refuse).warm_up()
+    assert "an unknown sentence" in caplog.text
