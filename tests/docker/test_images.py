@@ -107,9 +107,9 @@ def test_versions_in_an_image_are_those_it_is_pinned_to(images: dict[str, str]) 
 
 def test_the_policy_servers_extras_are_an_argument(engine: Engine) -> None:
     def build(extras: str) -> subprocess.CompletedProcess[str]:
-        command = ["docker", "build", "--quiet", "-f", "docker/policy-server.Dockerfile", "-t", "sparring-test/bare:1"]
+        command = ["docker", "build", "--progress=plain", "-f", "docker/policy-server.Dockerfile"]
         return subprocess.run(
-            [*command, "--build-arg", f"EXTRAS={extras}", "."],
+            [*command, "-t", "sparring-test/bare:1", "--build-arg", f"EXTRAS={extras}", "."],
             cwd=ROOT,
             capture_output=True,
             text=True,
