@@ -2,8 +2,9 @@
 """Actions per second of one LeRobot policy: many sessions on one server, with batching and without, against LeRobot.
 
 An ACT of about 10 M parameters on the CPU. Five contenders take turns, round after round: the server with batching, the
-same server with `--max-queue-delay 0.005`, the same limited to batches of one, LeRobot's own loop (`select_action` on a batch of eight in lock-step, with its
-processors, as lerobot-eval has it), and the network alone, called again and again with the same batch of eight.
+same server with `--max-queue-delay 0.005`, the same limited to batches of one, LeRobot's own loop (`select_action` on a
+batch of eight in lock-step, with its processors, as lerobot-eval has it), and the network alone, called again and again
+with the same batch of eight.
 
     python benchmarks/batching.py [--rounds 5] [--seconds 3] [--sessions 1 2 4 8 16] [--threads 1]
 
