@@ -24,6 +24,13 @@ HERE = Path(__file__).parent
 TAG = "sparring-test/toy"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test of each image waits until it is built, which takes minutes where nothing is cached."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.timeout(1500))
+
+
 @pytest.fixture(scope="session")
 def engine() -> Engine:
     try:
