@@ -10,6 +10,7 @@ from the moment the policy is loaded, which is when workers are launched, to its
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import tempfile
 import time
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import evaluate, show
+from common import conclude, evaluate, show
 
 from orchestrator.containers import connect, release
 from policy_server.policies.base import Array, Observation, Policy, PolicySpec
@@ -48,6 +49,7 @@ def main() -> None:
     parser.add_argument("--cold", action="store_true", help="also build without cached layers; minutes")
     parser.add_argument("--assets", help="of LIBERO")
     options = parser.parse_args()
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])  # FirstLook
     engine = connect()
     rows = []
     for image in options.images:
@@ -60,11 +62,16 @@ def main() -> None:
         assert found is not None
         rows.append([image, f"{found.size / 1e6:.0f}", cold, f"{warm:.1f}"])
     show("images", ["image", "MB", "cold build, s", "after a change of code, s"], rows)
-    starts = []
+    starts: dict[str, tuple[float, float]] = {}
     for benchmark in (name for name in LOOKS if name in options.images):
         process, container = (_first_look(benchmark, launcher, options.assets) for launcher in ("process", "docker"))
-        starts.append([benchmark, f"{process:.1f}", f"{container:.1f}", f"{container / process:.2f}×"])
-    show("from launch to the first image at the policy", ["benchmark", "process, s", "container, s", "ratio"], starts)
+        starts[benchmark] = process, container
+    show(
+        "from launch to the first image at the policy",
+        ["benchmark", "process, s", "container, s", "ratio"],
+        [[name, f"{p:.1f}", f"{c:.1f}", f"{c / p:.2f}×"] for name, (p, c) in starts.items()],
+    )
+    conclude("containers", target="none", met=True, images=rows, first_look_seconds=starts)
 
 
 def _build(image: str, *options: str) -> float:
