@@ -49,7 +49,8 @@ def main() -> None:
     parser.add_argument("--cold", action="store_true", help="also build without cached layers; minutes")
     parser.add_argument("--assets", help="of LIBERO")
     options = parser.parse_args()
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])  # FirstLook
+    # The policy server is a process of its own, and must find FirstLook.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
     engine = connect()
     rows = []
     for image in options.images:
