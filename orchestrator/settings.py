@@ -7,6 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,8 +77,10 @@ class RunSettings(BaseModel):
         60.0, gt=0, description="seconds to wait for the policy server, and for each of its answers"
     )
     max_batch: int = Field(64, ge=1, description="the most observations in one forward pass")
-    max_queue_delay: float = Field(
-        0.0, ge=0, allow_inf_nan=False, description="seconds that an observation may wait for others to fill its batch"
+    max_queue_delay: float | Literal["auto"] = Field(
+        0.0,
+        description="seconds that an observation may wait for others to fill its batch; auto: as long as that makes "
+        "more answers per second",
     )
     metrics: str | None = Field(
         None, description="serve Prometheus metrics of --policy at HOST:PORT, or at :PORT on every address"
@@ -139,6 +142,14 @@ class RunSettings(BaseModel):
             raise ValueError("must be at least 1, or auto")
         return slots
 
+    @field_validator("max_queue_delay", mode="before")
+    @classmethod
+    def _a_wait(cls, delay: Any) -> Any:
+        with suppress(TypeError, ValueError):
+            if delay == "auto" or 0 <= float(delay) < float("inf"):
+                return delay
+        raise ValueError("must be seconds, at least 0, or auto")
+
     @field_validator("worker_memory")
     @classmethod
     def _an_amount(cls, memory: str) -> str:
@@ -178,7 +189,7 @@ class RunSettings(BaseModel):
             )
         if self.rename and "rename" in self.policy_arg:
             raise ValueError("--rename and --policy-arg rename=... are the same; give one of them")
-        ours = {"--metrics": self.metrics is not None, "--max-queue-delay": self.max_queue_delay > 0}
+        ours = {"--metrics": self.metrics is not None, "--max-queue-delay": self.max_queue_delay != 0}
         for flag in (flag for flag, given in ours.items() if given and self.policy is None):
             raise ValueError(f"{flag} goes with --policy; give it to the servers of a policy hosted elsewhere")
         for flag, value in (("--policy-token-file", self.policy_token_file), ("--policy-ca", self.policy_ca)):

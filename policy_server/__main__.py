@@ -9,12 +9,14 @@ import logging
 import os
 import signal
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import grpc
 
+from policy_server.batcher import AUTO, QueueDelay
 from policy_server.policies import known_policies, load_policy
 from policy_server.server import PolicyServer, serve_until
 from protos.access import TLS_SCHEME, check_certificate, leaves_the_machine, read_token
@@ -128,10 +130,13 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _seconds(text: str) -> float:
-    if not 0 <= float(text) < float("inf"):
-        raise ValueError
-    return float(text)
+def _queue_delay(text: str) -> QueueDelay:
+    if text == AUTO:
+        return AUTO
+    with suppress(ValueError):
+        if 0 <= float(text) < float("inf"):
+            return float(text)
+    raise argparse.ArgumentTypeError(f"must be seconds, at least 0, or auto, not {text!r}.")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -155,7 +160,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--tls-cert", type=Path, help="PEM certificate (chain): encrypts --listen HOST:PORT; unix sockets stay plain")
     add("--tls-key", type=Path, help="PEM private key of --tls-cert, without a passphrase")
     add("--max-batch", type=_positive, default=64, help="the most rows in one forward pass")
-    add("--max-queue-delay", type=_seconds, default=0.0, help="seconds that an observation may wait for a fuller batch")
+    add(
+        "--max-queue-delay",
+        type=_queue_delay,
+        default=0.0,
+        help="seconds that an observation may wait for a fuller batch; auto: as long as it pays",
+    )
     add("--max-sessions", type=_positive, default=256, help="the most sessions at once")
     add("--grace", type=float, default=10.0, help="seconds that running episodes have to end on SIGTERM")
     add("--metrics", default="", help="serve Prometheus metrics at HOST:PORT, or :PORT for every address")

@@ -11,11 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 
 from policy_server.figures import Figures
+from policy_server.patience import Patience
 from policy_server.policies.base import Instruction, Observation, Policy, spec_on
 from protos.errors import SparringError
 from protos.tensor import Array, TensorError, dtype_code
@@ -23,6 +24,10 @@ from protos.tensor import Array, TensorError, dtype_code
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+AUTO: Final = "auto"
+QueueDelay = float | Literal["auto"]
+"""Seconds that an observation may wait for others to fill its batch, or as long as waiting makes more answers."""
 
 
 class PolicyFailed(SparringError):
@@ -54,6 +59,7 @@ class _Waiting:
     action_dim: int
     arrived: float
     answer: asyncio.Future[Answer]
+    who: object
 
 
 class Batcher:
@@ -64,7 +70,8 @@ class Batcher:
         name: Of the policy, for what is said about its failures.
         max_batch: The most rows in one forward pass.
         max_queue: The most rows that wait; more are refused.
-        max_queue_delay: Seconds that a row may wait for others to fill its batch. 0: none ever does.
+        max_queue_delay: Seconds that a row may wait for others to fill its batch. 0: none ever does; auto: as long as
+            that makes more answers per second.
         expected: How many rows could come at most: those of the episodes that are running. A batch of that size is
             full, so that nobody waits for a session that has nothing to ask.
         figures: Where what was done is counted.
@@ -78,7 +85,7 @@ class Batcher:
         name: str = "",
         max_batch: int = 64,
         max_queue: int = 1024,
-        max_queue_delay: float = 0.0,
+        max_queue_delay: QueueDelay = 0.0,
         expected: Callable[[], int] | None = None,
         figures: Figures | None = None,
         thread: ThreadPoolExecutor | None = None,
@@ -88,26 +95,41 @@ class Batcher:
         self._instant = getattr(policy, "instant", False)
         self._max_batch = max_batch
         self._max_queue = max_queue
-        self._max_queue_delay = max_queue_delay
+        self._max_queue_delay = 0.0 if max_queue_delay == AUTO else max_queue_delay
+        self._patience = Patience() if max_queue_delay == AUTO and not self._instant else None
         self._expected = expected
         self._figures = figures or Figures()
         self._queue: deque[_Waiting] = deque()
         self._busy = False
+        self._began = 0.0
         self._loop = asyncio.get_running_loop()
         self._alarm: asyncio.TimerHandle | None = None
         self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="policy")
 
-    async def new_session(self, task: Instruction, seed: int) -> Any:
+    async def new_session(self, task: Instruction, seed: int, *, who: object = None) -> Any:
         """The policy's memory of a new episode.
+
+        Args:
+            task: What is to be done in it.
+            seed: Of the episode.
+            who: The session that asks, where its rhythm shall be learned.
 
         Raises:
             PolicyFailed: If the policy raised.
         """
+        if self._patience is not None and who is not None:
+            self._patience.started(who)
         call = partial(_calling, "new_session", lambda: self._policy.new_session(task, seed))
         return await self._loop.run_in_executor(self._thread, call)
 
-    async def act(self, observation: Observation, state: Any, *, action_dim: int) -> Answer:
+    async def act(self, observation: Observation, state: Any, *, action_dim: int, who: object = None) -> Answer:
         """The policy's answer to one observation.
+
+        Args:
+            observation: What the policy sees.
+            state: Its memory of the episode.
+            action_dim: Numbers of an action.
+            who: The session that asks, where its rhythm shall be learned.
 
         Raises:
             PolicyFailed: If the policy raised on this row, or answered it with something that is not a chunk.
@@ -116,7 +138,10 @@ class Batcher:
         """
         if len(self._queue) >= self._max_queue:
             raise QueueFull(f"{len(self._queue)} observations are waiting, more are not held.")
-        waiting = _Waiting(observation, state, action_dim, time.perf_counter(), self._loop.create_future())
+        now = time.perf_counter()
+        if self._patience is not None and who is not None:
+            self._patience.asked(who, now)
+        waiting = _Waiting(observation, state, action_dim, now, self._loop.create_future(), who)
         self._queue.append(waiting)
         if not self._busy:
             # Not at once but next: what else has arrived in this turn of the loop joins the batch.
@@ -132,18 +157,25 @@ class Batcher:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _start_when_due(self) -> None:
-        """Starts a forward pass now, or sets an alarm for when the longest wait has lasted long enough."""
+        """Starts a forward pass now, or sets an alarm for when waiting for more rows has lasted long enough."""
         self._silence()
-        if self._max_queue_delay > 0 and self._queue and not self._full():
-            left = self._queue[0].arrived + self._max_queue_delay - time.perf_counter()
-            if left > 0:
-                self._alarm = self._loop.call_later(left, self._start)
-                return
-        self._start()
+        if self._busy:
+            return
+        left = self._left_to_wait()
+        if left > 0:
+            self._alarm = self._loop.call_later(left, self._start)
+        else:
+            self._start()
 
-    def _full(self) -> bool:
+    def _left_to_wait(self) -> float:
         most = self._max_batch if self._expected is None else min(self._max_batch, self._expected())
-        return len(self._queue) >= most
+        room = most - len(self._queue)
+        if not self._queue or room <= 0:
+            return 0.0
+        now = time.perf_counter()
+        if self._patience is not None:
+            return self._patience.worth(len(self._queue), room, now)
+        return self._queue[0].arrived + self._max_queue_delay - now
 
     def _silence(self) -> None:
         if self._alarm is not None:
@@ -161,6 +193,7 @@ class Batcher:
         if not batch:
             return
         self._busy = True
+        self._began = time.perf_counter()
         if self._instant:
             self._finish(batch, self._forward(batch))
         else:
@@ -179,8 +212,17 @@ class Batcher:
                 waiting.answer.set_result(outcome)
             else:
                 waiting.answer.set_exception(outcome)
+        if self._patience is not None:
+            self._learn(self._patience, batch)
         self._busy = False
         self._start_when_due()
+
+    def _learn(self, patience: Patience, batch: Sequence[_Waiting]) -> None:
+        now = time.perf_counter()
+        patience.passed(len(batch), self._began, now, arrived=batch[0].arrived)
+        for waiting in batch:
+            if waiting.who is not None:
+                patience.answered(waiting.who, now)
 
     def _forward(self, batch: Sequence[_Waiting]) -> Sequence[Answer | SparringError]:
         try:

@@ -18,7 +18,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from policy_server.authentication import TokenCheck
-from policy_server.batcher import Batcher, EpisodeInterrupted, PolicyFailed, QueueFull
+from policy_server.batcher import Batcher, EpisodeInterrupted, PolicyFailed, QueueDelay, QueueFull
 from policy_server.figures import Figures
 from policy_server.metrics import MetricsServer
 from policy_server.policies.base import Policy, spec_on
@@ -167,7 +167,8 @@ class PolicyServer:
         arguments: It was made with.
         max_batch: The most rows in one forward pass.
         max_sessions: The most sessions at once.
-        max_queue_delay: Seconds that an observation may wait for others to fill its batch; 0: none ever does.
+        max_queue_delay: Seconds that an observation may wait for others to fill its batch; 0: none ever does; auto: as
+            long as that makes more answers per second.
         token: Every caller must bring this secret; empty: all are welcome.
         credentials: Certificate and key for connections over TCP; None: they are not encrypted.
         metrics: Where its figures are told to Prometheus, `HOST:PORT` or `:PORT`; empty: nowhere.
@@ -182,7 +183,7 @@ class PolicyServer:
         arguments: Mapping[str, Any] | None = None,
         max_batch: int = 64,
         max_sessions: int = 256,
-        max_queue_delay: float = 0.0,
+        max_queue_delay: QueueDelay = 0.0,
         token: str = "",
         credentials: grpc.ServerCredentials | None = None,
         metrics: str = "",

@@ -117,7 +117,7 @@ class Session:
         # start must never be answered from the memory of the episode before.
         self._task = self._state = None
         self._episode, self._step = start.number, -1
-        self._state = await self._batcher.new_session(task, start.seed)
+        self._state = await self._batcher.new_session(task, start.seed, who=self)
         self._task = task
         self._on_episode()
         return pb.EpisodeStarted(number=start.number)
@@ -138,7 +138,7 @@ class Session:
         self._step = step
         observation = Observation(tensors, self._task, step)
         assert self._needs.action_dim is not None
-        answer = await self._batcher.act(observation, self._state, action_dim=self._needs.action_dim)
+        answer = await self._batcher.act(observation, self._state, action_dim=self._needs.action_dim, who=self)
         return pb.Chunk(
             episode=episode,
             step=step,

@@ -59,10 +59,9 @@ from protos.errors import UsageError
 )
 @click.option(
     "--max-queue-delay",
-    type=click.FloatRange(0),
-    default=0.0,
+    default="0",
     show_default=True,
-    help="seconds that an observation may wait for others to fill its batch",
+    help="seconds that an observation may wait for others to fill its batch; auto: as long as it pays",
 )
 @click.option("--metrics", help="serve Prometheus metrics at HOST:PORT, or at :PORT on every address")
 @click.option(
@@ -81,7 +80,7 @@ def serve(
     tls_cert: Path | None,
     tls_key: Path | None,
     max_batch: int,
-    max_queue_delay: float,
+    max_queue_delay: str,
     metrics: str | None,
     max_sessions: int,
     grace: float,

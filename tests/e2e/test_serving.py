@@ -121,7 +121,7 @@ def test_figures_go_on_when_a_run_is_resumed(sparring: Sparring, start_sparring:
 
 def test_a_queue_delay_makes_larger_batches_and_the_same_numbers(sparring: Sparring, tmp_path: Path) -> None:
     sizes = {}
-    for delay in ("0", "0.5"):
+    for delay in ("0", "0.5", "auto"):
         done = sparring(
             *RUN, *POLICY, "--benchmark-arg", "step_seconds=0.002", "--slots", "4", "--max-queue-delay", delay,
             "--output", f"out{delay}",
@@ -129,7 +129,7 @@ def test_a_queue_delay_makes_larger_batches_and_the_same_numbers(sparring: Sparr
         assert done.returncode == 0, done.stderr
         sizes[delay] = serving(tmp_path / f"out{delay}")["batch_size"]["mean"]
     assert sizes["0.5"] > 1.5 * sizes["0"]
-    assert read_csv(tmp_path / "out0") == read_csv(tmp_path / "out0.5")
+    assert read_csv(tmp_path / "out0") == read_csv(tmp_path / "out0.5") == read_csv(tmp_path / "outauto")
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ def test_a_replica_that_is_not_there_is_named(start_sparring: StartSparring, tmp
         (("--policy-server", "a:1", "--metrics", ":9090"), "--metrics goes with --policy"),
         (("--policy-server", "a:1", "--max-queue-delay", "1"), "--max-queue-delay goes with --policy"),
         (("--policy", "zero", "--metrics", "9090"), "'9090' is not HOST:PORT or :PORT"),
-        (("--policy", "zero", "--max-queue-delay", "-1"), "--max-queue-delay: input should be greater than or equal"),
+        (("--policy", "zero", "--max-queue-delay", "-1"), "--max-queue-delay: must be seconds, at least 0, or auto"),
         (("--policy", "zero", "--out-of-range", "sometimes"), "'sometimes' is not one of"),
     ],
 )

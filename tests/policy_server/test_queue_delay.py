@@ -20,13 +20,16 @@ LONG = 30.0
 
 
 class Counting(Policy):
+    """One that takes its time: for a pass, and for each row of it."""
+
     spec = PolicySpec(action_dim=1)
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    def __init__(self, seconds: float = 0.0, per_row: float = 0.0) -> None:
         self.seconds = seconds
+        self.per_row = per_row
 
     def act(self, observations: Sequence[Observation], states: Sequence[Any]) -> Sequence[Array]:
-        time.sleep(self.seconds)
+        time.sleep(self.seconds + self.per_row * len(observations))
         return [np.zeros((1, 1)) for _ in observations]
 
 
@@ -102,3 +105,55 @@ def test_what_waited_while_the_policy_was_busy_has_waited() -> None:
 
     _, second = running(work, Counting(seconds=0.5), max_queue_delay=0.1, expected=lambda: 4)
     assert 0.3 < second.queue_seconds < 0.45, "it waited for the policy, and then not for others"
+
+
+class Slot:
+    """Who asks, takes its time, and asks again."""
+
+    def __init__(self, takes: float) -> None:
+        self.takes = takes
+        self.answers: list[Answer] = []
+
+    async def play(self, batcher: Batcher, until: float) -> None:
+        await batcher.new_session(TASK, 0, who=self)
+        while time.perf_counter() < until:
+            self.answers.append(await batcher.act(Observation({}, TASK), None, action_dim=1, who=self))
+            await asyncio.sleep(self.takes)
+
+
+def played(takes: Sequence[float], policy: Policy, **settings: Any) -> list[Slot]:
+    """Slots that play for two seconds."""
+    slots = [Slot(seconds) for seconds in takes]
+
+    async def work(batcher: Batcher) -> None:
+        until = time.perf_counter() + 2.0
+        await asyncio.gather(*(slot.play(batcher, until) for slot in slots))
+
+    running(work, policy, expected=lambda: len(slots), **settings)
+    return slots
+
+
+def total(slots: Sequence[Slot]) -> int:
+    return sum(len(slot.answers) for slot in slots)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_auto_waits_for_sessions_that_are_about_to_ask(count: int) -> None:
+    takes = [0.003] * count
+    greedy = played(takes, Counting(0.04, 0.002))
+    auto = played(takes, Counting(0.04, 0.002), max_queue_delay="auto")
+    assert total(auto) > 1.3 * total(greedy)
+    sizes = [answer.batch_size for slot in auto for answer in slot.answers[-10:]]
+    assert sizes.count(count) > 0.8 * len(sizes)
+
+
+def test_auto_does_not_wait_for_slow_simulators_nor_where_rows_share_nothing() -> None:
+    for takes, policy in (([0.3, 0.37], Counting(0.02)), ([0.005] * 4, Counting(0.0, 0.02))):
+        greedy = played(takes, policy)
+        auto = played(takes, policy, max_queue_delay="auto")
+        assert total(auto) > 0.85 * total(greedy)
+
+
+def test_auto_with_one_session_is_as_quick_as_without() -> None:
+    (slot,) = played([0.001], Counting(0.01), max_queue_delay="auto")
+    assert sorted(answer.queue_seconds for answer in slot.answers)[len(slot.answers) // 2] < 0.003
