@@ -192,7 +192,7 @@ class PolicySpec:
         return replace(self, observations=settled, action_dim=offer.action_dim)
 
     def _advice(self, offer: Offer, unused: Sequence[str]) -> str:
-        """Flags that might make the two fit, as the end of a sentence."""
+        """Flags that would or might make the two fit, as the end of a sentence."""
         flags: list[str] = []
         free = list(unused)
         for name, need in self.named.items():
@@ -209,9 +209,10 @@ class PolicySpec:
                 height, width, _ = need.shape
                 if height == width:
                     flags.append(f"--benchmark-arg resolution={height}")
+        advice = ""
         if self.control and offer.control and self.control != offer.control:
-            flags.append(f"--benchmark-arg control={self.control}")
-        return f"; if they mean the same, try {' '.join(dict.fromkeys(flags))}" if flags else ""
+            advice += f"; its actions are {self.control}, so give --benchmark-arg control={self.control}"
+        return f"{advice}; if they mean the same, try {' '.join(dict.fromkeys(flags))}" if flags else advice
 
     def batched_shape(self, name: str) -> tuple[int, ...]:
         """Shape of a settled observation as it is sent: with the history axis, if there is one."""

@@ -140,7 +140,7 @@ def test_actions_of_another_meaning_are_refused_with_the_flag_that_changes_it() 
     relative, absolute = replace(OFFER, control="relative"), replace(OFFER, control="absolute")
     poses = PolicySpec(control="absolute")
     message = refusal(poses, relative)
-    assert "try --benchmark-arg control=absolute:" in message.splitlines()[0]
+    assert message.splitlines()[0].endswith("; its actions are absolute, so give --benchmark-arg control=absolute:")
     (row,) = (line for line in message.splitlines() if line.strip().startswith("control"))
     assert row.split() == ["control", "absolute", "relative", "differs"]
     assert poses.settle(absolute).control == "absolute"
