@@ -287,9 +287,9 @@ class LiberoSimulator(Simulator):
             image = raw[f"{camera}_image"]  # OpenGL's rows: bottom first
             return np.ascontiguousarray(image[::-1, ::-1] if mirrored else image[::-1])
         if name == "robot0_eef_mat":
-            # Not among robosuite's sensors, and not the quaternion's rotation: that is the hand's, this is the point
-            # between the fingers, which the controller moves. It is as of the controller's last look, one physics
-            # substep ago, because that is where LeRobot reads it.
+            # Not among robosuite's sensors, and not the quaternion's rotation, which is the hand's: this is the point
+            # between the fingers, as the controller that moves it saw it last, one physics substep after the sensors.
+            # That is where LeRobot reads it.
             return np.array(self._environment.robots[0].controller.ee_ori_mat, np.float64)
         if name in _PARTS:
             return np.array(raw[name], np.float64)

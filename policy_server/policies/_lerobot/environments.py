@@ -30,8 +30,8 @@ def environments_of(config: Any, steps: Collection[str]) -> Mapping[str, XvlaOnL
         config: LeRobot's configuration of the policy.
         steps: The registered names of the steps in its own pre-processor.
     """
-    # LeRobot takes these for X-VLA whatever the environment. Elsewhere they can do nothing but harm: on Meta-World they
-    # leave images and state alone, and make seven numbers of an action of four. There the policy's own have to do.
+    # LeRobot takes LIBERO's for X-VLA whatever the environment. Elsewhere they could only do harm: of what Meta-World shows
+    # they change nothing, and its actions have four numbers, theirs seven. There the policy's own processors have to do.
     return {"libero": XvlaOnLibero(steps)} if config.type == "xvla" and _acts_in_poses(config) else {}
 
 
