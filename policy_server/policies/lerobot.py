@@ -92,12 +92,11 @@ class LeRobotPolicy(TorchPolicy):
         if "device" in overrides or "pretrained_path" in overrides:
             raise UsageError("pretrained_path is decided by --policy lerobot:CHECKPOINT.")
         found = open_checkpoint(checkpoint)
-        overrides["device"] = str(self.device)
-        config = read_config(found, overrides)
+        config = read_config(found, {**overrides, "device": str(self.device)})
         inputs = dict(config.input_features or {})
         self._empty = {_own_name(name, inputs) for name in _listed(empty)}
         if more := _settings_that_follow(config, self._empty, dtype):
-            config = read_config(found, {**overrides, **more})
+            config = read_config(found, {**overrides, **more, "device": str(self.device)})
         self._names = _offered_names(inputs, rename or {}, self._empty)
         module = load_module(found, config, strict=strict)
         self._memory = Memory(_inner(module))
