@@ -35,6 +35,7 @@ def xvla_config(side: int, cameras: tuple[str, ...] = IMAGES, *, size: int = 20,
         "florence_config": {
             "projection_dim": 32,
             "vocab_size": words,
+            "pad_token_id": 1,
             "vision_config": {
                 "dim_embed": [8, 16, 16, 32],
                 "num_heads": [1, 2, 2, 4],
