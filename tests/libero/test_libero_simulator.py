@@ -178,6 +178,21 @@ def test_absolute_control_goes_where_it_is_told() -> None:
     simulator.close()
 
 
+def test_the_offered_rotation_is_the_one_that_absolute_control_takes() -> None:
+    """Whoever answers with the pose that is shown stays there: what X-VLA sees and what it says are in one frame."""
+    from robosuite.utils.transform_utils import mat2quat, quat2axisangle
+
+    simulator = make("libero_object/0", control="absolute")
+    look = frozenset({"robot0_eef_pos", TURN})
+    shown = start = simulator.reset(seed=0, index=0, look=look)
+    hold = np.concatenate([start["robot0_eef_pos"], quat2axisangle(mat2quat(start[TURN])), [-1.0]])
+    for _ in range(20):
+        shown = simulator.step(hold, look=look).observation
+    assert shown["robot0_eef_pos"] == pytest.approx(start["robot0_eef_pos"], abs=0.005)
+    assert shown[TURN] == pytest.approx(start[TURN], abs=0.02)
+    simulator.close()
+
+
 def test_time_runs_out() -> None:
     simulator = make("libero_object/0")
     assert simulator.max_steps == EPISODE_LIMITS["libero_object"] == 280
