@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,12 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 def load(folder: Path, **arguments: Any) -> Any:
-    return load_policy(f"lerobot:{folder}", {"device": "cpu", **arguments})
+    return _loaded(folder, json.dumps({"device": "cpu", **arguments}))
+
+
+@cache
+def _loaded(folder: Path, arguments: str) -> Any:
+    return load_policy(f"lerobot:{folder}", json.loads(arguments))
 
 
 def film(seed: int) -> list[dict[str, Any]]:
@@ -208,6 +215,16 @@ def test_images_are_normalised_once_where_the_checkpoint_does_it_itself(saved: A
     with pytest.raises(ValueError, match="outside"):
         LeRobotsLoop(saved("trained"), 7).play(7)
     np.testing.assert_allclose(alone(load(saved("trained")), 7), alone(load(saved("published")), 7), atol=1e-6)
+
+
+def test_a_step_without_a_registered_name_takes_no_other_away(saved: Any, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(saved("published"), tmp_path / "checkpoint"))
+    processor = json.loads((folder / "policy_preprocessor.json").read_text())
+    step = next(step for step in processor["steps"] if step["registry_name"] == "to_batch_processor")
+    step["class"] = "lerobot.processor.batch_processor.AddBatchDimensionProcessorStep"
+    del step["registry_name"]
+    (folder / "policy_preprocessor.json").write_text(json.dumps(processor))
+    np.testing.assert_allclose(alone(load(folder), 7), alone(load(saved("published")), 7), atol=1e-6)
 
 
 # ------------------------------------------------------------------------------------ what fits, and what does not

@@ -30,8 +30,8 @@ def environments_of(config: Any, steps: Collection[str]) -> Mapping[str, XvlaOnL
         config: LeRobot's configuration of the policy.
         steps: The registered names of the steps in its own pre-processor.
     """
-    # LeRobot takes LIBERO's for X-VLA whatever the environment. Elsewhere they could only do harm: of what Meta-World shows
-    # they change nothing, and its actions have four numbers, theirs seven. There the policy's own processors have to do.
+    # LeRobot takes LIBERO's for X-VLA whatever the environment. Elsewhere they could only do harm: of what Meta-World
+    # shows they change nothing, and its actions have four numbers, theirs seven. There the policy's own have to do.
     return {"libero": XvlaOnLibero(steps)} if config.type == "xvla" and _acts_in_poses(config) else {}
 
 
@@ -56,7 +56,7 @@ class XvlaOnLibero:
         self._pre, self._post = make_xvla_libero_pre_post_processors()
         # Checkpoints from lerobot-train have some of these steps (normalised images, a domain) in their own
         # pre-processor, the published ones have not. Twice is wrong, and LeRobot 0.4.4 to 0.6.0 stops at it.
-        self._pre.steps = [step for step in self._pre.steps if _registered_name(step) not in steps]
+        self._pre.steps = [step for step in self._pre.steps if not _is_among(step, steps)]
 
     def spec(self, spec: PolicySpec, names: Mapping[str, str]) -> PolicySpec:
         """What the policy needs on LIBERO.
@@ -96,5 +96,6 @@ class XvlaOnLibero:
         return turned.view(rows, length, turned.shape[-1])
 
 
-def _registered_name(step: Any) -> str:
-    return str(getattr(type(step), "_registry_name", ""))
+def _is_among(step: Any, names: Collection[str]) -> bool:
+    name = getattr(type(step), "_registry_name", None)  # the step that reads the pose has none
+    return name is not None and name in names
