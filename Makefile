@@ -70,7 +70,7 @@ test-libero: env-libero
 		cffi cryptography idna iniconfig packaging pluggy psutil pycparser pygments pytest pytest-timeout trustme
 	$(LIBERO)/bin/python -m pytest tests/libero
 
-test-lerobot: $(LEROBOT_STAMP)
+test-lerobot: $(LEROBOT_STAMP) env-libero
 	$(LEROBOT)/bin/python -m pytest tests/lerobot
 
 # Everything that `make test` only samples: all 130 LIBERO tasks.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -146,6 +147,13 @@ def translate(
         values[name] = {**values[name], **value} if name in ("policy_arg", "benchmark_arg") else value
     notes = [f"--{flag} changes nothing here: {why}" for flag, (_, why) in _WITHOUT_EFFECT.items() if flag in flags]
     return Translated(read_settings(values, None), notes)
+
+
+def in_lerobots_flags(message: str) -> str:
+    """A message about LIBERO that tells a user to give flags of `sparring run`, with LeRobot's in their place."""
+    message = re.sub(r"--benchmark-arg control=(\w+)", r"--env.control_mode=\1", message)
+    size = r"--env.observation_height=\1 --env.observation_width=\1"
+    return re.sub(r"--benchmark-arg resolution=(\d+)", size, message)
 
 
 def _read(arguments: Sequence[str]) -> dict[str, Any]:

@@ -168,8 +168,11 @@ class Offer(google.protobuf.message.Message):
     ACTION_LOW_FIELD_NUMBER: builtins.int
     ACTION_HIGH_FIELD_NUMBER: builtins.int
     CONTROL_HZ_FIELD_NUMBER: builtins.int
+    CONTROL_FIELD_NUMBER: builtins.int
     control_hz: builtins.float
     """actions per simulated second"""
+    control: builtins.str
+    """what the numbers of an action mean, where a benchmark can be told several ways:"""
     @property
     def observations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TensorSpec]:
         """everything that can be looked at, for one step (no history axis)"""
@@ -189,8 +192,9 @@ class Offer(google.protobuf.message.Message):
         action_low: collections.abc.Iterable[builtins.float] | None = ...,
         action_high: collections.abc.Iterable[builtins.float] | None = ...,
         control_hz: builtins.float = ...,
+        control: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["action_high", b"action_high", "action_low", b"action_low", "control_hz", b"control_hz", "observations", b"observations"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["action_high", b"action_high", "action_low", b"action_low", "control", b"control", "control_hz", b"control_hz", "observations", b"observations"]) -> None: ...
 
 global___Offer = Offer
 
@@ -204,12 +208,15 @@ class Needs(google.protobuf.message.Message):
     HISTORY_FIELD_NUMBER: builtins.int
     ACTION_DIM_FIELD_NUMBER: builtins.int
     CHUNK_LENGTH_FIELD_NUMBER: builtins.int
+    CONTROL_FIELD_NUMBER: builtins.int
     history: builtins.int
     """how many of the last steps are sent; with more than one, tensors get a leading axis of this length"""
     action_dim: builtins.int
     """size of one action; 0: whatever the benchmark takes"""
     chunk_length: builtins.int
     """the most actions in one chunk"""
+    control: builtins.str
+    """Offer.control that the actions are meant for; empty: the policy does not say"""
     @property
     def observations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TensorSpec]:
         """only these are sent"""
@@ -221,8 +228,9 @@ class Needs(google.protobuf.message.Message):
         history: builtins.int = ...,
         action_dim: builtins.int = ...,
         chunk_length: builtins.int = ...,
+        control: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["action_dim", b"action_dim", "chunk_length", b"chunk_length", "history", b"history", "observations", b"observations"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["action_dim", b"action_dim", "chunk_length", b"chunk_length", "control", b"control", "history", b"history", "observations", b"observations"]) -> None: ...
 
 global___Needs = Needs
 

@@ -59,6 +59,8 @@ class Offer:
     action_low: tuple[float, ...]
     action_high: tuple[float, ...]
     control_hz: float = 0.0
+    control: str = ""
+    """What the numbers of an action mean, where a benchmark can be told: `relative` or `absolute`."""
 
     @property
     def action_dim(self) -> int:
@@ -72,6 +74,7 @@ class Offer:
             action_low=self.action_low,
             action_high=self.action_high,
             control_hz=self.control_hz,
+            control=self.control,
         )
 
     @classmethod
@@ -90,6 +93,7 @@ class Offer:
             action_low=tuple(message.action_low),
             action_high=tuple(message.action_high),
             control_hz=message.control_hz,
+            control=message.control,
         )
 
 
@@ -102,6 +106,7 @@ class PolicySpec:
         action_dim: Size of one action; None takes what the benchmark takes.
         chunk_length: The most actions in one answer; they are played without looking.
         history: How many of the last steps it looks at; with more than one, tensors have a leading axis of that length.
+        control: What its actions mean, `relative` or `absolute`, on a benchmark that takes both; empty does not say.
         own_names: For a policy whose observations can be renamed (--rename): what it calls each of them itself.
     """
 
@@ -109,6 +114,7 @@ class PolicySpec:
     action_dim: int | None = None
     chunk_length: int = 1
     history: int = 1
+    control: str = ""
     own_names: Mapping[str, str] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -137,6 +143,7 @@ class PolicySpec:
             history=self.history,
             action_dim=self.action_dim or 0,
             chunk_length=self.chunk_length,
+            control=self.control,
         )
 
     @classmethod
@@ -147,6 +154,7 @@ class PolicySpec:
             action_dim=message.action_dim or None,
             chunk_length=message.chunk_length,
             history=message.history,
+            control=message.control,
         )
 
     def settle(self, offer: Offer) -> PolicySpec:
@@ -171,6 +179,10 @@ class PolicySpec:
         needs_action = "any size" if self.action_dim is None else f"{self.action_dim}"
         action_differs = self.action_dim not in (None, offer.action_dim)
         rows.append(("action", needs_action, str(offer.action_dim), "differs" if action_differs else ""))
+        if self.control:
+            # A pose that is taken for a change of pose fits in every size, and is a silent 0 %.
+            verdict = "" if self.control == offer.control else "differs" if offer.control else "not offered"
+            rows.append(("control", self.control, offer.control or "-", verdict))
         if any(row[3] for row in rows):
             unused = sorted(set(offer.observations) - set(self.named))
             rows += [(name, "-", str(offer.observations[name]), "") for name in unused]
@@ -180,7 +192,7 @@ class PolicySpec:
         return replace(self, observations=settled, action_dim=offer.action_dim)
 
     def _advice(self, offer: Offer, unused: Sequence[str]) -> str:
-        """Flags that might make the two fit, as the end of a sentence."""
+        """Flags that would or might make the two fit, as the end of a sentence."""
         flags: list[str] = []
         free = list(unused)
         for name, need in self.named.items():
@@ -197,7 +209,10 @@ class PolicySpec:
                 height, width, _ = need.shape
                 if height == width:
                     flags.append(f"--benchmark-arg resolution={height}")
-        return f"; if they mean the same, try {' '.join(dict.fromkeys(flags))}" if flags else ""
+        advice = ""
+        if self.control and offer.control and self.control != offer.control:
+            advice += f"; its actions are {self.control}, so give --benchmark-arg control={self.control}"
+        return f"{advice}; if they mean the same, try {' '.join(dict.fromkeys(flags))}" if flags else advice
 
     def batched_shape(self, name: str) -> tuple[int, ...]:
         """Shape of a settled observation as it is sent: with the history axis, if there is one."""

@@ -58,6 +58,7 @@ _IMAGES: Mapping[str, tuple[str, bool]] = {
 _PARTS: Mapping[str, tuple[int, ...]] = {
     "robot0_eef_pos": (3,),
     "robot0_eef_quat": (4,),
+    "robot0_eef_mat": (3, 3),
     "robot0_gripper_qpos": (2,),
     "robot0_gripper_qvel": (2,),
     "robot0_joint_pos": (7,),
@@ -285,6 +286,11 @@ class LiberoSimulator(Simulator):
             camera, mirrored = _IMAGES[name]
             image = raw[f"{camera}_image"]  # OpenGL's rows: bottom first
             return np.ascontiguousarray(image[::-1, ::-1] if mirrored else image[::-1])
+        if name == "robot0_eef_mat":
+            # Not among robosuite's sensors, and not the quaternion's rotation, which is the hand's: this is the point
+            # between the fingers, as the controller that moves it saw it last, one physics substep after the sensors.
+            # That is where LeRobot reads it.
+            return np.array(self._environment.robots[0].controller.ee_ori_mat, np.float64)
         if name in _PARTS:
             return np.array(raw[name], np.float64)
         if name == "observation.state":
@@ -312,7 +318,7 @@ def offers(*, control: str = "relative", resolution: int = 256) -> Offer:
     observations["privileged.joints"] = TensorSpec("float64", (MAX_JOINTS,))
     # Absolute poses are bounded by the room and by one turn; the controller itself does not clip them.
     reach = (1.0,) * 6 if control == "relative" else (2.0,) * 3 + (2 * np.pi,) * 3
-    return Offer(observations, (*(-bound for bound in reach), -1.0), (*reach, 1.0), CONTROL_RATE_HZ)
+    return Offer(observations, (*(-bound for bound in reach), -1.0), (*reach, 1.0), CONTROL_RATE_HZ, control)
 
 
 def lerobot_state(position: Array, quaternion: Array, gripper: Array) -> npt.NDArray[np.float32]:

@@ -9,7 +9,8 @@ import click
 
 from orchestrator.cli.options import given
 from orchestrator.cli.run import evaluate_settings, run
-from orchestrator.lerobot_flags import translate
+from orchestrator.lerobot_flags import in_lerobots_flags, translate
+from protos.errors import UsageError
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,12 @@ def lerobot_eval(flags: tuple[str, ...], own: tuple[str, ...]) -> int:
     translated = translate(flags, own=_own_settings(own))
     for note in translated.notes:
         log.info("%s", note)
-    return evaluate_settings(translated.settings, as_json=False)
+    try:
+        return evaluate_settings(translated.settings, as_json=False)
+    except UsageError as error:
+        if translated.settings.benchmark != "libero":
+            raise
+        raise UsageError(in_lerobots_flags(str(error))) from error
 
 
 def _own_settings(arguments: tuple[str, ...]) -> dict[str, Any]:

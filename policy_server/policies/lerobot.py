@@ -21,10 +21,11 @@ from policy_server.policies._lerobot.checkpoint import (
     require_lerobot,
 )
 from policy_server.policies._lerobot.dice import EpisodeDice, Unsplittable
+from policy_server.policies._lerobot.environments import XvlaOnLibero, environments_of
 from policy_server.policies._lerobot.memory import ACTION, Memory
 from policy_server.policies.torch import Batch, TooManyRows, TorchPolicy
 from protos.errors import UsageError, unknown
-from protos.spec import PolicySpec, SpecMismatch, TensorSpec
+from protos.spec import PolicySpec, TensorSpec
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,8 @@ class LeRobotPolicy(TorchPolicy):
         any_resolution: Take images of any size, for policies that resize by themselves.
         strict: Refuse weights that are not exactly those of the configuration.
         device: See `TorchPolicy`, like dtype, autocast, deterministic, pad_to and threads.
-        dtype: Of the weights; `bfloat16` or `float16` for half precision.
+        dtype: Of the weights; `bfloat16` or `float16` for half precision. Not given: float32, or in families that have
+            such a setting, the checkpoint's own.
         autocast: Mixed precision; a checkpoint that was saved with `use_amp` has it anyway.
         deterministic: Answers do not depend on which sessions share a batch.
         pad_to: Rows of a forward pass in deterministic mode.
@@ -70,7 +72,7 @@ class LeRobotPolicy(TorchPolicy):
         any_resolution: bool = False,
         strict: bool = True,
         device: str = "auto",
-        dtype: str = "float32",
+        dtype: str = "",
         autocast: str = "",
         deterministic: bool = False,
         pad_to: int = 8,
@@ -79,7 +81,7 @@ class LeRobotPolicy(TorchPolicy):
     ) -> None:
         super().__init__(
             device=device,
-            dtype=dtype,
+            dtype=dtype or "float32",
             # Half-precision weights alone are not enough: networks make float32 tensors of their own on the way.
             autocast=autocast or (dtype if dtype != "float32" else ""),
             deterministic=deterministic,
@@ -93,17 +95,18 @@ class LeRobotPolicy(TorchPolicy):
         config = read_config(found, {**overrides, "device": str(self.device)})
         inputs = dict(config.input_features or {})
         self._empty = {_own_name(name, inputs) for name in _listed(empty)}
-        if self._empty and getattr(config, "empty_cameras", None) is not None:
-            wanted = max(config.empty_cameras, len(self._empty))
-            config = read_config(found, {**overrides, "device": str(self.device), "empty_cameras": wanted})
+        if more := _settings_that_follow(config, self._empty, dtype):
+            config = read_config(found, {**overrides, **more, "device": str(self.device)})
         self._names = _offered_names(inputs, rename or {}, self._empty)
         module = load_module(found, config, strict=strict)
         self._memory = Memory(_inner(module))
-        self._module = self.place(module)
+        # Not by place(): that would take the weights out of training, by which torch chooses between ways to multiply
+        # that differ in the last digits, and these shall be LeRobot's.
+        self._module = module.eval().to(device=self.device, dtype=None if _chooses_dtype(config) else self.dtype)
         self._inputs = inputs
-        self._type = config.type
         self._masks_cameras = hasattr(config, "empty_cameras")
         self._pre, self._post = _processors(found, config, self.device)
+        self._environments = environments_of(config, processor_steps(found, PROCESSORS[0]))
         self._post_by_element = processor_steps(found, PROCESSORS[1]) <= _BY_ELEMENT
         self._dice = EpisodeDice(self.device)
         if config.use_amp and self._autocast is None:
@@ -119,12 +122,8 @@ class LeRobotPolicy(TorchPolicy):
         log.info("loaded %s, a LeRobot policy of type %s, on %s", found.folder, config.type, self.device)
 
     def spec_for(self, benchmark: str) -> PolicySpec:
-        if self._type == "xvla" and benchmark == "libero":
-            raise SpecMismatch(
-                "an X-VLA checkpoint on LIBERO needs LeRobot's environment processors (another state, another action "
-                "space), which Sparring does not have; evaluate it with lerobot-eval."
-            )
-        return self.spec
+        environment = self._environments.get(benchmark)
+        return self.spec if environment is None else environment.spec(self.spec, self._names)
 
     def forward(self, batch: Batch) -> Any:
         frames = [self._pre(frame) for frame in self._frames(batch)]
@@ -134,22 +133,36 @@ class LeRobotPolicy(TorchPolicy):
         except Unsplittable:
             why = "this policy draws its random numbers for the batch as a whole"
             raise TooManyRows(1, why) from None
-        return self._postprocessed(self._memory.played(chunk, batch).float())
+        actions = self._postprocessed(self._memory.played(chunk, batch).float())
+        environment = self._environment(batch)
+        return actions if environment is None else environment.played(actions)
+
+    def _environment(self, batch: Batch) -> XvlaOnLibero | None:
+        # What such a benchmark's rows have to show no others have, so they never share a batch: one speaks for all.
+        return self._environments.get(batch.tasks[0].benchmark)
 
     def _frames(self, batch: Batch) -> Iterator[dict[str, Any]]:
         """The observations as LeRobot's evaluation would show them, one step after the other, oldest first."""
-        history = self._memory.history
-        tensors = {own: batch[offered] for own, offered in self._names.items()}
+        history, environment = self._memory.history, self._environment(batch)
         for step in range(history):
-            frame: dict[str, Any] = {
-                own: _as_lerobot(tensor if history == 1 else tensor[:, step], self._inputs[own])
-                for own, tensor in tensors.items()
-            }
+            tensors = {name: tensor if history == 1 else tensor[:, step] for name, tensor in batch.items()}
+            frame = self._plain(tensors) if environment is None else self._through(environment, tensors, batch)
             if not self._masks_cameras:
                 for own in self._empty:
                     frame[own] = torch.zeros((len(batch), *self._inputs[own].shape), device=batch.device)
             # str(): a plain sentence, whatever a tokenizer may do with types that it does not know.
             yield {**frame, "task": [str(task) for task in batch.tasks]}
+
+    def _plain(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        return {own: _as_lerobot(tensors[offered], self._inputs[own]) for own, offered in self._names.items()}
+
+    def _through(self, environment: XvlaOnLibero, tensors: Mapping[str, Any], batch: Batch) -> dict[str, Any]:
+        """The same through LeRobot's environment processor, which knows cameras by the benchmark's names."""
+        cameras = {own: offered for own, offered in self._names.items() if _is_image(self._inputs[own])}
+        images = {offered: _as_lerobot(tensors[offered], self._inputs[own]) for own, offered in cameras.items()}
+        shown = environment.shown(images, tensors, [str(task) for task in batch.tasks])
+        rest = {name: value for name, value in shown.items() if name not in images}
+        return {**rest, **{own: shown[offered] for own, offered in cameras.items()}}
 
     def _in_dtype(self, frame: Mapping[str, Any]) -> dict[str, Any]:
         if self.dtype == torch.float32:
@@ -175,6 +188,23 @@ def _listed(empty: Sequence[str]) -> Sequence[str]:
 def _inner(module: Any) -> Any:
     """The policy inside a PEFT adapter, or the policy itself."""
     return module.get_base_model() if hasattr(module, "get_base_model") else module
+
+
+def _chooses_dtype(config: Any) -> bool:
+    """Whether a family has a setting for the type of its weights, which its code relies on."""
+    return getattr(config, "dtype", None) is not None
+
+
+def _settings_that_follow(config: Any, empty: set[str], dtype: str) -> dict[str, Any]:
+    """Settings of the family's own for what was asked of us."""
+    settings: dict[str, Any] = {}
+    # Where a family counts the cameras that may be missing. X-VLA does not: it fills up to its number of views anyway,
+    # and would take one more for yet another view.
+    if empty and getattr(config, "empty_cameras", None) is not None and not hasattr(config, "num_image_views"):
+        settings["empty_cameras"] = max(config.empty_cameras, len(empty))
+    if dtype and _chooses_dtype(config):
+        settings["dtype"] = dtype
+    return settings
 
 
 def _own_name(name: str, inputs: Mapping[str, Any]) -> str:

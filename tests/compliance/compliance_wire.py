@@ -204,7 +204,13 @@ def satisfying_offer(needs: pb.Needs) -> pb.Offer:
         for need in needs.observations
     ]
     size = needs.action_dim or 4
-    return pb.Offer(observations=observations, action_low=[-1.0] * size, action_high=[1.0] * size, control_hz=10.0)
+    return pb.Offer(
+        observations=observations,
+        action_low=[-1.0] * size,
+        action_high=[1.0] * size,
+        control_hz=10.0,
+        control=needs.control,
+    )
 
 
 def assert_refused(ended: Ended, code: grpc.StatusCode, *, after: Sequence[str] = ()) -> str:

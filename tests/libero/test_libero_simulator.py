@@ -12,11 +12,12 @@ import pytest
 from env_worker.benchmark import NOTHING, Simulator
 from env_worker.benchmarks._libero.installation import load_init_states, prepare_libero
 from env_worker.benchmarks._libero.tasks import EPISODE_LIMITS, select
-from env_worker.benchmarks.libero import Libero, LiberoSettings, lerobot_state
+from env_worker.benchmarks.libero import Libero, LiberoSettings, lerobot_state, offers
 from env_worker.gl import choose_backend
 
 AGENT, WRIST, STATE = "observation.images.image", "observation.images.image2", "observation.state"
 LOOK = frozenset({AGENT, WRIST, "agentview_image", "robot0_eye_in_hand_image", STATE, "robot0_joint_pos"})
+TURN = "robot0_eef_mat"
 SIDE = 64
 SAMPLE = ("libero_spatial/2", "libero_object/1", "libero_goal/3", "libero_10/6", "libero_90/40")
 EVERYTHING = os.environ.get("SPARRING_TEST_ALL") == "1"  # set by `make test-all`
@@ -55,6 +56,11 @@ class Official:
             observation, *_ = self.env.step([0, 0, 0, 0, 0, 0, -1])
         return observation
 
+    @property
+    def turn(self) -> Any:
+        """Where LeRobot's environment reads the rotation of the point between the fingers."""
+        return self.env.robots[0].controller.ee_ori_mat
+
 
 @pytest.fixture(scope="module", params=SAMPLE)
 def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Official, Simulator]]:
@@ -86,14 +92,16 @@ def test_the_same_bits_as_hard_resets_and_rendering_always(pair: tuple[Official,
     for action in actions(6):
         ours.step(action, look=NOTHING)
     raw = official.reset(seed=1004, index=4)
-    seen = ours.reset(seed=1004, index=4, look=LOOK)
+    seen = ours.reset(seed=1004, index=4, look=LOOK | {TURN})
     assert_same(raw, seen)
+    assert np.array_equal(seen[TURN], official.turn)
     for step, action in enumerate(actions(8), start=1):
         raw, reward, _, _ = official.env.step(action)
         look = LOOK if step % 4 == 0 else frozenset({STATE})
-        result = ours.step(action, look=look)
+        result = ours.step(action, look=look | {TURN})
         assert result.reward == reward
         assert_same(raw, result.observation, look)
+        assert np.array_equal(result.observation[TURN], official.turn)
 
 
 def test_the_seed_places_fixtures_and_the_index_picks_the_state() -> None:
@@ -159,12 +167,29 @@ def test_the_state_of_eight(quaternion: tuple[float, ...], rotation: tuple[float
 
 def test_absolute_control_goes_where_it_is_told() -> None:
     simulator = make("libero_object/0", control="absolute")
+    assert simulator.offers.control == "absolute"
+    assert LiberoSettings().control == offers().control == "relative"
     look = frozenset({STATE})
     start = simulator.reset(seed=0, index=0, look=look)[STATE]
     target = np.concatenate([start[:3] + np.array([0.0, 0.05, 0.05]), start[3:6], [-1.0]])
     for _ in range(40):
         step = simulator.step(target, look=look)
     assert step.observation[STATE][:3] == pytest.approx(target[:3], abs=0.01)
+    simulator.close()
+
+
+def test_the_offered_rotation_is_the_one_that_absolute_control_takes() -> None:
+    """Whoever answers with the pose that is shown stays there: what X-VLA sees and what it says are in one frame."""
+    from robosuite.utils.transform_utils import mat2quat, quat2axisangle
+
+    simulator = make("libero_object/0", control="absolute")
+    look = frozenset({"robot0_eef_pos", TURN})
+    shown = start = simulator.reset(seed=0, index=0, look=look)
+    hold = np.concatenate([start["robot0_eef_pos"], quat2axisangle(mat2quat(start[TURN])), [-1.0]])
+    for _ in range(20):
+        shown = simulator.step(hold, look=look).observation
+    assert shown["robot0_eef_pos"] == pytest.approx(start["robot0_eef_pos"], abs=0.005)
+    assert shown[TURN] == pytest.approx(start[TURN], abs=0.02)
     simulator.close()
 
 

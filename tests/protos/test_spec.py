@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,23 @@ def test_a_wrong_action_size_is_refused(size: int) -> None:
     assert f"{size}" in refusal(PolicySpec(action_dim=size))
 
 
+def test_actions_of_another_meaning_are_refused_with_the_flag_that_changes_it() -> None:
+    relative, absolute = replace(OFFER, control="relative"), replace(OFFER, control="absolute")
+    poses = PolicySpec(control="absolute")
+    message = refusal(poses, relative)
+    assert message.splitlines()[0].endswith("; its actions are absolute, so give --benchmark-arg control=absolute:")
+    (row,) = (line for line in message.splitlines() if line.strip().startswith("control"))
+    assert row.split() == ["control", "absolute", "relative", "differs"]
+    assert poses.settle(absolute).control == "absolute"
+    assert PolicySpec().settle(relative).control == PolicySpec().settle(absolute).control == ""
+
+
+def test_a_benchmark_that_does_not_say_what_actions_mean_is_no_place_for_a_policy_that_does() -> None:
+    message = refusal(PolicySpec(control="absolute"), OFFER)
+    assert "not offered" in message
+    assert "--benchmark-arg" not in message
+
+
 @pytest.mark.parametrize(
     "open_spec", [TensorSpec(), TensorSpec("uint8"), TensorSpec(shape=(3,)), TensorSpec("uint8", (-1, 3))], ids=str
 )
@@ -157,6 +175,7 @@ def test_history_adds_a_leading_axis() -> None:
         PolicySpec(["a", "b"], chunk_length=50),
         PolicySpec({"a": TensorSpec("uint8", (-1, -1, 3)), "b": TensorSpec("float16"), "c": TensorSpec(shape=())}),
         PolicySpec({"a": TensorSpec("bool", ())}, action_dim=7, chunk_length=5, history=2),
+        PolicySpec(control="absolute"),
     ],
     ids=repr,
 )
@@ -166,7 +185,7 @@ def test_needs_survive_the_wire(spec: PolicySpec) -> None:
 
 def test_an_offer_survives_the_wire() -> None:
     unbounded = Offer(OFFER.observations, action_low=(float("-inf"),), action_high=(float("inf"),))
-    for offer in (OFFER, unbounded):
+    for offer in (OFFER, unbounded, replace(OFFER, control="relative")):
         assert Offer.from_message(pb.Offer.FromString(offer.to_message().SerializeToString())) == offer
 
 
