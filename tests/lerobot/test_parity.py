@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 from checkpoints import act_config, diffusion_config, save
+from metaworld_by_lerobot import make_envs
 from support import Sparring, read_csv
-
-from env_worker.gl import choose_backend
 
 SEED = 1000
 SMALL = 96
@@ -43,15 +41,12 @@ def by_lerobot(
 ) -> list[tuple[str, int, float]]:
     """Reward sums of LeRobot's evaluation, put together as `lerobot-eval` does, one environment at a time.
 
-    What is not LeRobot's: episodes are short, images may be small, each episode's goal is drawn from its seed (LeRobot
-    passes the seed to a reset() that ignores it), and torch's global generator is seeded with it at the start.
+    What is not LeRobot's: what `make_envs` says, and torch's global generator is seeded with the episode's seed at its
+    start.
     """
-    os.environ["MUJOCO_GL"] = choose_backend()
-    from gymnasium.vector import SyncVectorEnv
     from lerobot.configs.policies import PreTrainedConfig
     from lerobot.envs.configs import MetaworldEnv
     from lerobot.envs.factory import make_env_pre_post_processors
-    from lerobot.envs.metaworld import create_metaworld_envs
     from lerobot.policies.factory import make_policy, make_pre_post_processors
     from lerobot.scripts.lerobot_eval import eval_policy
 
@@ -60,15 +55,7 @@ def by_lerobot(
     sums = []
     for task in tasks:
         env_config = MetaworldEnv(task=task)
-        size = {"observation_width": side, "observation_height": side}
-        made = create_metaworld_envs(task, 1, {**env_config.gym_kwargs, **size}, env_cls=SyncVectorEnv)
-        (vector,) = made[task].values()
-        (env,) = vector.envs
-        env._max_episode_steps = steps
-        env._env.seeded_rand_vec = True
-        env._env.mujoco_renderer.width = env._env.mujoco_renderer.height = side
-        vector.reset = seeding_reset(vector.reset, env._env)  # type: ignore[method-assign]
-
+        (vector,) = make_envs(env_config, task, steps=steps, side=side)[task].values()
         policy = make_policy(config, env_cfg=env_config, rename_map={"": ""})  # a map: sizes are not compared
         policy.reset = seeding_dice(policy.reset)  # type: ignore[method-assign]
         pre, post = make_pre_post_processors(config, pretrained_path=str(folder))
@@ -78,14 +65,6 @@ def by_lerobot(
         vector.close()
         sums += [(task, row["episode_ix"], row["sum_reward"]) for row in result["per_episode"]]
     return sums
-
-
-def seeding_reset(reset: Any, simulator: Any) -> Any:
-    def seeded(*, seed: list[int] | range, **options: Any) -> Any:
-        simulator.seed(next(iter(seed)))
-        return reset(seed=list(seed), **options)
-
-    return seeded
 
 
 def seeding_dice(reset: Any) -> Any:
