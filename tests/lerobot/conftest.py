@@ -6,7 +6,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
-# For this process, and for the ones that tests start (by sitecustomize.py): see torchvision_on_cpu.py, lerobot_on_311.py.
+# For this process, and for the ones that tests start (by sitecustomize.py): torchvision_on_cpu.py and lerobot_on_311.py
+# say what for.
 sys.path.insert(0, str(HERE))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
 # Both sides of every comparison with one thread: torch's threads only get in each other's way on a small machine.

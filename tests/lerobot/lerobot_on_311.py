@@ -8,8 +8,8 @@ five statements in four files, about type parameters and names of types (PEP 695
     def deserialize_json_into_object[T: JsonLike](...) -> T:      utils/io_utils.py
     type NameOrID = str | int   and   type Value = int | float    motors/motors_bus.py
 
-While those files are imported, these lines are replaced by what 3.11 has for the same. They matter to type checkers; what
-the code computes is not touched, and neither is the file on disk.
+While those files are imported, these lines are replaced by what 3.11 has for the same. They matter to type checkers;
+what the code computes is not touched, and neither is the file on disk.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from env_worker.gl import choose_backend
 def make_envs(config: Any, tasks: str, *, steps: int, side: int) -> dict[str, dict[int, Any]]:
     """LeRobot's environments of some tasks, by group and number, one simulator in each.
 
-    What is not LeRobot's: episodes are short, images may be small, and each episode's goal is drawn from its seed (LeRobot
-    passes the seed to a reset() that ignores it, up to 0.6.0).
+    What is not LeRobot's: episodes are short, images may be small, and each episode's goal is drawn from its seed
+    (LeRobot passes the seed to a reset() that ignores it, up to 0.6.0).
     """
     os.environ["MUJOCO_GL"] = choose_backend()
     from gymnasium.vector import SyncVectorEnv
