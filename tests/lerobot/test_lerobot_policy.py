@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -122,10 +121,10 @@ def together(policy: Any, seeds: Sequence[int], sentences: Sequence[str]) -> lis
     return [np.asarray(player.actions) for player in players]
 
 
-def by_lerobot(folder: Path, seed: int, sentence: str = "Reach a goal position") -> Array:
+def by_lerobot(folder: Path, seed: int, sentence: str = "Reach a goal position", *, policy: Any = None) -> Array:
     """What LeRobot's own loop does with a policy of its own and the global dice."""
     config = PreTrainedConfig.from_pretrained(folder)
-    policy = get_policy_class(config.type).from_pretrained(folder, config=config)
+    policy = policy or get_policy_class(config.type).from_pretrained(folder, config=config)
     pre, post = make_pre_post_processors(config, pretrained_path=str(folder))
     policy.reset()
     torch.manual_seed(seed)
@@ -429,13 +428,3 @@ def test_a_hub_that_cannot_be_reached() -> None:
 def test_cuda_that_is_not_there(saved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "'cuda' was asked for" in refusal(saved("act"), device="cuda")
-
-
-def test_an_adapter_without_peft(copied: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    # peft wants transformers, whose current release breaks this LeRobot's import: it is not in this environment.
-    monkeypatch.setitem(sys.modules, "peft", None)
-    folder = copied("act")
-    (folder / "adapter_config.json").write_text("{}")
-    assert "has no adapter_model.safetensors" in refusal(folder)
-    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
-    assert "is a PEFT adapter, and peft is not installed: pip install peft" in refusal(folder)
