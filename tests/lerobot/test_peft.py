@@ -1,4 +1,4 @@
-"""Checkpoints that are PEFT adapters: the folder holds what was learned, and names the weights that it was learned on."""
+"""Checkpoints that are PEFT adapters: what was learned, and the name of the weights that it was learned on."""
 
 from __future__ import annotations
 
