@@ -43,17 +43,17 @@ images:
 	docker compose --profile libero build
 
 # The LeRobots that the adapter is tested with, each in an environment of its own. LeRobot 0.6 says that it is for Python
-# 3.12; tests/lerobot/lerobot_on_311.py has more about that.
+# 3.12; tests/lerobot/lerobot_on_311.py has more about that. Not compiled, because most of transformers is never imported.
 env-lerobot: $(LEROBOTS:%=env-lerobot-%)
 
 $(LEROBOTS:%=env-lerobot-%): env-lerobot-%: .venvs/lerobot-%/.installed
 
 .venvs/lerobot-%/.installed: $(STAMP) constraints/lerobot.txt constraints/lerobot-%.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints/dev.txt \
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints/dev.txt \
 		-e '.[metaworld,torch]' psutil pytest pytest-timeout trustme
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python \
-		-r constraints/lerobot-$*.txt
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps \
+		--ignore-requires-python -r constraints/lerobot-$*.txt
 	@touch $@
 
 # LIBERO and LeRobot have interpreters of their own, so their tests are runs of their own, in there. Half of the time of
