@@ -14,7 +14,7 @@ made (the server's own work: gRPC, codec, stacking, processors), and against the
 All compute with one thread unless told otherwise: on a machine that others use, too, torch's threads mostly wait for
 each other. There, the clock measures the neighbours; CPU time is what a contender needed itself.
 
-Runs in LeRobot's environment: make env-lerobot, then .venvs/lerobot/bin/python benchmarks/batching.py
+Runs in LeRobot's environment: make env-lerobot-0.4, then .venvs/lerobot-0.4/bin/python benchmarks/batching.py
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
-# For this process, and for the ones that tests start (by sitecustomize.py): see torchvision_on_cpu.py.
+# For this process, and for the ones that tests start (by sitecustomize.py): torchvision_on_cpu.py and lerobot_on_311.py
+# say what for.
 sys.path.insert(0, str(HERE))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
 # Both sides of every comparison with one thread: torch's threads only get in each other's way on a small machine.
@@ -14,4 +15,5 @@ os.environ["OMP_NUM_THREADS"] = "1"
 # Nothing may be fetched from a hub in tests, and a test that needs one says so with an address of its own.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import lerobot_on_311  # noqa: E402, F401
 import torchvision_on_cpu  # noqa: E402, F401

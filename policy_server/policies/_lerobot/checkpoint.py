@@ -48,9 +48,17 @@ class Checkpoint:
 
 
 def require_lerobot() -> None:
-    """Raises a `UsageError` where LeRobot, or something it needs, is not installed."""
+    """Raises a `UsageError` where LeRobot is not installed."""
     if importlib.util.find_spec("lerobot") is None:
         raise UsageError(f"a LeRobot checkpoint needs LeRobot, which is not installed: {_INSTALL}.")
+
+
+def import_lerobot() -> None:
+    """Imports what every checkpoint needs of LeRobot, which takes seconds.
+
+    Raises:
+        UsageError: If something that LeRobot needs is not installed.
+    """
     try:
         import lerobot.configs.policies
         import lerobot.policies.factory  # noqa: F401
