@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -21,7 +22,7 @@ from policy_server.policies._lerobot.checkpoint import (
     require_lerobot,
 )
 from policy_server.policies._lerobot.dice import EpisodeDice, Unsplittable
-from policy_server.policies._lerobot.memory import ACTION, Memory
+from policy_server.policies._lerobot.memory import ACTION, memory_of
 from policy_server.policies.torch import Batch, TooManyRows, TorchPolicy
 from protos.errors import UsageError, unknown
 from protos.spec import PolicySpec, SpecMismatch, TensorSpec
@@ -50,6 +51,8 @@ class LeRobotPolicy(TorchPolicy):
         empty: Cameras of the policy that the benchmark does not have: masked where the family knows how, else black.
         any_resolution: Take images of any size, for policies that resize by themselves.
         strict: Refuse weights that are not exactly those of the configuration.
+        own_loop: Drive the policy through its own `select_action`, step by step, as is done by itself with policies
+            that are seen to remember more than queues.
         device: See `TorchPolicy`, like dtype, autocast, deterministic, pad_to and threads.
         dtype: Of the weights; `bfloat16` or `float16` for half precision.
         autocast: Mixed precision; a checkpoint that was saved with `use_amp` has it anyway.
@@ -69,6 +72,7 @@ class LeRobotPolicy(TorchPolicy):
         empty: Sequence[str] = (),
         any_resolution: bool = False,
         strict: bool = True,
+        own_loop: bool = False,
         device: str = "auto",
         dtype: str = "float32",
         autocast: str = "",
@@ -98,7 +102,6 @@ class LeRobotPolicy(TorchPolicy):
             config = read_config(found, {**overrides, "device": str(self.device), "empty_cameras": wanted})
         self._names = _offered_names(inputs, rename or {}, self._empty)
         module = load_module(found, config, strict=strict)
-        self._memory = Memory(_inner(module))
         self._module = self.place(module)
         self._inputs = inputs
         self._type = config.type
@@ -108,6 +111,8 @@ class LeRobotPolicy(TorchPolicy):
         self._dice = EpisodeDice(self.device)
         if config.use_amp and self._autocast is None:
             self._autocast = torch.get_autocast_dtype(self.device.type)
+        self._memory = memory_of(self._module, _inner(module), self._try, own_loop=own_loop)
+        self._most_rows = self._memory.rows_at_once
         self.checkpoint_sha256 = found.sha256
         self.spec = PolicySpec(
             _needs(inputs, self._names, any_resolution=any_resolution),
@@ -128,13 +133,25 @@ class LeRobotPolicy(TorchPolicy):
 
     def forward(self, batch: Batch) -> Any:
         frames = [self._pre(frame) for frame in self._frames(batch)]
-        observation = self._memory.fill([self._in_dtype(frame) for frame in frames])
         try:
-            chunk = self._dice.run(lambda: self._module.predict_action_chunk(observation), batch.generators)
+            actions = self._memory.actions([self._in_dtype(frame) for frame in frames], batch, self._dice)
         except Unsplittable:
             why = "this policy draws its random numbers for the batch as a whole"
             raise TooManyRows(1, why) from None
-        return self._postprocessed(self._memory.played(chunk, batch).float())
+        return self._postprocessed(actions.float())
+
+    def _try(self) -> None:
+        """Two steps of the policy's own loop, on zeros and with dice of their own."""
+        zeros = {own: torch.zeros((1, *feature.shape), device=self.device) for own, feature in self._inputs.items()}
+        if self._masks_cameras:
+            zeros = {own: tensor for own, tensor in zeros.items() if own in self._names}
+        dice = EpisodeDice(self.device)
+        dice.row_by_row = True
+        generator = torch.Generator().manual_seed(0)
+        with torch.inference_mode(), self._computing():
+            for _ in range(2):
+                frame = self._in_dtype(self._pre({**zeros, "task": [""]}))
+                dice.run(partial(self._module.select_action, frame), [generator])
 
     def _frames(self, batch: Batch) -> Iterator[dict[str, Any]]:
         """The observations as LeRobot's evaluation would show them, one step after the other, oldest first."""

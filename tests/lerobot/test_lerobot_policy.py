@@ -412,15 +412,6 @@ def test_weights_that_do_not_fit(copied: Any) -> None:
     load(folder, strict=False)  # asked for
 
 
-def test_memory_that_cannot_be_kept_apart(tmp_path: Path) -> None:
-    from lerobot.policies.tdmpc.configuration_tdmpc import TDMPCConfig
-
-    folder = save(
-        TDMPCConfig(**features(SIDE), horizon=3, latent_dim=8, mlp_dim=16, q_ensemble_size=2), tmp_path / "tdmpc"
-    )
-    assert "'tdmpc' keeps _prev_mean on the policy object" in refusal(folder)
-
-
 def test_a_hub_that_cannot_be_reached() -> None:
     message = refusal("someone/some_policy")
     assert "there is no folder 'someone/some_policy', and as a hub id it cannot be fetched" in message

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import act_config, diffusion_config, save
+from checkpoints import act_config, diffusion_config, save, tdmpc_config
 from support import Sparring, read_csv
 
 from env_worker.gl import choose_backend
@@ -22,6 +22,7 @@ CHECKPOINTS = {
     "act": act_config,
     "act-ensembling": lambda side: act_config(side, n_action_steps=1, temporal_ensemble_coeff=0.01),
     "diffusion": diffusion_config,
+    "tdmpc": lambda side: tdmpc_config(side, n_action_repeats=1),
 }
 
 
@@ -148,3 +149,11 @@ def test_sessions_that_share_batches_give_lerobots_reward_sums(folder: Any, by_s
     assert ours == pytest.approx(theirs, rel=1e-6)
     batched = [row[2] for row in by_sparring(folder("diffusion", SMALL), TASKS, **size, slots=4)]
     assert batched == pytest.approx(theirs, rel=1e-4), "batches change the last bits, which grow over an episode"
+
+
+def test_sessions_of_a_policy_with_a_memory_of_its_own_give_lerobots_reward_sums(folder: Any, by_sparring: Any) -> None:
+    """TD-MPC plans on from its last plan: one policy object, four sessions."""
+    size = {"episodes": 2, "steps": 12, "side": SMALL}
+    theirs = [row[2] for row in by_lerobot(folder("tdmpc", SMALL), TASKS, **size)]
+    ours = [row[2] for row in by_sparring(folder("tdmpc", SMALL), TASKS, **size, slots=4)]
+    assert ours == pytest.approx(theirs, rel=1e-6)
