@@ -37,6 +37,8 @@ _MIRRORED: Final = {
     "agentview_image": "observation.images.image",
     "robot0_eye_in_hand_image": "observation.images.image2",
 }
+_WARN: Final = "warn"
+_RESIZING: Final = ("resize_imgs_with_padding", "image_resolution", "resize_shape")
 _BY_ELEMENT: Final = {"unnormalizer_processor", "device_processor"}
 """Steps of a post-processor that treat every number of an action alike, however many actions there are."""
 
@@ -49,7 +51,8 @@ class LeRobotPolicy(TorchPolicy):
         rename: What the benchmark calls an observation of the policy: `{camera1: observation.image}`. The policy's name
             may be given without `observation.images.` or `observation.`.
         empty: Cameras of the policy that the benchmark does not have: masked where the family knows how, else black.
-        any_resolution: Take images of any size, for policies that resize by themselves.
+        any_resolution: Take images of any size, for policies that resize by themselves; `warn` takes them, too, and
+            warns if they are not the checkpoint's and the configuration does not say that it resizes them.
         strict: Refuse weights that are not exactly those of the configuration.
         own_loop: Drive the policy through its own `select_action`, step by step, as is done by itself with policies
             that are seen to remember more than queues.
@@ -70,7 +73,7 @@ class LeRobotPolicy(TorchPolicy):
         *,
         rename: Mapping[str, str] | None = None,
         empty: Sequence[str] = (),
-        any_resolution: bool = False,
+        any_resolution: bool | str = False,
         strict: bool = True,
         own_loop: bool = False,
         device: str = "auto",
@@ -91,6 +94,8 @@ class LeRobotPolicy(TorchPolicy):
             threads=threads,
         )
         require_lerobot()
+        if any_resolution not in (True, False, _WARN):
+            raise UsageError(f"any_resolution must be true, false or {_WARN}, not {any_resolution!r}.")
         if "device" in overrides or "pretrained_path" in overrides:
             raise UsageError("pretrained_path is decided by --policy lerobot:CHECKPOINT.")
         found = open_checkpoint(checkpoint)
@@ -115,11 +120,12 @@ class LeRobotPolicy(TorchPolicy):
         self._most_rows = self._memory.rows_at_once
         self.checkpoint_sha256 = found.sha256
         self.spec = PolicySpec(
-            _needs(inputs, self._names, any_resolution=any_resolution),
+            _needs(inputs, self._names, any_resolution=bool(any_resolution)),
             action_dim=_action_dim(config),
             chunk_length=self._memory.chunk_length,
             history=self._memory.history,
             own_names={offered: own for own, offered in self._names.items()},
+            made_for=_needs(inputs, self._names) if any_resolution == _WARN and not _resizes(config) else {},
         )
         log.info("loaded %s, a LeRobot policy of type %s, on %s", found.folder, config.type, self.device)
 
@@ -215,7 +221,14 @@ def _offered_names(inputs: Mapping[str, Any], rename: Mapping[str, str], empty: 
     return names
 
 
-def _needs(inputs: Mapping[str, Any], names: Mapping[str, str], *, any_resolution: bool) -> dict[str, TensorSpec]:
+def _resizes(config: Any) -> bool:
+    """Whether a family is told to bring images to a size of its own: SmolVLA and X-VLA, the pi family, Diffusion."""
+    return any(getattr(config, name, None) for name in _RESIZING)
+
+
+def _needs(
+    inputs: Mapping[str, Any], names: Mapping[str, str], *, any_resolution: bool = False
+) -> dict[str, TensorSpec]:
     needs: dict[str, TensorSpec] = {}
     for own, offered in names.items():
         shape = tuple(inputs[own].shape)

@@ -320,6 +320,17 @@ def test_a_benchmark_that_does_not_fit_is_answered_with_the_flags_that_would_hel
     load(two_cameras, rename={"camera1": IMAGE, "camera2": "wrist"}, any_resolution=True).spec.settle(larger)
 
 
+def test_images_of_another_size_are_taken_with_a_warning_if_that_is_asked_for(saved: Any) -> None:
+    larger = Offer({**LOOKS, IMAGE: TensorSpec("uint8", (96, 96, 3))}, action_low=(-1.0,) * 4, action_high=(1.0,) * 4)
+    spec = load(saved("act"), any_resolution="warn").spec
+    spec.settle(larger)
+    (sentence,) = spec.doubts(larger)
+    assert f"trained on images of {SIDE}×{SIDE} as '{IMAGE}' and is shown 96×96" in sentence
+    assert spec.doubts(OFFER) == []
+    assert load(saved("act"), any_resolution=True).spec.doubts(larger) == [], "that is what was asked for"
+    assert "any_resolution must be true, false or warn, not 'maybe'" in refusal(saved("act"), any_resolution="maybe")
+
+
 def test_half_precision(saved: Any) -> None:
     exact = alone(load(saved("act")), 1)
     for options in ({"dtype": "bfloat16"}, {"autocast": "bfloat16"}):

@@ -12,9 +12,13 @@ import pytest
 import tiny_rnn
 import torch
 from checkpoints import act_config, features, save, tdmpc_config
-from lerobot.policies.sac.configuration_sac import SACConfig
 from test_lerobot_policy import SIDE, Player, alone, by_lerobot, load, refusal, together
 from tiny_rnn import TinyRNNConfig
+
+try:
+    from lerobot.policies.sac.configuration_sac import SACConfig as ActorConfig
+except ImportError:  # what LeRobot 0.6 has made of it
+    from lerobot.policies.gaussian_actor.configuration_gaussian_actor import GaussianActorConfig as ActorConfig
 
 CONFIGS: dict[str, Callable[[], Any]] = {
     "tdmpc": lambda: tdmpc_config(SIDE, n_action_repeats=1),
@@ -102,8 +106,8 @@ def test_weights_are_loaded_once(saved: Any) -> None:
 
 
 def test_a_policy_without_chunks_has_its_own_loop(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    config = SACConfig(**features(SIDE), latent_dim=8, image_encoder_hidden_dim=8, storage_device="cpu")
-    folder = save(config, tmp_path / "sac")
+    config = ActorConfig(**features(SIDE), latent_dim=8, image_encoder_hidden_dim=8, storage_device="cpu")
+    folder = save(config, tmp_path / "actor")
     with caplog.at_level(logging.WARNING):
         policy = load(folder)
     assert "as it does not predict chunks of actions" in caplog.text
