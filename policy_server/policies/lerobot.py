@@ -138,13 +138,15 @@ class LeRobotPolicy(TorchPolicy):
         return self.spec
 
     def forward(self, batch: Batch) -> Any:
-        frames = [self._pre(frame) for frame in self._frames(batch)]
         try:
-            actions = self._memory.actions([self._in_dtype(frame) for frame in frames], batch, self._dice)
+            actions = self._memory.actions(partial(self._shown, batch), batch, self._dice)
         except Unsplittable:
             why = "this policy draws its random numbers for the batch as a whole"
             raise TooManyRows(1, why) from None
         return self._postprocessed(actions.float())
+
+    def _shown(self, batch: Batch) -> list[dict[str, Any]]:
+        return [self._in_dtype(self._pre(frame)) for frame in self._frames(batch)]
 
     def _try(self) -> None:
         """Two steps of the policy's own loop, on zeros and with dice of their own."""

@@ -15,7 +15,7 @@ import torch
 
 from policy_server.policies._lerobot.belongings import Belongings, Changes
 from policy_server.policies._lerobot.dice import EpisodeDice
-from policy_server.policies._lerobot.own_loop import OwnLoop
+from policy_server.policies._lerobot.own_loop import OwnLoop, Show
 from policy_server.policies.torch_batch import Batch
 
 log = logging.getLogger(__name__)
@@ -45,8 +45,8 @@ class Remembering(Protocol):
     @property
     def rows_at_once(self) -> int: ...
 
-    def actions(self, frames: Sequence[Mapping[str, Any]], batch: Batch, dice: EpisodeDice) -> Any:
-        """What is played, of shape (rows, chunk_length, action_dim), for processed observations, oldest first."""
+    def actions(self, show: Show, batch: Batch, dice: EpisodeDice) -> Any:
+        """What is played, of shape (rows, chunk_length, action_dim), for what is shown."""
 
 
 def memory_of(policy: Any, inner: Any, trial: Callable[[], None], *, own_loop: bool = False) -> Remembering:
@@ -119,19 +119,19 @@ class Memory:
         queue: Any = queues.get(ACTION, getattr(inner, _ACTION_QUEUE, None))
         self.chunk_length = 1 if self._ensembler is not None else int(queue.maxlen)
 
-    def actions(self, frames: Sequence[Mapping[str, Any]], batch: Batch, dice: EpisodeDice) -> Any:
+    def actions(self, show: Show, batch: Batch, dice: EpisodeDice) -> Any:
         """The actions that are played, of shape (rows, chunk_length, action_dim).
 
         Args:
-            frames: The processed observations of the batch, oldest first.
+            show: Makes the processed observations of the batch, oldest first; called for every pass, as policies may
+                change what they are given.
             batch: Where the sessions' memory is.
             dice: For what the policy draws.
 
         Raises:
             Unsplittable: If the policy draws in a way that makes it run row by row.
         """
-        observation = self.fill(frames)
-        chunk = dice.run(lambda: self._policy.predict_action_chunk(observation), batch.generators)
+        chunk = dice.run(lambda: self._policy.predict_action_chunk(self.fill(show())), batch.generators)
         return self.played(chunk, batch)
 
     def fill(self, frames: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -7,13 +7,16 @@ own, and one copy of the weights serves all sessions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from policy_server.policies._lerobot.belongings import Belongings
 from policy_server.policies._lerobot.dice import EpisodeDice
 from policy_server.policies.torch_batch import Batch
 from protos.errors import SparringError, UsageError
+
+Show = Callable[[], Sequence[Mapping[str, Any]]]
+"""Makes the processed observations of a batch, one step after the other, oldest first."""
 
 _KEPT: Final = "kept"
 
@@ -47,11 +50,11 @@ class OwnLoop:
                 "belongs to an episode cannot be told from the weights; it cannot be served."
             )
 
-    def actions(self, frames: Sequence[Mapping[str, Any]], batch: Batch, dice: EpisodeDice) -> Any:
+    def actions(self, show: Show, batch: Batch, dice: EpisodeDice) -> Any:
         """One action for the one row of a batch.
 
         Args:
-            frames: The processed observation.
+            show: Makes the processed observation.
             batch: Where the session's memory is.
             dice: For what the policy draws.
         """
@@ -62,7 +65,7 @@ class OwnLoop:
         # It may be in the middle of anything when it fails, so it is never run twice for one observation.
         dice.row_by_row = True
         (kept,) = batch.recalled(_KEPT)
-        (frame,) = frames
+        (frame,) = show()
 
         def step() -> Any:
             if kept is None:
