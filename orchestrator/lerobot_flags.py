@@ -23,6 +23,7 @@ _FLAGS: Final = (
     "env.type",
     "env.task",
     "env.max_parallel_tasks",
+    "env.episode_length",
     "env.obs_type",
     "env.render_mode",
     "eval.n_episodes",
@@ -33,6 +34,13 @@ _FLAGS: Final = (
     "job_name",
     "rename_map",
     "trust_remote_code",
+    "config_path",
+    "env.fps",
+    "env.multitask_eval",
+    "env.disable_env_checker",
+    "eval.recording",
+    "eval.recording_repo_id",
+    "eval.recording_private",
 )
 """Beside `policy.ANYTHING`, which goes to the policy."""
 
@@ -41,24 +49,34 @@ _LIBERO_FLAGS: Final = (
     "env.camera_name",
     "env.camera_name_mapping",
     "env.control_mode",
-    "env.episode_length",
     "env.init_states",
+    "env.is_libero_plus",
     "env.observation_height",
     "env.observation_width",
 )
 
+_TEXTS: Final = frozenset(
+    (
+        "config_path",
+        "policy.path",
+        "env.type",
+        "env.task",
+        "env.control_mode",
+        "env.obs_type",
+        "env.render_mode",
+        "env.camera_name",
+        "output_dir",
+        "job_name",
+    )
+)
+"""Flags whose values are taken as they are: `005000` is the name of a folder, not a number."""
+
 _NOT_TAKEN: Final = {
-    "config_path": "give its settings as flags, or write a file for `sparring run --config`",
     "policy.type": "a policy with random weights is of no use here; give --policy.path",
     "policy.discover_packages_path": "install the package instead: LeRobot finds what is installed",
     "env.discover_packages_path": "benchmarks of your own are found by entry points (docs/benchmarks.md)",
-    "env.fps": "simulators have the rate of their benchmark; leave it out",
-    "env.multitask_eval": "LeRobot's evaluation does not use it either; leave it out",
-    "env.disable_env_checker": "LeRobot's evaluation does not use it for this benchmark either; leave it out",
-    "env.is_libero_plus": "LIBERO-plus is not among the benchmarks",
-    "eval.recording": "`sparring run --record DIR` records episodes, in a format of its own (docs/recordings.md)",
-    "eval.recording_repo_id": "recordings are not pushed anywhere",
-    "eval.recording_private": "recordings are not pushed anywhere",
+    "env.features": "what a benchmark shows is not for the command line to say",
+    "env.features_map": "names are mapped by --env.camera_name_mapping and --rename_map",
 }
 """Flags that LeRobot has, and why there is no doing what they say."""
 
@@ -69,18 +87,30 @@ _FIXED: Final = {
         ("agentview_image,robot0_eye_in_hand_image",),
         "LIBERO has these two cameras, and a policy sees those it asks for",
     ),
+    "env.is_libero_plus": ((False,), "LIBERO-plus is not among the benchmarks"),
+    "eval.recording": (
+        (False,),
+        "`sparring run --record DIR` records episodes, in a format of its own (docs/recordings.md)",
+    ),
+    "eval.recording_repo_id": ((None,), "recordings are not pushed anywhere"),
+    "eval.recording_private": ((False,), "recordings are not pushed anywhere"),
 }
 """Flags that can say one thing only."""
 
-_WITHOUT_EFFECT: Final = {
+_WITHOUT_EFFECT: Final[Mapping[str, tuple[tuple[Any, ...] | None, str]]] = {
     "env.obs_type": (("pixels", "pixels_agent_pos"), "a policy sees what it asks for"),
+    "env.fps": (None, "it has no effect on an evaluation by LeRobot either"),
+    "env.multitask_eval": ((True, False), "it has no effect on an evaluation by LeRobot either"),
+    "env.disable_env_checker": ((True, False), "it has no effect on this benchmark in LeRobot either"),
     "eval.use_async_envs": ((True, False), "simulators always run in processes of their own"),
     "trust_remote_code": ((True, False), "no code is fetched"),
 }
+"""Flags that are taken, with what they may say (None: anything), and why they change nothing."""
 
 FILMED_EPISODES: Final = 10
 """Of each task, as LeRobot films them."""
 
+_SECTIONS: Final = ("policy", "env", "eval")
 _DEFAULT_TASK: Final = {"libero": "libero_10"}
 _DEFAULT_SIDE: Final = 360
 _IMAGES: Final = "observation.images."
@@ -122,6 +152,8 @@ def translate(
         UsageError: If a flag is unknown, missing, or says something that cannot be done here.
     """
     flags = _read(arguments)
+    if flags.get("config_path"):
+        flags = {**_read_file(Path(flags["config_path"])), **flags}
     kind = _required(flags, "env.type")
     if kind not in _OBSERVATIONS:
         raise unknown("--env.type", kind, _OBSERVATIONS, hint=_SEE)
@@ -143,9 +175,16 @@ def translate(
         "video_names": "lerobot",
         "output": _output(flags, kind, path, now or datetime.now()),
     }
-    for name, value in (own or {}).items():
+    own = own or {}
+    if not own.keys() & {"policy", "policy_server"}:
+        # As in LeRobot, images are shown in whatever size they have; unlike there, it is said.
+        values["policy_arg"].setdefault("any_resolution", "warn")
+    for name, value in own.items():
         values[name] = {**values[name], **value} if name in ("policy_arg", "benchmark_arg") else value
-    notes = [f"--{flag} changes nothing here: {why}" for flag, (_, why) in _WITHOUT_EFFECT.items() if flag in flags]
+    vain = {flag: why for flag, (_, why) in _WITHOUT_EFFECT.items()}
+    if kind == "metaworld":
+        vain["env.episode_length"] = "LeRobot does not hand it to Meta-World either; episodes have up to 500 steps"
+    notes = [f"--{flag} changes nothing here: {why}" for flag, why in vain.items() if flag in flags]
     return Translated(read_settings(values, None), notes)
 
 
@@ -171,9 +210,28 @@ def _read(arguments: Sequence[str]) -> dict[str, Any]:
                 raise UsageError(f"--{name} has no value.")
             text = rest.pop(0)
         try:
-            flags[name] = yaml.safe_load(text)
+            flags[name] = text if name in _TEXTS and text != "null" else yaml.safe_load(text)
         except yaml.YAMLError as error:
             raise UsageError(f"the value of --{name} cannot be read: {text!r}.") from error
+    return flags
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    """The flags that a configuration file of LeRobot's stands for, YAML or JSON."""
+    try:
+        content = yaml.safe_load(path.read_text())  # JSON is YAML, too
+    except OSError as error:
+        raise UsageError(f"--config_path {str(path)!r} cannot be read: {error.strerror}.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"--config_path {str(path)!r} is neither YAML nor JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise UsageError(f"--config_path {str(path)!r} does not hold settings by name.")
+    flags: dict[str, Any] = {}
+    for name, value in content.items():
+        inner = value if name in _SECTIONS and isinstance(value, dict) else None
+        flags |= {str(name): value} if inner is None else {f"{name}.{key}": held for key, held in inner.items()}
+    for name in flags:
+        _known(name)
     return flags
 
 
@@ -247,7 +305,7 @@ def _benchmark_arguments(flags: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _max_steps(flags: Mapping[str, Any], kind: str) -> int:
-    if flags.get("env.episode_length") is None:
+    if kind != "libero" or flags.get("env.episode_length") is None:
         return 0
     steps = _integer(flags, "env.episode_length", 0, least=1)
     suites = {part.strip().partition("/")[0] for part in _tasks(flags, kind).split(",")}

@@ -50,6 +50,11 @@ class Results:
         return sum(row.out_of_range for row in self.rows)
 
     @property
+    def warnings(self) -> Sequence[str]:
+        """What the policy was shown that it may not be made for, in sentences."""
+        return [str(sentence) for sentence in (self.serving or {}).get("warnings", [])]
+
+    @property
     def missing(self) -> int:
         """Episodes of the plan that have no row."""
         return len(self.plan.ids()) - len(self.rows)
@@ -77,6 +82,7 @@ class Results:
             "tasks": {name: summary.to_json() for name, summary in self.tasks.items()},
             "seconds": self.seconds,
             "output": None if self.folder is None else str(self.folder),
+            "warnings": list(self.warnings),
         }
 
     def _of(self, labels: Sequence[str]) -> list[EpisodeRow]:

@@ -176,6 +176,7 @@ class Session:
         await self._watch_serving(stack, access)
         stack.callback(lambda: self._versions.update(coordinator.versions))
         employed = await self._employ(stack, Place(self._folder, sockets, listen), coordinator, access)
+        stack.callback(coordinator.abandon)  # who is interrupted tries no episode again
         watched.append(employed.launcher)
         watched.append(await stack.enter_async_context(_background(_attended(coordinator, settings, employed.address))))
         try:

@@ -51,6 +51,7 @@ class ServingWatch:
         }
         self._first: dict[str, dict[str, pb.ServerStats]] = {}
         self._last: dict[str, dict[str, pb.ServerStats]] = {}
+        self._warned: set[str] = set()
 
     async def begin(self) -> None:
         """Takes down where the servers' figures stand now."""
@@ -62,10 +63,19 @@ class ServingWatch:
         while True:
             await asyncio.sleep(_EVERY_SECONDS)
             await self._ask_all()
+            self._warn()
 
     async def end(self) -> None:
         """Asks for the last time."""
         await self._ask_all()
+        self._warn()
+
+    def _warn(self) -> None:
+        """Says what the servers have to say about this run, each sentence once."""
+        for stats in self._figures().values():
+            for sentence in stats.warnings.keys() - self._warned:
+                self._warned.add(sentence)
+                log.warning("%s", sentence)
 
     def to_json(self) -> dict[str, Any]:
         """Figures of this session and earlier ones, by server, for the next session to go on from."""
@@ -128,6 +138,7 @@ def _combined(one: pb.ServerStats, other: pb.ServerStats | None, sign: int) -> p
         queue_wait_seconds=_histogram(one.queue_wait_seconds, other.queue_wait_seconds, sign),
         inference_seconds=_histogram(one.inference_seconds, other.inference_seconds, sign),
         errors=_counts(one.errors, other.errors, sign),
+        warnings=_counts(one.warnings, other.warnings, sign),
     )
 
 
@@ -159,6 +170,7 @@ def summarized(stats: pb.ServerStats) -> dict[str, Any]:
         "queue_wait_s": _spread(stats.queue_wait_seconds),
         "inference_s": {"total": stats.inference_seconds.sum, **_spread(stats.inference_seconds)},
         "errors": dict(stats.errors),
+        "warnings": sorted(stats.warnings),
     }
 
 

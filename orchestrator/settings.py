@@ -297,6 +297,8 @@ def _sentence(problem: Any) -> str:
     said = problem["msg"].removeprefix("Value error, ")
     if not where:
         return f"{said}."
+    if repr(problem["input"]) in said:  # it has been quoted already
+        return f"{where}: {said.rstrip('.')}."
     return f"{where}: {said[0].lower()}{said[1:]}, not {json.dumps(problem['input'], default=str)}."
 
 

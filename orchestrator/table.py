@@ -34,6 +34,7 @@ def results_table(results: Results) -> RenderableType:
     )
     if results.out_of_range:
         lines.append(Text(f"{results.out_of_range} of {steps} actions were outside the action space", style="dim"))
+    lines += [Text(f"warning: {sentence}", style="yellow") for sentence in results.warnings]
     if results.missing:
         lines.append(Text(f"{results.missing} episodes have not been run yet", style="yellow"))
     lines += _errors(results)

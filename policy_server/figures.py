@@ -43,6 +43,7 @@ class Figures:
         self._queue_wait = _Histogram(SECONDS_BOUNDS)
         self._inference = _Histogram(SECONDS_BOUNDS)
         self._errors: Counter[str] = Counter()
+        self._warnings: Counter[str] = Counter()
 
     def forward_pass(self, waits: Sequence[float], seconds: float) -> None:
         """A batch was answered, whatever the answers are.
@@ -72,6 +73,12 @@ class Figures:
         with self._lock:
             self._errors[kind] += 1
 
+    def warning(self, sentence: str) -> bool:
+        """A session was opened that there is something to say about; returns whether it is said for the first time."""
+        with self._lock:
+            self._warnings[sentence] += 1
+            return self._warnings[sentence] == 1
+
     def to_message(self) -> pb.ServerStats:
         """All of them, at one moment."""
         with self._lock:
@@ -85,4 +92,5 @@ class Figures:
                 queue_wait_seconds=self._queue_wait.to_message(),
                 inference_seconds=self._inference.to_message(),
                 errors=self._errors,
+                warnings=self._warnings,
             )

@@ -103,6 +103,7 @@ class _Servicer:
             partial(spec_on, hosted.policy),
             hosted.batcher,
             on_episode=self._figures.episode,
+            on_doubt=self._warn,
         )
         self.sessions[session] = asyncio.current_task()
         self._figures.session(1)
@@ -123,6 +124,10 @@ class _Servicer:
         finally:
             self.sessions.pop(session)
             self._figures.session(-1)
+
+    def _warn(self, sentence: str) -> None:
+        if self._figures.warning(sentence):
+            log.warning("%s", sentence)
 
     def drain(self) -> None:
         """No new sessions, and no new episodes in those that are open."""

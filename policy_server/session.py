@@ -40,10 +40,12 @@ class Session:
         batcher: Batcher,
         *,
         on_episode: Callable[[], None] = lambda: None,
+        on_doubt: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         self.name = name
         self.draining = False
         self._on_episode = on_episode
+        self._on_doubt = on_doubt
         self._description = description
         self._spec_for = spec_for
         self._batcher = batcher
@@ -96,7 +98,10 @@ class Session:
                 "install the same release of sparring on both sides."
             )
         self._offer = Offer.from_message(hello.offer)
-        self._needs = self._spec_for(hello.benchmark).settle(self._offer)
+        spec = self._spec_for(hello.benchmark)
+        self._needs = spec.settle(self._offer)
+        for sentence in spec.doubts(self._offer):
+            self._on_doubt(sentence)
         self._codec = ObservationCodec(self._needs)
         self._benchmark = hello.benchmark
         return pb.Welcome(policy=self._description, needs=self._needs.to_message(), session=self.name)

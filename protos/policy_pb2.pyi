@@ -589,6 +589,22 @@ class ServerStats(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
+    @typing.final
+    class WarningsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     INSTANCE_FIELD_NUMBER: builtins.int
     SECONDS_FIELD_NUMBER: builtins.int
     SESSIONS_FIELD_NUMBER: builtins.int
@@ -598,6 +614,7 @@ class ServerStats(google.protobuf.message.Message):
     QUEUE_WAIT_SECONDS_FIELD_NUMBER: builtins.int
     INFERENCE_SECONDS_FIELD_NUMBER: builtins.int
     ERRORS_FIELD_NUMBER: builtins.int
+    WARNINGS_FIELD_NUMBER: builtins.int
     instance: builtins.str
     """a name that no other start of a server has: after a restart, figures begin at zero"""
     seconds: builtins.float
@@ -624,6 +641,12 @@ class ServerStats(google.protobuf.message.Message):
     def errors(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
         """streams that ended with an error, by kind: policy, interrupted, refused, order,"""
 
+    @property
+    def warnings(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+        """tensor, full, draining, internal
+        sentences on what the policy is shown that it may not be made for → sessions
+        """
+
     def __init__(
         self,
         *,
@@ -636,9 +659,10 @@ class ServerStats(google.protobuf.message.Message):
         queue_wait_seconds: global___Histogram | None = ...,
         inference_seconds: global___Histogram | None = ...,
         errors: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        warnings: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["inference_seconds", b"inference_seconds", "queue_wait_seconds", b"queue_wait_seconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["batches", b"batches", "episodes", b"episodes", "errors", b"errors", "inference_seconds", b"inference_seconds", "instance", b"instance", "observations", b"observations", "queue_wait_seconds", b"queue_wait_seconds", "seconds", b"seconds", "sessions", b"sessions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["batches", b"batches", "episodes", b"episodes", "errors", b"errors", "inference_seconds", b"inference_seconds", "instance", b"instance", "observations", b"observations", "queue_wait_seconds", b"queue_wait_seconds", "seconds", b"seconds", "sessions", b"sessions", "warnings", b"warnings"]) -> None: ...
 
 global___ServerStats = ServerStats
 

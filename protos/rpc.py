@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 from typing import Final
 
 import grpc
@@ -67,6 +69,8 @@ def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredenti
             f"cannot listen at {address!r}: it is not HOST:PORT (or unix:///path). Give another with --listen."
         )
     encrypted = credentials is not None and not address.startswith("unix:")
+    if not address.startswith("unix:") and _is_taken(address):  # gRPC would say so, too, on standard error
+        raise UsageError(f"cannot listen at {address!r}: it is taken. Give another with --listen.")
     try:
         if credentials is not None and encrypted:
             port = server.add_secure_port(address, credentials)
@@ -81,3 +85,24 @@ def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredenti
     if address.startswith("unix:"):
         return address
     return f"{TLS_SCHEME if encrypted else ''}{address.rpartition(':')[0]}:{port}"
+
+
+def _is_taken(address: str) -> bool:
+    """Whether somebody listens there already; where it cannot be told, gRPC may try."""
+    host, _, port = address.rpartition(":")
+    try:
+        found = socket.getaddrinfo(
+            host.strip("[]") or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except (OSError, OverflowError):
+        return False
+    for family, kind, protocol, _, place in found:
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC: who has gone does not count
+            try:
+                probe.bind(place)
+                probe.listen()  # with reuse, a second one is told here only
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    return True
+    return False

@@ -108,6 +108,7 @@ class PolicySpec:
         history: How many of the last steps it looks at; with more than one, tensors have a leading axis of that length.
         control: What its actions mean, `relative` or `absolute`, on a benchmark that takes both; empty does not say.
         own_names: For a policy whose observations can be renamed (--rename): what it calls each of them itself.
+        made_for: Of observations that it takes in any shape: what it was trained on, to warn of anything else.
     """
 
     observations: Mapping[str, TensorSpec] | Sequence[str] = field(default_factory=dict)
@@ -116,6 +117,7 @@ class PolicySpec:
     history: int = 1
     control: str = ""
     own_names: Mapping[str, str] | None = field(default=None, compare=False)
+    made_for: Mapping[str, TensorSpec] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.observations, Mapping):
@@ -213,6 +215,28 @@ class PolicySpec:
         if self.control and offer.control and self.control != offer.control:
             advice += f"; its actions are {self.control}, so give --benchmark-arg control={self.control}"
         return f"{advice}; if they mean the same, try {' '.join(dict.fromkeys(flags))}" if flags else advice
+
+    def doubts(self, offer: Offer) -> list[str]:
+        """Sentences on what is offered, and taken, but is not what the policy was made for."""
+        sentences = []
+        for name, made_for in self.made_for.items():
+            have = offer.observations.get(name)
+            if have is None or have.shape is None or made_for.shape is None or made_for.accepts(have):
+                continue
+            wanted, shown = ("×".join(str(n) for n in spec.shape[:2]) for spec in (made_for, have) if spec.shape)
+            sentence = (
+                f"the policy was trained on images of {wanted} as {name!r} and is shown {shown}. If it does not resize "
+                "them by itself, that alone can make it fail"
+            )
+            side, width, *_ = made_for.shape
+            if side == width:
+                sentence += (
+                    f"; --benchmark-arg resolution={side} shows it what it knows (for lerobot-eval: on LIBERO "
+                    f"--env.observation_height={side} --env.observation_width={side}, else "
+                    f"-- --benchmark-arg resolution={side})"
+                )
+            sentences.append(f"{sentence}.")
+        return sentences
 
     def batched_shape(self, name: str) -> tuple[int, ...]:
         """Shape of a settled observation as it is sent: with the history axis, if there is one."""

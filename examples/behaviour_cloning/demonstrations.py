@@ -48,6 +48,8 @@ def read_demonstrations(
     task: list[np.ndarray[Any, Any]] = []
     sentences: list[str] = []
     seeds = set()
+    if not folder.is_dir():
+        raise SystemExit(f"there is no folder {str(folder)!r}; `sparring run --record DIR` writes one.")
     paths = sorted(folder.rglob("*.npz"))
     for path in paths:
         with np.load(path, allow_pickle=False) as episode:
@@ -63,6 +65,11 @@ def read_demonstrations(
             task.append(np.full(len(looks), sentences.index(about["instruction"])))
             seeds.add(about["seed"])
             for name in names:
+                if f"observations/{name}" not in episode:
+                    raise SystemExit(
+                        f"{str(path)!r} has no {name!r}: the policy that was recorded did not look at it. The README "
+                        "says how to record what another policy would see."
+                    )
                 seen[name].append(episode[f"observations/{name}"])
     if not done:
         raise SystemExit(f"there are no successful episodes of these tasks in {str(folder)!r}.")

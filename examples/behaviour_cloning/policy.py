@@ -149,6 +149,9 @@ class ClonedPolicy(TorchPolicy):
         self.network = network if network is not None else self.load(_network_of(Path(checkpoint)), checkpoint)
         self.spec = PolicySpec(self.network.needs, action_dim=ACTION_DIM, chunk_length=self.network.chunk)
 
+    def warm_up(self) -> None:
+        """Nothing: networks as small as these are no slower the first time, and zeros come without a sentence."""
+
     def new_session(self, task: Instruction, seed: int) -> TorchSession:
         if task not in self.network.sentences:
             known = ", ".join(map(repr, self.network.sentences))

@@ -25,6 +25,7 @@ from examples.behaviour_cloning.policy import (
     save,
 )
 from orchestrator import evaluate
+from protos.errors import SparringError
 
 log = logging.getLogger("train")
 
@@ -165,4 +166,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        log.info("interrupted; nothing was saved")
+        raise SystemExit(130) from None
+    except SparringError as mistake:  # of usage, with a sentence that says what to do
+        raise SystemExit(str(mistake)) from None

@@ -46,7 +46,7 @@ def lerobot_eval(flags: tuple[str, ...], own: tuple[str, ...]) -> int:
     --env.camera_name_mapping, --env.observation_height, --env.observation_width,
     --env.control_mode, --env.episode_length
     --env.max_parallel_tasks, --eval.n_episodes, --eval.batch_size
-    --seed, --output_dir, --job_name, --rename_map
+    --seed, --output_dir, --job_name, --rename_map, --config_path
 
     After a lone --, flags of `sparring run` may follow and win: -- --video none --slots 8.
     docs/lerobot-eval.md says what each means here.

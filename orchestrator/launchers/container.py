@@ -29,7 +29,12 @@ _NOT_A_WORKER: Final = (126, 127)
 
 async def to_the_end(function: Callable[..., T], *arguments: Any) -> T:
     """Runs a blocking call in a thread; when cancelled it still sees the call's end, as it may make a container."""
-    call = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    try:
+        call = asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+    except RuntimeError:
+        # Python is ending, and has no more threads for us: a training program that never closed what it had opened.
+        # Its containers must go all the same, and nobody else uses this loop any more.
+        return function(*arguments)
     try:
         return await asyncio.shield(call)
     except asyncio.CancelledError:

@@ -116,13 +116,10 @@ def _read_torch(path: Path) -> dict[str, Any]:
         weights = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises UnpicklingError, RuntimeError, EOFError, ... for a file it cannot read
         raise UsageError(
-            f"{str(path)!r} is not whole, or holds more than tensors and might run code ({_first_line(error)}); "
+            # Not in torch's words, which say how to run that code.
+            f"{str(path)!r} is not whole, or holds more than tensors and might run code ({type(error).__name__}); "
             f"{_SAVE_HINT}."
         ) from error
     if not isinstance(weights, dict) or not all(isinstance(v, torch.Tensor) for v in weights.values()):
         raise UsageError(f"{str(path)!r} is not a state dict, a mapping from names to tensors; {_SAVE_HINT}.")
     return weights
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -23,7 +24,7 @@ from policy_server.policies._lerobot.checkpoint import (
 )
 from policy_server.policies._lerobot.dice import EpisodeDice, Unsplittable
 from policy_server.policies._lerobot.environments import XvlaOnLibero, environments_of
-from policy_server.policies._lerobot.memory import ACTION, Memory
+from policy_server.policies._lerobot.memory import ACTION, memory_of
 from policy_server.policies.torch import Batch, TooManyRows, TorchPolicy
 from protos.errors import UsageError, unknown
 from protos.spec import PolicySpec, TensorSpec
@@ -38,6 +39,8 @@ _MIRRORED: Final = {
     "agentview_image": "observation.images.image",
     "robot0_eye_in_hand_image": "observation.images.image2",
 }
+_WARN: Final = "warn"
+_RESIZING: Final = ("resize_imgs_with_padding", "image_resolution", "resize_shape")
 _BY_ELEMENT: Final = {"unnormalizer_processor", "device_processor"}
 """Steps of a post-processor that treat every number of an action alike, however many actions there are."""
 
@@ -50,8 +53,11 @@ class LeRobotPolicy(TorchPolicy):
         rename: What the benchmark calls an observation of the policy: `{camera1: observation.image}`. The policy's name
             may be given without `observation.images.` or `observation.`.
         empty: Cameras of the policy that the benchmark does not have: masked where the family knows how, else black.
-        any_resolution: Take images of any size, for policies that resize by themselves.
+        any_resolution: Take images of any size, for policies that resize by themselves; `warn` takes them, too, and
+            warns if they are not the checkpoint's and the configuration does not say that it resizes them.
         strict: Refuse weights that are not exactly those of the configuration.
+        own_loop: Drive the policy through its own `select_action`, step by step, as is done by itself with policies
+            that are seen to remember more than queues.
         device: See `TorchPolicy`, like dtype, autocast, deterministic, pad_to and threads.
         dtype: Of the weights; `bfloat16` or `float16` for half precision. Not given: float32, or in families that have
             such a setting, the checkpoint's own.
@@ -70,8 +76,9 @@ class LeRobotPolicy(TorchPolicy):
         *,
         rename: Mapping[str, str] | None = None,
         empty: Sequence[str] = (),
-        any_resolution: bool = False,
+        any_resolution: bool | str = False,
         strict: bool = True,
+        own_loop: bool = False,
         device: str = "auto",
         dtype: str = "",
         autocast: str = "",
@@ -93,6 +100,8 @@ class LeRobotPolicy(TorchPolicy):
             if name in overrides:
                 raise UsageError(f"{name} is decided by --policy lerobot:FOLDER or lerobot:OWNER/NAME@REVISION.")
         require_lerobot()
+        if any_resolution not in (True, False, _WARN):
+            raise UsageError(f"any_resolution must be true, false or {_WARN}, not {any_resolution!r}.")
         found = open_checkpoint(checkpoint)
         import_lerobot()
         config = read_config(found, {**overrides, "device": str(self.device)})
@@ -102,7 +111,6 @@ class LeRobotPolicy(TorchPolicy):
             config = read_config(found, {**overrides, **more, "device": str(self.device)})
         self._names = _offered_names(inputs, rename or {}, self._empty)
         module = load_module(found, config, strict=strict)
-        self._memory = Memory(_inner(module))
         # Not by place(): that would take the weights out of training, by which torch chooses between ways to multiply
         # that differ in the last digits, and these shall be LeRobot's.
         self._module = module.eval().to(device=self.device, dtype=None if _chooses_dtype(config) else self.dtype)
@@ -114,13 +122,16 @@ class LeRobotPolicy(TorchPolicy):
         self._dice = EpisodeDice(self.device)
         if config.use_amp and self._autocast is None:
             self._autocast = torch.get_autocast_dtype(self.device.type)
+        self._memory = memory_of(self._module, _inner(module), self._try, own_loop=own_loop)
+        self._most_rows = self._memory.rows_at_once
         self.checkpoint_sha256 = found.sha256
         self.spec = PolicySpec(
-            _needs(inputs, self._names, any_resolution=any_resolution),
+            _needs(inputs, self._names, any_resolution=bool(any_resolution)),
             action_dim=_action_dim(config),
             chunk_length=self._memory.chunk_length,
             history=self._memory.history,
             own_names={offered: own for own, offered in self._names.items()},
+            made_for=_needs(inputs, self._names) if any_resolution == _WARN and not _resizes(config) else {},
         )
         log.info("loaded %s, a LeRobot policy of type %s, on %s", found.folder, config.type, self.device)
 
@@ -129,20 +140,34 @@ class LeRobotPolicy(TorchPolicy):
         return self.spec if environment is None else environment.spec(self.spec, self._names)
 
     def forward(self, batch: Batch) -> Any:
-        frames = [self._pre(frame) for frame in self._frames(batch)]
-        observation = self._memory.fill([self._in_dtype(frame) for frame in frames])
         try:
-            chunk = self._dice.run(lambda: self._module.predict_action_chunk(observation), batch.generators)
+            actions = self._memory.actions(partial(self._shown, batch), batch, self._dice)
         except Unsplittable:
             why = "this policy draws its random numbers for the batch as a whole"
             raise TooManyRows(1, why) from None
-        actions = self._postprocessed(self._memory.played(chunk, batch).float())
+        actions = self._postprocessed(actions.float())
         environment = self._environment(batch)
         return actions if environment is None else environment.played(actions)
 
     def _environment(self, batch: Batch) -> XvlaOnLibero | None:
         # What such a benchmark's rows have to show no others have, so they never share a batch: one speaks for all.
         return self._environments.get(batch.tasks[0].benchmark)
+
+    def _shown(self, batch: Batch) -> list[dict[str, Any]]:
+        return [self._in_dtype(self._pre(frame)) for frame in self._frames(batch)]
+
+    def _try(self) -> None:
+        """Two steps of the policy's own loop, on zeros and with dice of their own."""
+        zeros = {own: torch.zeros((1, *feature.shape), device=self.device) for own, feature in self._inputs.items()}
+        if self._masks_cameras:
+            zeros = {own: tensor for own, tensor in zeros.items() if own in self._names}
+        dice = EpisodeDice(self.device)
+        dice.row_by_row = True
+        generator = torch.Generator().manual_seed(0)
+        with torch.inference_mode(), self._computing():
+            for _ in range(2):
+                frame = self._in_dtype(self._pre({**zeros, "task": [""]}))
+                dice.run(partial(self._module.select_action, frame), [generator])
 
     def _frames(self, batch: Batch) -> Iterator[dict[str, Any]]:
         """The observations as LeRobot's evaluation would show them, one step after the other, oldest first."""
@@ -231,7 +256,14 @@ def _offered_names(inputs: Mapping[str, Any], rename: Mapping[str, str], empty: 
     return names
 
 
-def _needs(inputs: Mapping[str, Any], names: Mapping[str, str], *, any_resolution: bool) -> dict[str, TensorSpec]:
+def _resizes(config: Any) -> bool:
+    """Whether a family is told to bring images to a size of its own: SmolVLA and X-VLA, the pi family, Diffusion."""
+    return any(getattr(config, name, None) for name in _RESIZING)
+
+
+def _needs(
+    inputs: Mapping[str, Any], names: Mapping[str, str], *, any_resolution: bool = False
+) -> dict[str, TensorSpec]:
     needs: dict[str, TensorSpec] = {}
     for own, offered in names.items():
         shape = tuple(inputs[own].shape)

@@ -21,6 +21,8 @@ from protos.errors import UsageError
 @dataclass
 class _Tape:
     actions: Array
+    seed: int | None = None
+    """Of the episode that was recorded, if that is known."""
 
 
 class ReplayPolicy(Policy):
@@ -41,8 +43,9 @@ class ReplayPolicy(Policy):
             self._tapes = _read_folder(path) if path.is_dir() else _read_archive(path)
         except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
             raise UsageError(f"{file!r} cannot be read as recordings of plain arrays: {error}") from error
-        shapes = ", ".join(f"{name}: {tape.dtype} {tape.shape}" for name, tape in list(self._tapes.items())[:5])
-        sizes = {tape.shape[1] if _is_recording(tape) else 0 for tape in self._tapes.values()}
+        found = {name: tape.actions for name, tape in self._tapes.items()}
+        shapes = ", ".join(f"{name}: {actions.dtype} {actions.shape}" for name, actions in list(found.items())[:5])
+        sizes = {actions.shape[1] if _is_recording(actions) else 0 for actions in found.values()}
         if len(sizes) != 1 or 0 in sizes:
             raise UsageError(
                 f"the arrays in {file!r} must all be numbers of shape (steps, action_dim), with one action_dim; "
@@ -54,7 +57,14 @@ class ReplayPolicy(Policy):
         name = f"{task.benchmark}/{task.name}/{task.episode}"
         if name not in self._tapes:
             raise UsageError(f"the recording has no actions for the episode {name!r}.")
-        return _Tape(self._tapes[name])
+        tape = self._tapes[name]
+        if tape.seed is not None and tape.seed != seed:
+            # Played in another episode, the same actions mean nothing: a silent failure.
+            raise UsageError(
+                f"the recording of {name!r} is of an episode with the seed {tape.seed}, and this one has {seed}; run "
+                f"with the seed that it was recorded with: --seed {tape.seed - task.episode}."
+            )
+        return tape
 
     def act(self, observations: Sequence[Observation], states: Sequence[_Tape]) -> Sequence[Array]:
         return [self._next(o.step, s.actions) for o, s in zip(observations, states, strict=True)]
@@ -64,19 +74,20 @@ class ReplayPolicy(Policy):
         return actions[start : start + self.spec.chunk_length]
 
 
-def _is_recording(tape: Array) -> bool:
-    return tape.ndim == 2 and tape.size > 0 and tape.dtype.kind in "fiub"
+def _is_recording(actions: Array) -> bool:
+    return actions.ndim == 2 and actions.size > 0 and actions.dtype.kind in "fiub"
 
 
-def _read_archive(path: Path) -> dict[str, Array]:
+def _read_archive(path: Path) -> dict[str, _Tape]:
     with np.load(path, allow_pickle=False) as archive:
-        return {name: np.asarray(archive[name]) for name in archive.files}
+        return {name: _Tape(np.asarray(archive[name])) for name in archive.files}
 
 
-def _read_folder(folder: Path) -> dict[str, Array]:
-    tapes: dict[str, Array] = {}
+def _read_folder(folder: Path) -> dict[str, _Tape]:
+    tapes: dict[str, _Tape] = {}
     for path in sorted(folder.rglob("*.npz")):
         with np.load(path, allow_pickle=False) as episode:
             about = json.loads(episode["about"].tobytes())
-            tapes[f"{about['benchmark']}/{about['task']}/{about['index']}"] = np.asarray(episode["actions"])
+            name = f"{about['benchmark']}/{about['task']}/{about['index']}"
+            tapes[name] = _Tape(np.asarray(episode["actions"]), about["seed"])
     return tapes

@@ -20,10 +20,11 @@ from typing import Any
 
 import psutil
 import pytest
-from support import Sparring, orphans, processes_of, read_csv, wait_for
+from support import Sparring, StartSparring, free_port, orphans, processes_of, read_csv, wait_for
 from toy_policies import Forward, LacksAct, Raises, Wanderer, WantsTooMuch
 
 from orchestrator import Evaluator
+from orchestrator.coordinator import RunStopped
 from orchestrator.fleet import _PER_CALL
 from orchestrator.live import _NOT_HERE
 from orchestrator.results import Results
@@ -43,8 +44,12 @@ def evaluator() -> Iterator[Evaluator]:
 
 def workers() -> list[int]:
     """Workers, their fork servers and slots, of this process; other tests may have servers of their own here."""
+    return workers_of(os.getpid())
+
+
+def workers_of(parent: int) -> list[int]:
     found = []
-    for child in psutil.Process().children(recursive=True):
+    for child in psutil.Process(parent).children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             command = " ".join(child.cmdline())  # a zombie has none
             if "env_worker" in command or "multiprocessing" in command:
@@ -300,6 +305,56 @@ def test_metaworld_warm_and_equal_to_the_command(sparring: Sparring, evaluator: 
         assert before in ([], workers())
         before = workers()
     assert seconds[1] < 0.5 * seconds[0], f"the second call was to find everything ready: {seconds}"
+
+
+def test_a_worker_that_was_started_by_hand(
+    start_sparring: StartSparring, evaluator: Evaluator, sparring: Sparring, tmp_path: Path
+) -> None:
+    """Nobody launches anything here: who listens is said, and workers from anywhere dial in."""
+    flags = ("--benchmark", "toy", "--task", "good", "--episodes", "4", "--slots", "2")
+    assert sparring("run", *flags, "--policy", "toy_policies:Wanderer", "--output", "command").returncode == 0
+    here = f"127.0.0.1:{free_port()}"
+    by_hand: dict[str, Any] = {**TOY, "launcher": "none", "listen": here}
+    worker = start_sparring("worker", "--orchestrator", here, "--benchmark", "toy", "--slots", "2")
+    for call in ("first", "second"):
+        evaluator.evaluate(Wanderer(), **by_hand, output=tmp_path / call)
+        assert read_csv(tmp_path / call) == read_csv(tmp_path / "command")
+        assert worker.poll() is None, "it stays for the next call"
+    assert workers_of(worker.pid) != [], "a fork server and slots of its own"
+    assert not (tmp_path / "second" / "logs").exists(), "its log is its own"
+    evaluator.close()
+    _, said = worker.communicate(timeout=20)
+    assert worker.returncode == 0, said
+    assert "Traceback" not in said
+    # Another one may come while a call is waiting, and one that goes away does not take the evaluation with it.
+    worker = start_sparring("worker", "--orchestrator", here, "--benchmark", "toy", "--slots", "2")
+    assert evaluator.evaluate(Forward(), **by_hand).overall.successes == 8
+    os.killpg(worker.pid, signal.SIGKILL)
+    worker.communicate(timeout=20)
+    late: list[subprocess.Popen[str]] = []
+    flags = ("--orchestrator", here, "--benchmark", "toy", "--slots", "2")
+    threading.Timer(1.0, lambda: late.append(start_sparring("worker", *flags))).start()
+    assert evaluator.evaluate(Forward(), **by_hand).overall.successes == 8
+    evaluator.close()
+    assert late[0].wait(20) == 0
+
+
+def test_a_worker_that_stays_serves_one_program_after_the_other(start_sparring: StartSparring) -> None:
+    here = f"127.0.0.1:{free_port()}"
+    worker = start_sparring("worker", "--orchestrator", here, "--benchmark", "toy", "--slots", "2", "--stay")
+    for _ in range(2):
+        with Evaluator() as program:
+            assert program.evaluate(Forward(), **TOY, launcher="none", listen=here).overall.successes == 8
+        assert worker.poll() is None
+    worker.terminate()
+    _, said = worker.communicate(timeout=20)
+    assert worker.returncode == 0, said
+
+
+def test_nobody_comes_to_work(evaluator: Evaluator) -> None:
+    here = f"127.0.0.1:{free_port()}"
+    with pytest.raises(RunStopped, match=rf"no worker of toy has been here for 1 s. Start one with .*{here}"):
+        evaluator.evaluate(Forward(), **TOY, launcher="none", listen=here, worker_timeout=1.0)
 
 
 def test_what_may_differ_from_call_to_call_are_settings() -> None:

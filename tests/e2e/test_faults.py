@@ -71,6 +71,7 @@ def test_ctrl_c_leaves_a_whole_journal_the_resume_command_and_nobody(
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
     _, errors = process.communicate(timeout=20)
     assert process.returncode == 130, errors
+    assert "trying again" not in errors, "nobody tries anything after Ctrl-C"
     assert "sparring resume cut" in errors
     assert "Traceback" not in errors
     assert orphans(tmp_path) == []

@@ -10,6 +10,7 @@ from lerobot.configs.types import FeatureType, PolicyFeature
 from lerobot.policies.act.configuration_act import ACTConfig
 from lerobot.policies.diffusion.configuration_diffusion import DiffusionConfig
 from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+from lerobot.policies.tdmpc.configuration_tdmpc import TDMPCConfig
 from lerobot.policies.vqbet.configuration_vqbet import VQBeTConfig
 
 IMAGE, STATE, ACTION = "observation.image", "observation.state", "action"
@@ -89,6 +90,21 @@ def vqbet_config(side: int, **settings: Any) -> VQBeTConfig:
         "offset_loss_weight": 1.0,
     }
     return VQBeTConfig(**features(side), **{**small, **settings})
+
+
+def tdmpc_config(side: int, **settings: Any) -> TDMPCConfig:
+    small = {
+        "horizon": 3,
+        "latent_dim": 8,
+        "mlp_dim": 16,
+        "q_ensemble_size": 3,
+        "image_encoder_hidden_dim": 8,
+        "n_gaussian_samples": 24,
+        "n_pi_samples": 4,
+        "n_elites": 6,
+        "cem_iterations": 2,
+    }
+    return TDMPCConfig(**features(side), **{**small, **settings})
 
 
 def save(config: Any, folder: Path, *, seed: int = 0) -> Path:

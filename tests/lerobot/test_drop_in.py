@@ -16,7 +16,7 @@ SIDE, STEPS, EPISODES, SEED = 96, 12, 2, 1000
 TASKS = "reach-v3,metaworld-door-open-v3"
 
 
-def by_lerobot(checkpoint: Path) -> dict[str, Any]:
+def by_lerobot(checkpoint: Path, tasks: str = TASKS) -> dict[str, Any]:
     """What `lerobot-eval` puts in eval_info.json, from its own `eval_policy_all`, without films."""
     from lerobot.configs.policies import PreTrainedConfig
     from lerobot.envs.configs import MetaworldEnv
@@ -26,8 +26,8 @@ def by_lerobot(checkpoint: Path) -> dict[str, Any]:
 
     config = PreTrainedConfig.from_pretrained(checkpoint, cli_overrides=["--device=cpu", "--n_action_steps=3"])
     config.pretrained_path = checkpoint
-    env_config = MetaworldEnv(task=TASKS)
-    envs = make_envs(env_config, TASKS, steps=STEPS, side=SIDE)
+    env_config = MetaworldEnv(task=tasks)
+    envs = make_envs(env_config, tasks, steps=STEPS, side=SIDE)
     policy = make_policy(config, env_cfg=env_config, rename_map={"": ""})  # a map: sizes are not compared
     pre, post = make_pre_post_processors(config, pretrained_path=str(checkpoint))
     env_pre, env_post = make_env_pre_post_processors(env_config, config)
@@ -72,6 +72,37 @@ def test_only_the_commands_name_changes(sparring: Sparring, tmp_path: Path) -> N
     assert found["/per_task/1/task_group"] == "metaworld-door-open-v3"
     assert len(ours["overall"]["video_paths"]) == 2 * EPISODES
     assert all((tmp_path / path).is_file() for path in ours["overall"]["video_paths"])
+
+
+def test_images_of_another_size_are_shown_as_lerobot_shows_them_and_it_is_said(
+    sparring: Sparring, tmp_path: Path
+) -> None:
+    checkpoint = save(act_config(64), tmp_path / "checkpoint")
+    theirs = by_lerobot(checkpoint, "reach-v3")
+    own = ("--max-steps", str(STEPS), "--benchmark-arg", f"resolution={SIDE}", "--video", "none")
+    done = sparring(
+        "lerobot-eval", f"--policy.path={checkpoint}", "--policy.device=cpu", "--policy.n_action_steps=3",
+        "--env.type=metaworld", "--env.task=reach-v3", f"--eval.n_episodes={EPISODES}", "--eval.batch_size=1",
+        f"--seed={SEED}", "--output_dir=out", "--", *own, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    ours = json.loads((tmp_path / "out" / "eval_info.json").read_text())
+    sums = ours["per_task"][0]["metrics"]["sum_rewards"]
+    assert sums == pytest.approx(theirs["per_task"][0]["metrics"]["sum_rewards"], rel=1e-6)
+    said = "the policy was trained on images of 64×64 as 'observation.image' and is shown 96×96."
+    flag = "-- --benchmark-arg resolution=64"
+    for place in (done.stderr, done.stdout):
+        assert said in " ".join(place.split())
+        assert flag in " ".join(place.split())
+    (warning,) = json.loads((tmp_path / "out" / "run.json").read_text())["serving"]["warnings"]
+    assert said in warning
+
+    strict = sparring(
+        "run", "--policy", f"lerobot:{checkpoint}", "--policy-arg", "device=cpu", "--benchmark", "metaworld",
+        "--task", "reach-v3", "--episodes", "1", *own, timeout=100,
+    )  # fmt: skip
+    assert strict.returncode == 2, strict.stdout + strict.stderr
+    assert "--benchmark-arg resolution=64" in strict.stderr
 
 
 def test_a_checkpoint_that_is_not_there_is_a_sentence(sparring: Sparring, tmp_path: Path) -> None:

@@ -345,6 +345,17 @@ def test_a_benchmark_that_does_not_fit_is_answered_with_the_flags_that_would_hel
     load(two_cameras, rename={"camera1": IMAGE, "camera2": "wrist"}, any_resolution=True).spec.settle(larger)
 
 
+def test_images_of_another_size_are_taken_with_a_warning_if_that_is_asked_for(saved: Any) -> None:
+    larger = Offer({**LOOKS, IMAGE: TensorSpec("uint8", (96, 96, 3))}, action_low=(-1.0,) * 4, action_high=(1.0,) * 4)
+    spec = load(saved("act"), any_resolution="warn").spec
+    spec.settle(larger)
+    (sentence,) = spec.doubts(larger)
+    assert f"trained on images of {SIDE}×{SIDE} as '{IMAGE}' and is shown 96×96" in sentence
+    assert spec.doubts(OFFER) == []
+    assert load(saved("act"), any_resolution=True).spec.doubts(larger) == [], "that is what was asked for"
+    assert "any_resolution must be true, false or warn, not 'maybe'" in refusal(saved("act"), any_resolution="maybe")
+
+
 def test_half_precision(saved: Any) -> None:
     exact = alone(load(saved("act")), 1)
     for options in ({"dtype": "bfloat16"}, {"autocast": "bfloat16"}):
@@ -435,15 +446,6 @@ def test_weights_that_do_not_fit(copied: Any) -> None:
     assert "do not fit its config.json" in message
     assert "encoder.layers.1" in message
     load(folder, strict=False)  # asked for
-
-
-def test_memory_that_cannot_be_kept_apart(tmp_path: Path) -> None:
-    from lerobot.policies.tdmpc.configuration_tdmpc import TDMPCConfig
-
-    folder = save(
-        TDMPCConfig(**features(SIDE), horizon=3, latent_dim=8, mlp_dim=16, q_ensemble_size=2), tmp_path / "tdmpc"
-    )
-    assert "'tdmpc' keeps _prev_mean on the policy object" in refusal(folder)
 
 
 def test_a_hub_that_cannot_be_reached() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import act_config, diffusion_config, save
+from checkpoints import act_config, diffusion_config, save, tdmpc_config
 from metaworld_by_lerobot import make_envs
 from support import Sparring, read_csv
 
@@ -22,6 +22,7 @@ CHECKPOINTS = {
     "act": act_config,
     "act-ensembling": lambda side: act_config(side, n_action_steps=1, temporal_ensemble_coeff=0.01),
     "diffusion": diffusion_config,
+    "tdmpc": lambda side: tdmpc_config(side, n_action_repeats=1),
 }
 
 
@@ -132,3 +133,12 @@ def test_sessions_that_share_batches_give_lerobots_reward_sums(folder: Any, by_s
     ours, batched = ([row[2] for row in run.result()] for run in runs)
     assert ours == pytest.approx(theirs, rel=1e-6)
     assert batched == pytest.approx(theirs, rel=1e-4), "batches change the last bits, which grow over an episode"
+
+
+def test_sessions_of_a_policy_with_a_memory_of_its_own_give_lerobots_reward_sums(folder: Any, by_sparring: Any) -> None:
+    """TD-MPC plans on from its last plan: one policy object, four sessions."""
+    size = {"episodes": 2, "steps": 12, "side": SMALL}
+    run = by_sparring(folder("tdmpc", SMALL), TASKS, **size, slots=4)
+    theirs = [row[2] for row in by_lerobot(folder("tdmpc", SMALL), TASKS, **size)]
+    ours = [row[2] for row in run.result()]
+    assert ours == pytest.approx(theirs, rel=1e-6)

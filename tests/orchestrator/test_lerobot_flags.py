@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from orchestrator.lerobot_flags import Translated, in_lerobots_flags, translate
 from orchestrator.plan import make_plan
@@ -17,6 +18,7 @@ from protos.errors import UsageError
 NOW = datetime(2026, 11, 16, 5, 4, 3)
 METAWORLD = ("--policy.path=me/act", "--env.type=metaworld", "--env.task=reach-v3")
 LIBERO = ("--policy.path=me/pi0", "--env.type=libero")
+ANY_SIZE = {"any_resolution": "warn"}
 
 
 def translated(*arguments: str, **own: Any) -> Translated:
@@ -32,7 +34,7 @@ def test_defaults_are_lerobots() -> None:
     assert found.benchmark == "metaworld"
     assert found.task == "reach-v3"
     assert found.policy == "lerobot:me/act"
-    assert found.policy_arg == {}
+    assert found.policy_arg == ANY_SIZE
     assert found.episodes == 50
     assert found.seed == 1000
     assert found.slots == "auto"
@@ -71,6 +73,7 @@ def test_every_flag_of_the_issue(spaced: bool) -> None:
     found = settings(*arguments)
     assert found.policy == "lerobot:ckpt"
     assert found.policy_arg == {
+        **ANY_SIZE,
         "device": "cpu",
         "n_action_steps": 10,
         "rename": {
@@ -111,7 +114,8 @@ def test_the_output_folder_is_named_as_lerobot_names_it(tmp_path: Path) -> None:
 
 def test_other_settings_of_the_policy_are_passed_on() -> None:
     found = settings(*METAWORLD, "--policy.temporal_ensemble_coeff=0.01", "--policy.use_amp=true")
-    assert found.policy_arg == {"temporal_ensemble_coeff": 0.01, "use_amp": True}
+    assert found.policy_arg == {"temporal_ensemble_coeff": 0.01, "use_amp": True, **ANY_SIZE}
+    assert settings(*METAWORLD, "--policy.any_resolution=false").policy_arg == {"any_resolution": False}
 
 
 def test_a_revision_is_part_of_the_hub_id(tmp_path: Path) -> None:
@@ -127,12 +131,12 @@ def test_a_camera_that_the_checkpoint_does_not_look_at_needs_no_name(tmp_path: P
     (tmp_path / "config.json").write_text(json.dumps({"type": "act", "input_features": features}))
     mapping = '{"agentview_image": "camera1", "robot0_eye_in_hand_image": "camera2"}'
     found = settings(f"--policy.path={tmp_path}", "--env.type=libero", f"--env.camera_name_mapping={mapping}")
-    assert found.policy_arg == {"rename": {"observation.images.camera1": "observation.images.image"}}
+    assert found.policy_arg == {"rename": {"observation.images.camera1": "observation.images.image"}, **ANY_SIZE}
 
 
 def test_what_lerobot_names_twice_is_renamed_by_its_last_name() -> None:
     found = settings(*METAWORLD, '--rename_map={"observation.image": "observation.images.top"}')
-    assert found.policy_arg == {"rename": {"observation.images.top": "observation.image"}}
+    assert found.policy_arg == {"rename": {"observation.images.top": "observation.image"}, **ANY_SIZE}
 
 
 def test_shorter_episodes_of_libero() -> None:
@@ -152,16 +156,67 @@ def test_groups_keep_the_names_they_were_given() -> None:
 
 def test_sparrings_own_settings_win() -> None:
     found = settings(*METAWORLD, "--policy.device=cpu", video="none", slots=3, policy_arg={"threads": 1})
-    assert (found.video, found.slots, found.policy_arg) == ("none", 3, {"device": "cpu", "threads": 1})
+    assert (found.video, found.slots, found.policy_arg) == ("none", 3, {"device": "cpu", "threads": 1, **ANY_SIZE})
+    assert settings(*METAWORLD, policy="expert").policy_arg == {}, "another policy has no use for what follows"
 
 
 def test_flags_that_change_nothing_are_said_to() -> None:
-    found = translated(*METAWORLD, "--eval.use_async_envs=true", "--env.obs_type=pixels")
+    found = translated(
+        *METAWORLD, "--eval.use_async_envs=true", "--env.obs_type=pixels", "--env.fps=80", "--env.episode_length=400"
+    )
     assert found.notes == [
         "--env.obs_type changes nothing here: a policy sees what it asks for",
+        "--env.fps changes nothing here: it has no effect on an evaluation by LeRobot either",
         "--eval.use_async_envs changes nothing here: simulators always run in processes of their own",
+        "--env.episode_length changes nothing here: LeRobot does not hand it to Meta-World either; episodes have up to "
+        "500 steps",
     ]
+    assert found.settings.max_steps == 0
     assert translated(*METAWORLD).notes == []
+
+
+def test_what_lerobot_would_do_anyway_may_be_said() -> None:
+    found = translated(
+        *LIBERO, "--eval.recording=false", "--eval.recording_repo_id=null", "--eval.recording_private=False",
+        "--env.is_libero_plus=false", "--env.init_states=True", "--job_name=null",
+    )  # fmt: skip
+    assert found.notes == []
+    assert found.settings.output == Path("outputs/eval/2026-11-16/05-04-03_libero_pi0")
+
+
+def test_names_are_taken_as_they_are() -> None:
+    found = settings("--policy.path=005000", "--env.type=metaworld", "--env.task", "reach-v3", "--job_name=1e3")
+    assert found.policy == "lerobot:005000"
+    assert found.output == Path("outputs/eval/2026-11-16/05-04-03_1e3")
+
+
+@pytest.mark.parametrize("kind", ["yaml", "json"])
+def test_a_configuration_file_and_flags_that_win_over_it(kind: str, tmp_path: Path) -> None:
+    content = {
+        "policy": {"path": "me/act", "n_action_steps": 5},
+        "env": {
+            "type": "libero",
+            "task": "libero_goal",
+            "task_ids": [1],
+            "camera_name_mapping": {"agentview_image": "x"},
+        },
+        "eval": {"n_episodes": 3, "batch_size": 2},
+        "seed": 5,
+    }
+    file = tmp_path / f"eval.{kind}"
+    file.write_text(json.dumps(content) if kind == "json" else yaml.safe_dump(content))
+    found = settings(f"--config_path={file}", "--seed=6", "--policy.n_action_steps=7")
+    assert (found.policy, found.task, found.episodes, found.slots) == ("lerobot:me/act", "libero_goal/1", 3, 2)
+    assert found.seed == 6
+    assert found.policy_arg == {
+        "n_action_steps": 7, "rename": {"observation.images.x": "observation.images.image"}, **ANY_SIZE
+    }  # fmt: skip
+    file.write_text(json.dumps({**content, "eval": {"n_episode": 3}}))
+    with pytest.raises(UsageError, match=r"unknown flag '--eval.n_episode'. Did you mean '--eval.n_episodes'"):
+        settings(f"--config_path={file}")
+    file.write_text("just words")
+    with pytest.raises(UsageError, match="does not hold settings by name"):
+        settings(f"--config_path={file}")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +241,8 @@ def test_flags_that_change_nothing_are_said_to() -> None:
         ((*METAWORLD, "--rename_map=[1]"), "--rename_map must map names to names"),
         ((*METAWORLD, '--rename_map={"observation.imag": "x"}'), "Did you mean 'observation.image'"),
         ((*METAWORLD, "--env.obs_type=state"), '--env.obs_type can only be "pixels" or "pixels_agent_pos" here'),
-        ((*METAWORLD, "--config_path=x.yaml"), "--config_path is not taken here"),
+        ((*METAWORLD, "--config_path=x.yaml"), "--config_path 'x.yaml' cannot be read: No such file"),
+        ((*METAWORLD, "--env.features={}"), "--env.features is not taken here"),
         ((*METAWORLD, "--policy.type=act"), "give --policy.path"),
         ((*METAWORLD, "--eval.recording=true"), "sparring run --record"),
         ((*LIBERO, "--env.observation_height=128"), "--env.observation_width=360 differ; images are square here"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import zipfile
 from collections.abc import Callable, Sequence
@@ -133,6 +134,16 @@ def test_replay_repeats_the_last_action_after_the_end(tape: str) -> None:
     assert replayed(policy, 0, 4) == [[8, 9], [10, 11]]
     for step in (5, 6, 500):
         assert set(map(tuple, replayed(policy, 0, step))) == {(10, 11)}
+
+
+def test_replay_refuses_episodes_with_another_seed_than_the_recorded_one(tmp_path: Path) -> None:
+    about = {"benchmark": "metaworld", "task": "reach-v3", "index": 1, "seed": 4001}
+    np.savez(tmp_path / "0001.npz", actions=np.zeros((3, 2)), about=np.frombuffer(json.dumps(about).encode(), np.uint8))
+    policy = load_policy("replay", {"file": str(tmp_path)})
+    instruction = task(episode=1)
+    assert len(policy.new_session(instruction, 4001).actions) == 3
+    with pytest.raises(UsageError, match=r"seed 4001, and this one has 1001; .*: --seed 4000\."):
+        policy.new_session(instruction, 1001)
 
 
 def test_replay_does_not_know_episodes_that_were_not_recorded(tape: str) -> None:

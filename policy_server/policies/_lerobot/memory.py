@@ -1,61 +1,138 @@
 """What a LeRobot policy remembers between steps: on the policy object there, in the session here.
 
 Three kinds are known: a queue of actions (played in the worker, as a chunk), queues of the last observations (sent by
-the worker, as a history), and ACT's running average over overlapping chunks. A policy that keeps anything else on
-itself would mix the episodes of different sessions, and is refused.
+the worker, as a history), and ACT's running average over overlapping chunks. Policies that remember nothing else are
+asked for chunks, in batches. One that keeps anything else on itself is driven through its own loop (`own_loop.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import torch
 
+from policy_server.policies._lerobot.belongings import Belongings, Changes
+from policy_server.policies._lerobot.dice import EpisodeDice
+from policy_server.policies._lerobot.own_loop import OwnLoop, Show
 from policy_server.policies.torch_batch import Batch
-from protos.errors import UsageError
+
+log = logging.getLogger(__name__)
 
 ACTION: Final = "action"
 IMAGES: Final = "observation.images"
 _QUEUES: Final = "_queues"
 _ACTION_QUEUE: Final = "_action_queue"
+_ENSEMBLER: Final = "temporal_ensembler"
+
+
+class Remembering(Protocol):
+    """A policy with what it remembers of each session; `Memory` and `OwnLoop` are the two ways.
+
+    Attributes:
+        chunk_length: How many actions an answer has.
+        history: How many observations, the newest among them, it looks at.
+        rows_at_once: How many rows it takes in one forward pass; 0: any number.
+    """
+
+    @property
+    def chunk_length(self) -> int: ...
+
+    @property
+    def history(self) -> int: ...
+
+    @property
+    def rows_at_once(self) -> int: ...
+
+    def actions(self, show: Show, batch: Batch, dice: EpisodeDice) -> Any:
+        """What is played, of shape (rows, chunk_length, action_dim), for what is shown."""
+
+
+def memory_of(policy: Any, inner: Any, trial: Callable[[], None], *, own_loop: bool = False) -> Remembering:
+    """The way to keep a policy's sessions apart: by its queues if it has nothing else, else through its own loop.
+
+    Args:
+        policy: The LeRobot policy, on its device, before it is called for the first time.
+        inner: The same, without the PEFT adapter around it.
+        trial: Calls `select_action` a few times, to see what it leaves behind.
+        own_loop: Do not look, take its own loop.
+    """
+    belongings = Belongings(inner)  # before it is tried, which no session may remember
+    why = "as own_loop=true asks for it" if own_loop else _why_own_loop(inner, trial)
+    if not why:
+        inner.reset()
+        return Memory(policy, inner)
+    log.warning(
+        "a LeRobot policy of type %r is driven through its own select_action, %s: it is shown every step, which is "
+        "rendered for it, and rows are computed one by one (docs/lerobot.md)",
+        inner.config.type,
+        why,
+    )
+    if belongings.shared:
+        log.warning("if %s remember anything of an episode, episodes mix: no copies can be made", belongings.shared)
+    return OwnLoop(policy, inner, belongings)
+
+
+def _why_own_loop(inner: Any, trial: Callable[[], None]) -> str:
+    """Why a policy is not asked for chunks; nothing, if it can be."""
+    known = {_QUEUES, _ACTION_QUEUE}
+    if strange := _attributes_of_reset(inner) - known:
+        return f"as it keeps {', '.join(sorted(strange))} from step to step"
+    if not _queues_actions(inner):
+        return "as it does not predict chunks of actions"
+    changes = Changes(inner)
+    try:
+        trial()
+    except Exception as error:  # noqa: BLE001  # a policy may want more than zeros: a sentence it knows
+        log.info("not tried, as the policy does not answer to zeros: %s: %s", type(error).__name__, error)
+    if strange := changes.names() - known - {_ENSEMBLER}:
+        return f"as it keeps {', '.join(sorted(strange))} from step to step"
+    return ""
+
+
+def _queues_actions(inner: Any) -> bool:
+    if getattr(inner, _ENSEMBLER, None) is not None:
+        return True
+    queue = (getattr(inner, _QUEUES, None) or {}).get(ACTION, getattr(inner, _ACTION_QUEUE, None))
+    return getattr(queue, "maxlen", None) is not None
 
 
 class Memory:
     """A policy's queues and averages, made to hold the rows of one batch and nothing from the batch before.
 
     Args:
-        module: The LeRobot policy.
-
-    Raises:
-        UsageError: If it keeps something between steps that is not known here.
+        policy: The LeRobot policy.
+        inner: The same, without the PEFT adapter around it.
     """
 
-    def __init__(self, module: Any) -> None:
-        self._module = module
-        kept = _attributes_of_reset(module)
-        strange = sorted(kept - {_QUEUES, _ACTION_QUEUE})
-        if strange:
-            raise UsageError(
-                f"a LeRobot policy of type {module.config.type!r} keeps {', '.join(strange)} on the policy object from "
-                "step to step, where the episodes of different sessions would mix; it cannot be served."
-            )
-        queues = getattr(module, _QUEUES, None) or {}
-        self._observed = [key for key in queues if key != ACTION]
-        self._ensembler: Any = getattr(module, "temporal_ensembler", None)
-        self.history = int(module.config.n_obs_steps) if self._observed else 1
-        self.chunk_length = self._played(queues)
+    rows_at_once = 0
 
-    def _played(self, queues: Mapping[str, Any]) -> int:
-        """How many actions of a chunk are played: as many as LeRobot's own queue of them holds."""
-        if self._ensembler is not None:
-            return 1
-        queue = queues.get(ACTION, getattr(self._module, _ACTION_QUEUE, None))
-        if queue is None or queue.maxlen is None:
-            raise UsageError(
-                f"a LeRobot policy of type {self._module.config.type!r} does not predict chunks of actions."
-            )
-        return int(queue.maxlen)
+    def __init__(self, policy: Any, inner: Any) -> None:
+        self._policy = policy
+        self._module = inner
+        queues = getattr(inner, _QUEUES, None) or {}
+        self._observed = [key for key in queues if key != ACTION]
+        self._ensembler: Any = getattr(inner, _ENSEMBLER, None)
+        self.history = int(inner.config.n_obs_steps) if self._observed else 1
+        # As many actions of a chunk are played as LeRobot's own queue of them holds.
+        queue: Any = queues.get(ACTION, getattr(inner, _ACTION_QUEUE, None))
+        self.chunk_length = 1 if self._ensembler is not None else int(queue.maxlen)
+
+    def actions(self, show: Show, batch: Batch, dice: EpisodeDice) -> Any:
+        """The actions that are played, of shape (rows, chunk_length, action_dim).
+
+        Args:
+            show: Makes the processed observations of the batch, oldest first; called for every pass, as policies may
+                change what they are given.
+            batch: Where the sessions' memory is.
+            dice: For what the policy draws.
+
+        Raises:
+            Unsplittable: If the policy draws in a way that makes it run row by row.
+        """
+        chunk = dice.run(lambda: self._policy.predict_action_chunk(self.fill(show())), batch.generators)
+        return self.played(chunk, batch)
 
     def fill(self, frames: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Makes the policy's queues those of a batch, and returns what `predict_action_chunk` wants to be called with.
