@@ -21,6 +21,7 @@ STATISTICS = {
 for _name, _least, _most in ((IMAGE, 0.0, 1.0), (STATE, -1.0, 1.0), (ACTION, -1.0, 1.0)):
     _shape = STATISTICS[_name]["mean"].shape
     STATISTICS[_name] |= {"min": torch.full(_shape, _least), "max": torch.full(_shape, _most)}
+    STATISTICS[_name] |= {"q01": 0.9 * STATISTICS[_name]["min"], "q99": 0.9 * STATISTICS[_name]["max"]}
 
 
 def features(side: int, cameras: tuple[str, ...] = (IMAGE,)) -> dict[str, Any]:
