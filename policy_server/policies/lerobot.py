@@ -22,6 +22,7 @@ from policy_server.policies._lerobot.checkpoint import (
 )
 from policy_server.policies._lerobot.dice import EpisodeDice, Unsplittable
 from policy_server.policies._lerobot.memory import ACTION, Memory
+from policy_server.policies.base import Observation
 from policy_server.policies.torch import Batch, TooManyRows, TorchPolicy
 from protos.errors import UsageError, unknown
 from protos.spec import PolicySpec, SpecMismatch, TensorSpec
@@ -51,7 +52,7 @@ class LeRobotPolicy(TorchPolicy):
         any_resolution: Take images of any size, for policies that resize by themselves.
         strict: Refuse weights that are not exactly those of the configuration.
         device: See `TorchPolicy`, like dtype, autocast, deterministic, pad_to and threads.
-        dtype: Of the weights; `bfloat16` or `float16` for half precision.
+        dtype: Of the weights, if not what the checkpoint has: `bfloat16` or `float16` for half precision.
         autocast: Mixed precision; a checkpoint that was saved with `use_amp` has it anyway.
         deterministic: Answers do not depend on which sessions share a batch.
         pad_to: Rows of a forward pass in deterministic mode.
@@ -70,7 +71,7 @@ class LeRobotPolicy(TorchPolicy):
         any_resolution: bool = False,
         strict: bool = True,
         device: str = "auto",
-        dtype: str = "float32",
+        dtype: str = "",
         autocast: str = "",
         deterministic: bool = False,
         pad_to: int = 8,
@@ -79,9 +80,8 @@ class LeRobotPolicy(TorchPolicy):
     ) -> None:
         super().__init__(
             device=device,
-            dtype=dtype,
-            # Half-precision weights alone are not enough: networks make float32 tensors of their own on the way.
-            autocast=autocast or (dtype if dtype != "float32" else ""),
+            dtype=dtype or "float32",
+            autocast=autocast,
             deterministic=deterministic,
             pad_to=pad_to,
             threads=threads,
@@ -90,22 +90,31 @@ class LeRobotPolicy(TorchPolicy):
         if "device" in overrides or "pretrained_path" in overrides:
             raise UsageError("pretrained_path is decided by --policy lerobot:CHECKPOINT.")
         found = open_checkpoint(checkpoint)
-        config = read_config(found, {**overrides, "device": str(self.device)})
+        overrides["device"] = str(self.device)
+        config = read_config(found, overrides)
+        self._casts = bool(dtype) and not hasattr(config, "dtype")
+        if dtype and not self._casts:  # the family knows best which of its parts may be in half precision
+            config = read_config(found, {**overrides, "dtype": dtype})
+        elif self._casts and self.dtype != torch.float32 and self._autocast is None:
+            # Half-precision weights alone are not enough: networks make float32 tensors of their own on the way.
+            self._autocast = self.dtype
         inputs = dict(config.input_features or {})
         self._empty = {_own_name(name, inputs) for name in _listed(empty)}
-        if self._empty and getattr(config, "empty_cameras", None) is not None:
-            wanted = max(config.empty_cameras, len(self._empty))
-            config = read_config(found, {**overrides, "device": str(self.device), "empty_cameras": wanted})
         self._names = _offered_names(inputs, rename or {}, self._empty)
         module = load_module(found, config, strict=strict)
+        self._masks_cameras = hasattr(config, "empty_cameras")
+        if self._masks_cameras and self._empty:
+            # Not before the policy is made: it would take them for cameras beside those that it has.
+            config.empty_cameras += len(self._empty)
         self._memory = Memory(_inner(module))
-        self._module = self.place(module)
+        self._module = self._placed(module)
         self._inputs = inputs
         self._type = config.type
-        self._masks_cameras = hasattr(config, "empty_cameras")
         self._pre, self._post = _processors(found, config, self.device)
-        self._post_by_element = processor_steps(found, PROCESSORS[1]) <= _BY_ELEMENT
+        self._post_by_element = processor_steps(found, PROCESSORS[1]).keys() <= _BY_ELEMENT
+        self._post_by_step = True
         self._dice = EpisodeDice(self.device)
+        self._by_sentence = self._pads_to_neighbours()
         if config.use_amp and self._autocast is None:
             self._autocast = torch.get_autocast_dtype(self.device.type)
         self.checkpoint_sha256 = found.sha256
@@ -126,15 +135,46 @@ class LeRobotPolicy(TorchPolicy):
             )
         return self.spec
 
+    def group(self, observation: Observation) -> str | None:
+        return str(observation.task) if self._by_sentence else None
+
     def forward(self, batch: Batch) -> Any:
-        frames = [self._pre(frame) for frame in self._frames(batch)]
-        observation = self._memory.fill([self._in_dtype(frame) for frame in frames])
         try:
-            chunk = self._dice.run(lambda: self._module.predict_action_chunk(observation), batch.generators)
+            chunk = self._dice.run(lambda: self._planned(batch), batch.generators)
         except Unsplittable:
             why = "this policy draws its random numbers for the batch as a whole"
             raise TooManyRows(1, why) from None
         return self._postprocessed(self._memory.played(chunk, batch).float())
+
+    def _planned(self, batch: Batch) -> Any:
+        """The chunk that LeRobot predicts. From the beginning each time: policies may change what they are given."""
+        frames = [self._in_dtype(self._pre(frame)) for frame in self._frames(batch)]
+        return self._module.predict_action_chunk(self._memory.fill(frames))
+
+    def _placed(self, module: Any) -> Any:
+        """The policy on the device, with the weights in the dtype that was asked for, or as LeRobot has loaded them."""
+        return self.place(module) if self._casts else module.to(self.device).eval().requires_grad_(False)
+
+    def _pads_to_neighbours(self) -> bool:
+        """Whether a row's tensors depend on how long the sentences of its neighbours are.
+
+        Some pre-processors (GR00T's; SmolVLA's, by setting) fill sentences up to the longest of the batch, and not
+        every policy masks what was filled up: rows would be computed otherwise than alone.
+        """
+        short, long = "Go.", "Pick up the red mug that is on the table and put it on the plate."
+
+        def shapes(*sentences: str) -> dict[str, Any]:
+            frame: dict[str, Any] = {own: torch.zeros((len(sentences), *f.shape)) for own, f in self._inputs.items()}
+            frame = {own: value.to(self.device) for own, value in frame.items() if own in self._names}
+            processed = self._pre({**frame, "task": list(sentences)})
+            return {name: value.shape[1:] for name, value in processed.items() if isinstance(value, torch.Tensor)}
+
+        try:
+            with torch.inference_mode():
+                return shapes(short, short) != shapes(short, long)
+        except Exception as error:  # noqa: BLE001  # whatever a step may have against zeros
+            log.info("not known if sentences share batches, so they do not: %s: %s", type(error).__name__, error)
+            return True
 
     def _frames(self, batch: Batch) -> Iterator[dict[str, Any]]:
         """The observations as LeRobot's evaluation would show them, one step after the other, oldest first."""
@@ -152,7 +192,7 @@ class LeRobotPolicy(TorchPolicy):
             yield {**frame, "task": [str(task) for task in batch.tasks]}
 
     def _in_dtype(self, frame: Mapping[str, Any]) -> dict[str, Any]:
-        if self.dtype == torch.float32:
+        if not self._casts:
             return dict(frame)
         return {
             name: value.to(self.dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
@@ -160,12 +200,17 @@ class LeRobotPolicy(TorchPolicy):
         }
 
     def _postprocessed(self, actions: Any) -> Any:
-        """Actions in the benchmark's units. LeRobot's post-processors take one action per row."""
+        """Actions in the benchmark's units. LeRobot's evaluation gives post-processors one action per row."""
         rows, length, _ = actions.shape
         if self._post_by_element:
             processed = self._post(actions.flatten(0, 1))
             return processed.view(rows, length, processed.shape[-1])
-        return torch.stack([self._post(actions[:, step]) for step in range(length)], dim=1)
+        if self._post_by_step:
+            try:
+                return torch.stack([self._post(actions[:, step]) for step in range(length)], dim=1)
+            except NotImplementedError:  # GR00T's relative actions: what each is relative to depends on its place
+                self._post_by_step = False
+        return self._post(actions)
 
 
 def _listed(empty: Sequence[str]) -> Sequence[str]:
@@ -228,23 +273,22 @@ def _as_lerobot(tensor: Any, feature: Any) -> Any:
     """An observation as LeRobot's evaluation gives it to the pre-processor: images channel first, from 0 to 1."""
     if _is_image(feature):
         return tensor.movedim(-1, -3).contiguous().to(torch.float32) / 255
-    return tensor.to(torch.float32)
+    return tensor.to(torch.float32, copy=True)  # a policy may write on it
 
 
 def _processors(found: Any, config: Any, device: Any) -> tuple[Any, Any]:
     from lerobot.policies.factory import make_pre_post_processors
 
-    steps = processor_steps(found, PROCESSORS[0])
     # Where it was trained is not where it runs, and names are mapped before: what is left is the policy's own.
-    overrides: dict[str, Any] = {
-        "device_processor": {"device": str(device)},
-        "rename_observations_processor": {"rename_map": {}},
-    }
+    overrides: dict[str, Any] = {}
+    for step, settings in processor_steps(found, PROCESSORS[0]).items():
+        replaced = {"device": str(device), "rename_map": {}}
+        overrides[step] = {name: value for name, value in replaced.items() if name in settings}
     try:
         pre, post = make_pre_post_processors(
             policy_cfg=config,
             pretrained_path=str(found.folder),
-            preprocessor_overrides={name: value for name, value in overrides.items() if name in steps},
+            preprocessor_overrides={step: settings for step, settings in overrides.items() if settings},
         )
     except Exception as error:  # a step may need a package, a tokenizer from the hub, or a newer LeRobot
         raise UsageError(
