@@ -87,7 +87,7 @@ def vqbet_config(side: int, **settings: Any) -> VQBeTConfig:
     return VQBeTConfig(**features(side), **{**small, **settings})
 
 
-def save(config: Any, folder: Path, *, seed: int = 0) -> Path:
+def save(config: Any, folder: Path, *, seed: int = 0, statistics: dict[str, Any] = STATISTICS) -> Path:
     """What `lerobot-train` leaves behind, but that nothing was learned."""
     torch.manual_seed(seed)
     policy = get_policy_class(config.type)(config)
@@ -97,7 +97,7 @@ def save(config: Any, folder: Path, *, seed: int = 0) -> Path:
             if parameter.ndim > 1 and "backbone" not in name:
                 parameter.mul_(2.0)
     policy.save_pretrained(folder)
-    statistics = {**STATISTICS, **{name: STATISTICS[IMAGE] for name in config.image_features}}
+    statistics = {**statistics, **{name: STATISTICS[IMAGE] for name in config.image_features}}
     for processor in make_pre_post_processors(config, dataset_stats=statistics):
         processor.save_pretrained(folder)
     return folder

@@ -22,3 +22,9 @@ atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
 
 import lerobot_on_311  # noqa: E402, F401
 import torchvision_on_cpu  # noqa: E402, F401
+
+import inspect  # noqa: E402
+from functools import cache  # noqa: E402
+
+# LeRobot's argument parser reads a configuration's source for every field of it, again and again: half a second each time.
+inspect.getsource = cache(inspect.getsource)

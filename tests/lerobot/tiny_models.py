@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import torch
 from checkpoints import features
 
 LEROBOT = tuple(int(part) for part in version("lerobot").split(".")[:2])
@@ -58,8 +59,14 @@ def tokenizer(**special: str) -> Any:
 
 
 def smolvlm() -> str:
-    """A SmolVLM: configuration, tokenizer, image processor."""
-    from transformers import SmolVLMConfig, SmolVLMImageProcessor, SmolVLMProcessor, SmolVLMVideoProcessor
+    """A SmolVLM: weights, configuration, tokenizer, image processor."""
+    from transformers import (
+        SmolVLMConfig,
+        SmolVLMForConditionalGeneration,
+        SmolVLMImageProcessor,
+        SmolVLMProcessor,
+        SmolVLMVideoProcessor,
+    )
 
     folder = in_cache("tests/tiny-smolvlm")
     if not (folder / "config.json").exists():
@@ -73,7 +80,7 @@ def smolvlm() -> str:
         SmolVLMProcessor(
             SmolVLMImageProcessor(), words, SmolVLMVideoProcessor(), image_seq_len=4, chat_template=template
         ).save_pretrained(folder)
-        SmolVLMConfig(
+        config = SmolVLMConfig(
             image_token_id=words.convert_tokens_to_ids("<image>"),
             scale_factor=2,
             pad_token_id=0,
@@ -86,11 +93,13 @@ def smolvlm() -> str:
                 "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": len(words),
                 "pad_token_id": 0,
             },
-        ).save_pretrained(folder)  # fmt: skip
+        )  # fmt: skip
+        torch.manual_seed(0)
+        SmolVLMForConditionalGeneration(config).save_pretrained(folder)
     return str(folder)
 
 
-def smolvla_config(cameras: tuple[str, ...] = ("observation.image",), **settings: Any) -> Any:
+def smolvla_config(cameras: tuple[str, ...] = ("observation.image",), side: int = SIDE, **settings: Any) -> Any:
     from lerobot.policies.smolvla.configuration_smolvla import SmolVLAConfig
 
     small = {
@@ -105,7 +114,7 @@ def smolvla_config(cameras: tuple[str, ...] = ("observation.image",), **settings
         "num_vlm_layers": 2,
         "pad_language_to": "max_length",
     }
-    return SmolVLAConfig(**features(SIDE, cameras), **{**small, **settings})
+    return SmolVLAConfig(**{**features(side, cameras), **small, **settings})
 
 
 # ------------------------------------------------------------------------------------ pi0, pi0.5, pi0-FAST
@@ -283,7 +292,6 @@ def qwen3_vl() -> str:
 
 def groot_base(*, relative: bool = False) -> str:
     """What NVIDIA's repository of a base model has: its weights, and how it wants its images."""
-    import torch
     from lerobot.policies.groot.groot_n1_7 import GR00TN17, GR00TN17Config
 
     folder = in_cache(f"tests/tiny-gr00t{'-relative' if relative else ''}")
@@ -314,17 +322,35 @@ def groot_base(*, relative: bool = False) -> str:
     )  # fmt: skip
     torch.manual_seed(0)
     GR00TN17(config, load_backbone_weights=False).save_pretrained(folder)
-    (folder / "processor_config.json").write_text(
-        json.dumps({"processor_kwargs": {"image_target_size": [64, 64], "image_crop_size": [60, 60]}})
-    )
+    processing: dict[str, Any] = {"image_target_size": [64, 64], "image_crop_size": [60, 60]}
+    if relative:
+        steps = list(range(config.action_horizon))
+        action = {"rep": "relative", "type": "non_eef", "format": "default", "state_key": "arm"}
+        processing |= {
+            "use_relative_action": True,
+            "modality_configs": {
+                "new_embodiment": {
+                    "state": {"modality_keys": ["arm"], "delta_indices": [0]},
+                    "action": {"modality_keys": ["arm"], "delta_indices": steps, "action_configs": [action]},
+                }
+            },
+        }
+        spread = {"mean": [0.0] * 4, "std": [0.5] * 4, "min": [-1.0] * 4, "max": [1.0] * 4}
+        sizes = {"mean": 0.0, "std": 0.05, "min": -0.1, "max": 0.1}
+        by_step = {name: [[size * (k + 1)] * 4 for k in steps] for name, size in sizes.items()}
+        statistics = {"state": {"arm": spread}, "action": {"arm": spread}, "relative_action": {"arm": by_step}}
+        (folder / "statistics.json").write_text(json.dumps({"new_embodiment": statistics}))
+    (folder / "processor_config.json").write_text(json.dumps({"processor_kwargs": processing}))
     return str(folder)
 
 
-def groot_config(cameras: tuple[str, ...] = ("observation.image",), **settings: Any) -> Any:
+def groot_config(
+    cameras: tuple[str, ...] = ("observation.image",), *, relative: bool = False, **settings: Any
+) -> Any:
     from lerobot.policies.groot.configuration_groot import GrootConfig
 
     small = {
-        "base_model_path": groot_base(),
+        "base_model_path": groot_base(relative=relative),
         "chunk_size": 6,
         "n_action_steps": 4,
         "max_state_dim": 8,
