@@ -22,6 +22,7 @@ from policy_server.policies._lerobot.checkpoint import (
 )
 from policy_server.policies._lerobot.dice import EpisodeDice, Unsplittable
 from policy_server.policies._lerobot.memory import ACTION, Memory
+from policy_server.policies._lerobot.sentences import pads_to_neighbours
 from policy_server.policies.base import Observation
 from policy_server.policies.torch import Batch, TooManyRows, TorchPolicy
 from protos.errors import UsageError, unknown
@@ -93,7 +94,7 @@ class LeRobotPolicy(TorchPolicy):
         overrides["device"] = str(self.device)
         config = read_config(found, overrides)
         self._casts = bool(dtype) and not hasattr(config, "dtype")
-        if dtype and not self._casts:  # the family knows best which of its parts may be in half precision
+        if dtype and not self._casts:  # the family has such a setting, and knows which of its parts can do with less
             config = read_config(found, {**overrides, "dtype": dtype})
         elif self._casts and self.dtype != torch.float32 and self._autocast is None:
             # Half-precision weights alone are not enough: networks make float32 tensors of their own on the way.
@@ -107,14 +108,17 @@ class LeRobotPolicy(TorchPolicy):
             # Not before the policy is made: it would take them for cameras beside those that it has.
             config.empty_cameras += len(self._empty)
         self._memory = Memory(_inner(module))
-        self._module = self._placed(module)
+        # Not by place(): that would take the weights out of training, by which torch chooses between ways to multiply
+        # that differ in the last digits, and these shall be LeRobot's.
+        self._module = module.eval().to(device=self.device, dtype=self.dtype if self._casts else None)
         self._inputs = inputs
         self._type = config.type
         self._pre, self._post = _processors(found, config, self.device)
         self._post_by_element = processor_steps(found, PROCESSORS[1]).keys() <= _BY_ELEMENT
         self._post_by_step = True
         self._dice = EpisodeDice(self.device)
-        self._by_sentence = self._pads_to_neighbours()
+        zeros = {own: torch.zeros((1, *inputs[own].shape), device=self.device) for own in self._names}
+        self._by_sentence = pads_to_neighbours(self._pre, zeros)
         if config.use_amp and self._autocast is None:
             self._autocast = torch.get_autocast_dtype(self.device.type)
         self.checkpoint_sha256 = found.sha256
@@ -150,31 +154,6 @@ class LeRobotPolicy(TorchPolicy):
         """The chunk that LeRobot predicts. From the beginning each time: policies may change what they are given."""
         frames = [self._in_dtype(self._pre(frame)) for frame in self._frames(batch)]
         return self._module.predict_action_chunk(self._memory.fill(frames))
-
-    def _placed(self, module: Any) -> Any:
-        """The policy on the device, with the weights in the dtype that was asked for, or as LeRobot has loaded them."""
-        return self.place(module) if self._casts else module.to(self.device).eval().requires_grad_(False)
-
-    def _pads_to_neighbours(self) -> bool:
-        """Whether a row's tensors depend on how long the sentences of its neighbours are.
-
-        Some pre-processors (GR00T's; SmolVLA's, by setting) fill sentences up to the longest of the batch, and not
-        every policy masks what was filled up: rows would be computed otherwise than alone.
-        """
-        short, long = "Go.", "Pick up the red mug that is on the table and put it on the plate."
-
-        def shapes(*sentences: str) -> dict[str, Any]:
-            frame: dict[str, Any] = {own: torch.zeros((len(sentences), *f.shape)) for own, f in self._inputs.items()}
-            frame = {own: value.to(self.device) for own, value in frame.items() if own in self._names}
-            processed = self._pre({**frame, "task": list(sentences)})
-            return {name: value.shape[1:] for name, value in processed.items() if isinstance(value, torch.Tensor)}
-
-        try:
-            with torch.inference_mode():
-                return shapes(short, short) != shapes(short, long)
-        except Exception as error:  # noqa: BLE001  # whatever a step may have against zeros
-            log.info("not known if sentences share batches, so they do not: %s: %s", type(error).__name__, error)
-            return True
 
     def _frames(self, batch: Batch) -> Iterator[dict[str, Any]]:
         """The observations as LeRobot's evaluation would show them, one step after the other, oldest first."""

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import torch
 from checkpoints import save
-from sessions import IMAGE, SENTENCE, alone, by_lerobot, load, looks, together
+from lerobot.configs.types import FeatureType, NormalizationMode, PolicyFeature
+from sessions import IMAGE, SIDE, STATE, Player, alone, by_lerobot, load, looks, together
 from tiny_models import (
     LEROBOT,
     groot_config,
@@ -26,6 +27,8 @@ from tiny_models import (
     tiny_gemmas,
     tokenizer,
 )
+
+from protos.spec import TensorSpec
 
 FAMILIES: dict[str, Callable[..., Any]] = {
     "smolvla": smolvla_config,
@@ -156,6 +159,9 @@ def test_two_cameras_renamed_and_a_third_left_empty(saved: Any) -> None:
         black = load(folder, rename={**rename, "camera3": "black"})
         with_black = {**shown, "black": shown[IMAGE]}
         assert np.abs(alone(black, 7, shown=with_black) - ours).max() > 1e-4, "masked, not merely black"
+        # A family may look at how many it was told of, and not only at what is missing.
+        assert policy._module.config.empty_cameras == 1
+        assert not any("empty" in camera for camera in policy._module.config.image_features)
 
 
 @pytest.mark.parametrize("name", [name for name in ("smolvla", "pi0", "pi05", "pi0_fast") if name in FAMILIES])
@@ -185,3 +191,28 @@ def test_half_precision(name: str, saved: Any, loaded: Any) -> None:
     if name.startswith("pi"):
         theirs = by_lerobot(saved(name), 7, overrides=["--dtype=bfloat16"])
         np.testing.assert_allclose(rough, theirs, rtol=1e-6, atol=1e-6)
+
+
+def test_a_policy_that_writes_on_its_observations(tmp_path: Path) -> None:
+    """SmolVLA for Aloha turns joints round in the state that it is given, where it lies."""
+    joints = 14
+    config = smolvla_config(
+        input_features={
+            IMAGE: PolicyFeature(FeatureType.VISUAL, (3, SIDE, SIDE)),
+            STATE: PolicyFeature(FeatureType.STATE, (joints,)),
+        },
+        output_features={"action": PolicyFeature(FeatureType.ACTION, (joints,))},
+        normalization_mapping=dict.fromkeys(("VISUAL", "STATE", "ACTION"), NormalizationMode.IDENTITY),
+        adapt_to_pi_aloha=True,
+        max_state_dim=16,
+        max_action_dim=16,
+    )
+    folder = save(config, tmp_path / "checkpoint", statistics={})
+    shown = {**looks(IMAGE), STATE: TensorSpec("float32", (joints,))}
+    theirs = [by_lerobot(folder, seed, shown=shown) for seed in (1, 2)]
+    players = [Player(policy := load(folder), seed, shown=shown) for seed in (1, 2)]
+    while not all(player.done for player in players):
+        chunks = policy.act([player.look() for player in players], [player.state for player in players])
+        for player, chunk in zip(players, chunks, strict=True):
+            player.play(chunk)
+    np.testing.assert_allclose([player.actions for player in players], theirs, atol=1e-5)

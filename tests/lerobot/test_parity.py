@@ -11,6 +11,7 @@ import pytest
 import torch
 from checkpoints import act_config, diffusion_config, save
 from support import Sparring, read_csv
+from tiny_models import smolvla_config
 
 from env_worker.gl import choose_backend
 
@@ -22,6 +23,7 @@ CHECKPOINTS = {
     "act": act_config,
     "act-ensembling": lambda side: act_config(side, n_action_steps=1, temporal_ensemble_coeff=0.01),
     "diffusion": diffusion_config,
+    "smolvla": lambda side: smolvla_config(side=side),
 }
 
 

@@ -344,9 +344,7 @@ def groot_base(*, relative: bool = False) -> str:
     return str(folder)
 
 
-def groot_config(
-    cameras: tuple[str, ...] = ("observation.image",), *, relative: bool = False, **settings: Any
-) -> Any:
+def groot_config(cameras: tuple[str, ...] = ("observation.image",), *, relative: bool = False, **settings: Any) -> Any:
     from lerobot.policies.groot.configuration_groot import GrootConfig
 
     small = {

@@ -148,7 +148,8 @@ def _check_processor(folder: Path, name: str) -> None:
 def processor_steps(checkpoint: Checkpoint, name: str) -> dict[str, Mapping[str, Any]]:
     """The settings of a processor's steps, by the names they are registered with."""
     return {
-        str(step.get("registry_name", "")): step.get("config") or {} for step in _json(checkpoint.folder / name)["steps"]
+        str(step.get("registry_name", "")): step.get("config") or {}
+        for step in _json(checkpoint.folder / name)["steps"]
     }
 
 
