@@ -51,7 +51,7 @@ _NOT_TAKEN: Final = {
     "policy.type": "a policy with random weights is of no use here; give --policy.path",
     "policy.discover_packages_path": "install the package instead: LeRobot finds what is installed",
     "env.discover_packages_path": "benchmarks of your own are found by entry points (docs/benchmarks.md)",
-    "env.fps": "LeRobot's evaluation does not use it either; leave it out",
+    "env.fps": "simulators have the rate of their benchmark; leave it out",
     "env.multitask_eval": "LeRobot's evaluation does not use it either; leave it out",
     "env.disable_env_checker": "LeRobot's evaluation does not use it for this benchmark either; leave it out",
     "env.is_libero_plus": "LIBERO-plus is not among the benchmarks",
@@ -134,7 +134,7 @@ def translate(
         "episodes": episodes,
         "seed": _integer(flags, "seed", 1000, least=0),
         "max_steps": _max_steps(flags, kind),
-        "policy": f"lerobot:{path}",
+        "policy": _policy(flags, path),
         "policy_arg": _policy_arguments(flags, kind, path),
         "slots": _slots(flags, episodes),
         "max_parallel_tasks": _integer(flags, "env.max_parallel_tasks", 0, least=0),
@@ -252,11 +252,23 @@ def _max_steps(flags: Mapping[str, Any], kind: str) -> int:
     return steps
 
 
+def _policy(flags: Mapping[str, Any], path: str) -> str:
+    revision = flags.get("policy.pretrained_revision")
+    if revision is None:
+        return f"lerobot:{path}"
+    if Path(path).expanduser().exists() or "@" in path:
+        raise UsageError(
+            f"--policy.pretrained_revision={revision} is for a checkpoint on the hub, by its bare name; "
+            f"--policy.path={path} is none. Leave it out."
+        )
+    return f"lerobot:{path}@{revision}"
+
+
 def _policy_arguments(flags: Mapping[str, Any], kind: str, path: str) -> dict[str, Any]:
     arguments = {
         flag.removeprefix("policy."): value
         for flag, value in flags.items()
-        if flag.startswith("policy.") and flag != "policy.path"
+        if flag.startswith("policy.") and flag not in ("policy.path", "policy.pretrained_revision")
     }
     looks_at = _checkpoint(path).get("input_features")
     renamed = {

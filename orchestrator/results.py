@@ -97,9 +97,9 @@ class Results:
             for name in names
         ]
         averages = _averages(self._judged([name for names in groups.values() for name in names]), self.folder)
-        films = averages.pop("video_paths")
+        films = {name: averages.pop(name) for name in ("video_paths", "predicted_video_paths")}
         seconds = {"eval_s": self.seconds, "eval_ep_s": self.seconds / max(1, averages["n_episodes"])}
-        overall = {**averages, **seconds, "video_paths": films}
+        overall = {**averages, **seconds, **films}
         return {
             "per_task": per_task,
             "per_group": {group: _averages(self._judged(names), self.folder) for group, names in groups.items()},
@@ -117,6 +117,8 @@ def _metrics(rows: Sequence[EpisodeRow], folder: Path | None) -> dict[str, Any]:
         "max_rewards": [row.reward_max for row in rows],
         "successes": [row.outcome == "success" for row in rows],
         "video_paths": [str(folder / row.video) for row in rows if folder is not None and row.video],
+        # Of what a policy expected to see: since 0.6, for one family of policies, which is not served here.
+        "predicted_video_paths": [],
     }
 
 
@@ -129,6 +131,7 @@ def _averages(rows: Sequence[EpisodeRow], folder: Path | None) -> dict[str, Any]
         "pc_success": 100.0 * float(np.mean(metrics["successes"])) if rows else None,
         "n_episodes": len(rows),
         "video_paths": metrics["video_paths"],
+        "predicted_video_paths": metrics["predicted_video_paths"],
     }
 
 

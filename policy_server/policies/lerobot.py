@@ -14,6 +14,7 @@ import torch
 
 from policy_server.policies._lerobot.checkpoint import (
     PROCESSORS,
+    import_lerobot,
     load_module,
     open_checkpoint,
     processor_steps,
@@ -87,10 +88,12 @@ class LeRobotPolicy(TorchPolicy):
             pad_to=pad_to,
             threads=threads,
         )
+        for name in ("pretrained_path", "pretrained_revision"):
+            if name in overrides:
+                raise UsageError(f"{name} is decided by --policy lerobot:FOLDER or lerobot:OWNER/NAME@REVISION.")
         require_lerobot()
-        if "device" in overrides or "pretrained_path" in overrides:
-            raise UsageError("pretrained_path is decided by --policy lerobot:CHECKPOINT.")
         found = open_checkpoint(checkpoint)
+        import_lerobot()
         overrides["device"] = str(self.device)
         config = read_config(found, overrides)
         self._casts = bool(dtype) and not hasattr(config, "dtype")

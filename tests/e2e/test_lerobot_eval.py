@@ -34,6 +34,7 @@ def as_lerobot(tasks: list[tuple[str, int, dict[str, list[Any]]]]) -> dict[str, 
             "pc_success": float(np.nanmean(np.array(found["successes"], dtype=float))) * 100,
             "n_episodes": len(found["sum_rewards"]),
             "video_paths": found["video_paths"],
+            "predicted_video_paths": found["predicted_video_paths"],
         }
 
     return {
@@ -60,6 +61,7 @@ def test_the_output_folder_is_lerobots(sparring: Sparring, tmp_path: Path) -> No
             "max_rewards": [float(row["reward_max"]) for row in found],
             "successes": [row["outcome"] == "success" for row in found],
             "video_paths": [f"out/eval/videos/{group}_0/eval_episode_{k}.mp4" for k in range(2)],
+            "predicted_video_paths": [],
         }
         tasks.append((group, 0, metrics))
     overall = info["overall"]

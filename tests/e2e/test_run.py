@@ -37,7 +37,8 @@ def test_results_are_complete_and_consistent(sparring: Sparring, tmp_path: Path)
     ], "the plan's order is short, long"
     assert info["overall"]["pc_success"] == pytest.approx(100 * successes / 12)
     assert set(info["overall"]) == {
-        "avg_sum_reward", "avg_max_reward", "pc_success", "n_episodes", "video_paths", "eval_s", "eval_ep_s"
+        "avg_sum_reward", "avg_max_reward", "pc_success", "n_episodes", "video_paths", "predicted_video_paths",
+        "eval_s", "eval_ep_s",
     }  # fmt: skip
     run = json.loads((tmp_path / "out" / "run.json").read_text())
     assert run["status"] == "finished"

@@ -23,6 +23,9 @@ for _name, _least, _most in ((IMAGE, 0.0, 1.0), (STATE, -1.0, 1.0), (ACTION, -1.
     STATISTICS[_name] |= {"min": torch.full(_shape, _least), "max": torch.full(_shape, _most)}
     STATISTICS[_name] |= {"q01": 0.9 * STATISTICS[_name]["min"], "q99": 0.9 * STATISTICS[_name]["max"]}
 
+# The defaults of 0.4.4; those of 0.6 are to start from weights that torchvision would download.
+UNTRAINED = {"pretrained_backbone_weights": None, "use_group_norm": True}
+
 
 def features(side: int, cameras: tuple[str, ...] = (IMAGE,)) -> dict[str, Any]:
     return {
@@ -62,6 +65,7 @@ def diffusion_config(side: int, **settings: Any) -> DiffusionConfig:
         "num_inference_steps": 4,
         "spatial_softmax_num_keypoints": 8,
         "crop_shape": None,
+        **UNTRAINED,
     }
     return DiffusionConfig(**features(side), **{**small, **settings})
 
@@ -78,6 +82,7 @@ def vqbet_config(side: int, **settings: Any) -> VQBeTConfig:
         "gpt_input_dim": 32,
         "gpt_output_dim": 32,
         "crop_shape": None,
+        **UNTRAINED,
         "spatial_softmax_num_keypoints": 8,
         "vqvae_n_embed": 8,
         "vqvae_embedding_dim": 16,

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import atexit
+import inspect
 import os
 import shutil
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
 
-# For this process, and for the ones that tests start (by sitecustomize.py): see torchvision_on_cpu.py and lerobot_on_311.py.
+# For this process, and for the ones that tests start (by sitecustomize.py): torchvision_on_cpu.py and lerobot_on_311.py
+# say what for.
 sys.path.insert(0, str(HERE))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
 # Both sides of every comparison with one thread: torch's threads only get in each other's way on a small machine.
@@ -23,8 +26,5 @@ atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
 import lerobot_on_311  # noqa: E402, F401
 import torchvision_on_cpu  # noqa: E402, F401
 
-import inspect  # noqa: E402
-from functools import cache  # noqa: E402
-
-# LeRobot's argument parser reads a configuration's source for every field of it, again and again: half a second each time.
+# LeRobot's argument parser reads a configuration's source once for each field of it, which takes it half a second.
 inspect.getsource = cache(inspect.getsource)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import shutil
-import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -122,17 +122,20 @@ def together(policy: Any, seeds: Sequence[int], sentences: Sequence[str]) -> lis
     return [np.asarray(player.actions) for player in players]
 
 
-def by_lerobot(folder: Path, seed: int, sentence: str = "Reach a goal position") -> Array:
-    """What LeRobot's own loop does with a policy of its own and the global dice."""
+def by_lerobot(
+    folder: Path, seed: int, sentence: str = "Reach a goal position", *, policy: Any = None, every: int = 1
+) -> Array:
+    """What LeRobot's own loop does with a policy of its own and the global dice, looking every so many steps."""
     config = PreTrainedConfig.from_pretrained(folder)
-    policy = get_policy_class(config.type).from_pretrained(folder, config=config)
+    policy = policy or get_policy_class(config.type).from_pretrained(folder, config=config)
     pre, post = make_pre_post_processors(config, pretrained_path=str(folder))
     policy.reset()
     torch.manual_seed(seed)
     actions = []
-    for frame in film(seed):
-        image = torch.from_numpy(frame[IMAGE])[None].permute(0, 3, 1, 2).contiguous().float() / 255
-        observation = pre({IMAGE: image, STATE: torch.from_numpy(frame[STATE])[None], "task": [sentence]})
+    for step, frame in enumerate(film(seed)):
+        if step % every == 0:
+            image = torch.from_numpy(frame[IMAGE])[None].permute(0, 3, 1, 2).contiguous().float() / 255
+            observation = pre({IMAGE: image, STATE: torch.from_numpy(frame[STATE])[None], "task": [sentence]})
         with torch.inference_mode():
             actions.append(post(policy.select_action(observation)).numpy()[0])
     return np.asarray(actions)
@@ -182,6 +185,28 @@ def test_dice_that_cannot_be_taken_apart_are_thrown_row_by_row(saved: Any, caplo
     with caplog.at_level(logging.WARNING):
         together(policy, (1, 2, 3), ["Reach a goal position"] * 3)
     assert "draws its random numbers for the batch as a whole; going on with at most 1" in caplog.text
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("lerobot.processor.relative_action_processor") is None,
+    reason="LeRobot 0.4 has no relative actions",
+)
+def test_relative_actions_are_relative_to_what_the_chunk_was_planned_from(copied: Any) -> None:
+    from lerobot.processor import AbsoluteActionsProcessorStep, RelativeActionsProcessorStep
+
+    folder = copied("act")
+    pre, post = make_pre_post_processors(PreTrainedConfig.from_pretrained(folder), pretrained_path=str(folder))
+    pre.steps.insert(0, RelativeActionsProcessorStep(enabled=True))
+    post.steps.append(AbsoluteActionsProcessorStep(enabled=True))
+    for processor in (pre, post):
+        processor.save_pretrained(folder)
+    policy = load(folder)
+    ours = [alone(policy, seed) for seed in (1, 2, 3)]
+    np.testing.assert_allclose(ours[0], by_lerobot(folder, 1, every=policy.spec.chunk_length), rtol=1e-6, atol=1e-6)
+    assert not np.allclose(ours[0], by_lerobot(folder, 1), atol=0.05), "LeRobot's own loop adds the state of each step"
+    np.testing.assert_allclose(together(policy, (1, 2, 3), ["Reach a goal position"] * 3), ours, atol=1e-4)
+    edit(folder, n_action_steps=1)
+    np.testing.assert_allclose(alone(load(folder), 1), by_lerobot(folder, 1), rtol=1e-6, atol=1e-6)
 
 
 # ------------------------------------------------------------------------------------ dice
@@ -429,13 +454,3 @@ def test_a_hub_that_cannot_be_reached() -> None:
 def test_cuda_that_is_not_there(saved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "'cuda' was asked for" in refusal(saved("act"), device="cuda")
-
-
-def test_an_adapter_without_peft(copied: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    # peft wants transformers, whose current release breaks this LeRobot's import: it is not in this environment.
-    monkeypatch.setitem(sys.modules, "peft", None)
-    folder = copied("act")
-    (folder / "adapter_config.json").write_text("{}")
-    assert "has no adapter_model.safetensors" in refusal(folder)
-    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
-    assert "is a PEFT adapter, and peft is not installed: pip install peft" in refusal(folder)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from checkpoints import act_config, diffusion_config, save
+from metaworld_by_lerobot import make_envs
 from support import Sparring, read_csv
 from tiny_models import smolvla_config
-
-from env_worker.gl import choose_backend
 
 SEED = 1000
 SMALL = 96
@@ -40,20 +40,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return checkpoint
 
 
+@cache
 def by_lerobot(
     folder: Path, tasks: Sequence[str], *, episodes: int, steps: int, side: int
 ) -> list[tuple[str, int, float]]:
     """Reward sums of LeRobot's evaluation, put together as `lerobot-eval` does, one environment at a time.
 
-    What is not LeRobot's: episodes are short, images may be small, each episode's goal is drawn from its seed (LeRobot
-    passes the seed to a reset() that ignores it), and torch's global generator is seeded with it at the start.
+    What is not LeRobot's: what `make_envs` says, and torch's global generator is seeded with the episode's seed at its
+    start.
     """
-    os.environ["MUJOCO_GL"] = choose_backend()
-    from gymnasium.vector import SyncVectorEnv
     from lerobot.configs.policies import PreTrainedConfig
     from lerobot.envs.configs import MetaworldEnv
     from lerobot.envs.factory import make_env_pre_post_processors
-    from lerobot.envs.metaworld import create_metaworld_envs
     from lerobot.policies.factory import make_policy, make_pre_post_processors
     from lerobot.scripts.lerobot_eval import eval_policy
 
@@ -62,15 +60,7 @@ def by_lerobot(
     sums = []
     for task in tasks:
         env_config = MetaworldEnv(task=task)
-        size = {"observation_width": side, "observation_height": side}
-        made = create_metaworld_envs(task, 1, {**env_config.gym_kwargs, **size}, env_cls=SyncVectorEnv)
-        (vector,) = made[task].values()
-        (env,) = vector.envs
-        env._max_episode_steps = steps
-        env._env.seeded_rand_vec = True
-        env._env.mujoco_renderer.width = env._env.mujoco_renderer.height = side
-        vector.reset = seeding_reset(vector.reset, env._env)  # type: ignore[method-assign]
-
+        (vector,) = make_envs(env_config, task, steps=steps, side=side)[task].values()
         policy = make_policy(config, env_cfg=env_config, rename_map={"": ""})  # a map: sizes are not compared
         policy.reset = seeding_dice(policy.reset)  # type: ignore[method-assign]
         pre, post = make_pre_post_processors(config, pretrained_path=str(folder))
@@ -80,14 +70,6 @@ def by_lerobot(
         vector.close()
         sums += [(task, row["episode_ix"], row["sum_reward"]) for row in result["per_episode"]]
     return sums
-
-
-def seeding_reset(reset: Any, simulator: Any) -> Any:
-    def seeded(*, seed: list[int] | range, **options: Any) -> Any:
-        simulator.seed(next(iter(seed)))
-        return reset(seed=list(seed), **options)
-
-    return seeded
 
 
 def seeding_dice(reset: Any) -> Any:
@@ -101,8 +83,8 @@ def seeding_dice(reset: Any) -> Any:
 
 
 @pytest.fixture
-def by_sparring(sparring: Sparring, tmp_path: Path) -> Any:
-    """Reward sums of a run: a real server, a real worker."""
+def by_sparring(sparring: Sparring, tmp_path: Path) -> Iterator[Any]:
+    """Reward sums of a run that is going on: a real server, a real worker. They are there when they are asked for."""
 
     def run(
         folder: Path, tasks: Sequence[str], *flags: str, episodes: int, steps: int, side: int, slots: int = 1
@@ -118,7 +100,9 @@ def by_sparring(sparring: Sparring, tmp_path: Path) -> Any:
         assert {r["outcome"] for r in rows.values()} <= {"success", "failure"}, rows
         return [(task, k, float(rows[task, k]["reward_sum"])) for task in tasks for k in range(episodes)]
 
-    return run
+    # LeRobot's side is computed meanwhile: most of a run is waiting for processes to start.
+    with ThreadPoolExecutor(1) as pool:
+        yield partial(pool.submit, run)
 
 
 TASKS = ("reach-v3", "door-open-v3")
@@ -127,8 +111,8 @@ TASKS = ("reach-v3", "door-open-v3")
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_a_batch_of_one_gives_lerobots_reward_sums(name: str, folder: Any, by_sparring: Any) -> None:
     size = {"episodes": 2, "steps": 12, "side": SMALL}
-    theirs = by_lerobot(folder(name, SMALL), TASKS, **size)
-    ours = by_sparring(folder(name, SMALL), TASKS, **size)
+    run = by_sparring(folder(name, SMALL), TASKS, **size)
+    theirs, ours = by_lerobot(folder(name, SMALL), TASKS, **size), run.result()
     assert [row[:2] for row in ours] == [row[:2] for row in theirs]
     assert [row[2] for row in ours] == pytest.approx([row[2] for row in theirs], rel=1e-6)
     assert len({round(row[2], 3) for row in theirs}) == 4, "episodes that are all alike would prove nothing"
@@ -136,17 +120,17 @@ def test_a_batch_of_one_gives_lerobots_reward_sums(name: str, folder: Any, by_sp
 
 def test_at_full_resolution(folder: Any, by_sparring: Any) -> None:
     size = {"episodes": 1, "steps": 8, "side": 480}
-    theirs = by_lerobot(folder("act", 480), TASKS[:1], **size)
-    ours = by_sparring(folder("act", 480), TASKS[:1], **size)
+    run = by_sparring(folder("act", 480), TASKS[:1], **size)
+    theirs, ours = by_lerobot(folder("act", 480), TASKS[:1], **size), run.result()
     assert ours[0][2] == pytest.approx(theirs[0][2], rel=1e-6)
 
 
 def test_sessions_that_share_batches_give_lerobots_reward_sums(folder: Any, by_sparring: Any) -> None:
     """Four sessions of two tasks at once: where LeRobot's shared queues and dice would mix them up."""
     size = {"episodes": 2, "steps": 12, "side": SMALL}
-    theirs = [row[2] for row in by_lerobot(folder("diffusion", SMALL), TASKS, **size)]
     alone = ("--policy-arg", "deterministic=true", "--policy-arg", "pad_to=1")  # a batch of one, whoever is waiting
-    ours = [row[2] for row in by_sparring(folder("diffusion", SMALL), TASKS, *alone, **size, slots=4)]
+    runs = [by_sparring(folder("diffusion", SMALL), TASKS, *flags, **size, slots=4) for flags in (alone, ())]
+    theirs = [row[2] for row in by_lerobot(folder("diffusion", SMALL), TASKS, **size)]
+    ours, batched = ([row[2] for row in run.result()] for run in runs)
     assert ours == pytest.approx(theirs, rel=1e-6)
-    batched = [row[2] for row in by_sparring(folder("diffusion", SMALL), TASKS, **size, slots=4)]
     assert batched == pytest.approx(theirs, rel=1e-4), "batches change the last bits, which grow over an episode"

@@ -1,4 +1,4 @@
-"""What only the pi family and GR00T have: loaders that go on without weights, relative actions, a dtype of their own."""
+"""What only the pi family and GR00T have: loaders that go on without weights, relative actions, a dtype."""
 
 from __future__ import annotations
 

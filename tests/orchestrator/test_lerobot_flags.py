@@ -114,6 +114,14 @@ def test_other_settings_of_the_policy_are_passed_on() -> None:
     assert found.policy_arg == {"temporal_ensemble_coeff": 0.01, "use_amp": True}
 
 
+def test_a_revision_is_part_of_the_hub_id(tmp_path: Path) -> None:
+    found = settings(*METAWORLD, "--policy.pretrained_revision=v2")
+    assert (found.policy, found.policy_arg) == ("lerobot:me/act@v2", {})
+    for path in (str(tmp_path), "me/act@v1"):
+        with pytest.raises(UsageError, match=r"pretrained_revision=v2 is for a checkpoint on the hub"):
+            translated(f"--policy.path={path}", *METAWORLD[1:], "--policy.pretrained_revision=v2")
+
+
 def test_a_camera_that_the_checkpoint_does_not_look_at_needs_no_name(tmp_path: Path) -> None:
     features = {"observation.images.camera1": {"type": "VISUAL", "shape": [3, 256, 256]}}
     (tmp_path / "config.json").write_text(json.dumps({"type": "act", "input_features": features}))

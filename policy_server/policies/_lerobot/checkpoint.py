@@ -49,9 +49,17 @@ class Checkpoint:
 
 
 def require_lerobot() -> None:
-    """Raises a `UsageError` where LeRobot, or something it needs, is not installed."""
+    """Raises a `UsageError` where LeRobot is not installed."""
     if importlib.util.find_spec("lerobot") is None:
         raise UsageError(f"a LeRobot checkpoint needs LeRobot, which is not installed: {_INSTALL}.")
+
+
+def import_lerobot() -> None:
+    """Imports what every checkpoint needs of LeRobot, which takes seconds.
+
+    Raises:
+        UsageError: If something that LeRobot needs is not installed.
+    """
     try:
         import lerobot.configs.policies
         import lerobot.policies.factory  # noqa: F401
@@ -258,7 +266,8 @@ def _loaded(kind: Any, folder: Path, config: Any, options: Mapping[str, Any], *,
 
     # Through a class of its own, so that LeRobot's stays as it is.
     namespace = {"load_state_dict": load_state_dict, "config_class": kind.config_class, "name": kind.name}
-    module = type(kind.__name__, (kind,), namespace).from_pretrained(str(folder), config=config, **options)
+    watched: Any = type(kind.__name__, (kind,), namespace)
+    module = watched.from_pretrained(str(folder), config=config, **options)
     object.__setattr__(module, "__class__", kind)
     if outcomes and outcomes[-1] is not None:
         raise outcomes[-1]
