@@ -101,6 +101,8 @@ def save(config: Any, folder: Path, *, seed: int = 0, statistics: dict[str, Any]
         for name, parameter in policy.named_parameters():
             if parameter.ndim > 1 and "backbone" not in name:
                 parameter.mul_(2.0)
+                if not parameter.any():  # what is to grow in training only
+                    parameter.normal_(std=0.02)
     policy.save_pretrained(folder)
     statistics = {**statistics, **{name: STATISTICS[IMAGE] for name in config.image_features}}
     for processor in make_pre_post_processors(config, dataset_stats=statistics):

@@ -19,7 +19,9 @@ from lerobot.configs.types import FeatureType, NormalizationMode, PolicyFeature
 from sessions import IMAGE, SIDE, STATE, Player, alone, by_lerobot, load, looks, together
 from tiny_models import (
     LEROBOT,
+    eo1_config,
     groot_config,
+    multi_task_dit_config,
     pi0_config,
     pi0_fast_config,
     pi05_config,
@@ -45,7 +47,11 @@ if LEROBOT >= (0, 6):
         "pi0_fast-sampling": lambda **settings: pi0_fast_config(temperature=1.0, **settings),
         "groot": groot_config,
         "groot-float32": lambda **settings: groot_config(use_bf16=False, **settings),
+        "multi_task_dit": multi_task_dit_config,
+        "multi_task_dit-flow": lambda **settings: multi_task_dit_config(objective="flow_matching", **settings),
+        "eo1": eo1_config,
     }
+PLAIN = [name for name in FAMILIES if "-" not in name]
 HALF = {"smolvla-mixed", "groot"}
 """Those that compute in bfloat16 unasked."""
 SENTENCES = ["Open a door with a revolving joint", "Press a button", "Pick and place a puck onto a shelf"]
@@ -115,7 +121,7 @@ def test_in_deterministic_mode_they_do_exactly_that(name: str, pad_to: int, save
         np.testing.assert_allclose(mixed[0], by_lerobot(saved(name), 1, SENTENCES[0]), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", PLAIN)
 def test_the_sentence_and_never_the_name_reaches_the_model(
     name: str, loaded: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,7 +140,7 @@ def test_the_sentence_and_never_the_name_reaches_the_model(
     assert np.abs(first - alone(policy, 7, SENTENCES[1])).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", PLAIN)
 def test_n_action_steps(name: str, saved: Any) -> None:
     policy = load(saved(name), n_action_steps=2)
     assert policy.spec.chunk_length == 2
@@ -172,7 +178,7 @@ def test_a_checkpoint_that_was_trained_with_an_empty_camera(name: str, saved: An
     np.testing.assert_allclose(alone(policy, 7), by_lerobot(folder, 7), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", PLAIN)
 def test_images_of_any_size(name: str, saved: Any) -> None:
     shown = looks(IMAGE, side=50)
     policy = load(saved(name), any_resolution=True)
@@ -180,7 +186,7 @@ def test_images_of_any_size(name: str, saved: Any) -> None:
     np.testing.assert_allclose(alone(policy, 7, shown=shown), theirs, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", PLAIN)
 def test_half_precision(name: str, saved: Any, loaded: Any) -> None:
     policy = load(saved(name), dtype="bfloat16")
     assert torch.bfloat16 in {parameter.dtype for parameter in policy._module.parameters()}

@@ -245,6 +245,13 @@ def pi0_fast_config(cameras: tuple[str, ...] = ("observation.image",), **setting
 
 # ------------------------------------------------------------------------------------ GR00T N1.7
 
+_QWEN_TOKENS = {
+    "image_token": "<|image_pad|>",
+    "video_token": "<|video_pad|>",
+    "vision_start_token": "<|vision_start|>",
+    "vision_end_token": "<|vision_end|>",
+}
+_QWEN_IDS = [f"{name}_id" for name in _QWEN_TOKENS]
 _TEMPLATE = (
     "{% for m in messages %}{% for c in m['content'] %}{% if c['type'] == 'image' %}"
     "<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ c['text'] }}{% endif %}{% endfor %}{% endfor %}"
@@ -258,12 +265,7 @@ def qwen3_vl() -> str:
     folder = in_cache("tests/tiny-qwen3-vl")
     if (folder / "config.json").exists():
         return str(folder)
-    words = tokenizer(
-        image_token="<|image_pad|>",
-        video_token="<|video_pad|>",
-        vision_start_token="<|vision_start|>",
-        vision_end_token="<|vision_end|>",
-    )
+    words = tokenizer(**_QWEN_TOKENS)
     words.chat_template = _TEMPLATE
     parts = in_cache(COSMOS)
     words.save_pretrained(parts)
@@ -271,12 +273,8 @@ def qwen3_vl() -> str:
     Qwen2VLImageProcessor(patch_size=16, merge_size=2, temporal_patch_size=2, size=size).save_pretrained(parts)
     Qwen3VLVideoProcessor(patch_size=16).save_pretrained(parts)
     (parts / "config.json").write_text("{}")
-    ids = {name: words.convert_tokens_to_ids(f"<|{name}|>") for name in ("image_pad", "video_pad")}
     Qwen3VLConfig(
-        image_token_id=ids["image_pad"],
-        video_token_id=ids["video_pad"],
-        vision_start_token_id=words.convert_tokens_to_ids("<|vision_start|>"),
-        vision_end_token_id=words.convert_tokens_to_ids("<|vision_end|>"),
+        **{name: words.convert_tokens_to_ids(_QWEN_TOKENS[name.removesuffix("_id")]) for name in _QWEN_IDS},
         text_config={
             "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
             "num_key_value_heads": 1, "head_dim": 16, "vocab_size": len(words), "pad_token_id": 0,
@@ -355,3 +353,98 @@ def groot_config(cameras: tuple[str, ...] = ("observation.image",), *, relative:
         "max_action_dim": 8,
     }
     return GrootConfig(**features(SIDE, cameras), **{**small, **settings})
+
+
+# ------------------------------------------------------------------------------------ Multi-Task DiT
+
+
+def clip() -> str:
+    from transformers import CLIPConfig, CLIPModel
+
+    folder = in_cache("tests/tiny-clip")
+    if not (folder / "config.json").exists():
+        words = tokenizer()
+        words.save_pretrained(folder)
+        small = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+        config = CLIPConfig(
+            text_config={**small, "vocab_size": len(words), "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0},
+            vision_config={**small, "image_size": 32, "patch_size": 8},
+            projection_dim=32,
+        )
+        torch.manual_seed(0)
+        CLIPModel(config).save_pretrained(folder)
+    return str(folder)
+
+
+def multi_task_dit_config(cameras: tuple[str, ...] = ("observation.image",), **settings: Any) -> Any:
+    from lerobot.policies.multi_task_dit.configuration_multi_task_dit import MultiTaskDiTConfig
+
+    small = {
+        "horizon": 8,
+        "n_action_steps": 4,
+        "num_train_timesteps": 20,
+        "num_inference_steps": 3,
+        "num_integration_steps": 3,
+        "hidden_dim": 32,
+        "num_layers": 2,
+        "num_heads": 2,
+        "timestep_embed_dim": 16,
+        "vision_encoder_name": clip(),
+        "text_encoder_name": clip(),
+        "image_resize_shape": (32, 32),
+        "image_crop_shape": None,
+    }
+    return MultiTaskDiTConfig(**features(SIDE, cameras), **{**small, **settings})
+
+
+# ------------------------------------------------------------------------------------ EO-1
+
+
+def qwen25_vl() -> str:
+    from transformers import (
+        Qwen2_5_VLConfig,
+        Qwen2_5_VLForConditionalGeneration,
+        Qwen2_5_VLProcessor,
+        Qwen2VLImageProcessor,
+        Qwen2VLVideoProcessor,
+    )
+
+    folder = in_cache("tests/tiny-qwen2.5-vl")
+    if (folder / "config.json").exists():
+        return str(folder)
+    words = tokenizer(**_QWEN_TOKENS)
+    Qwen2_5_VLProcessor(
+        Qwen2VLImageProcessor(), words, Qwen2VLVideoProcessor(), chat_template=_TEMPLATE
+    ).save_pretrained(folder)
+    config = Qwen2_5_VLConfig(
+        **{name: words.convert_tokens_to_ids(_QWEN_TOKENS[name.removesuffix("_id")]) for name in _QWEN_IDS},
+        text_config={
+            "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+            "num_key_value_heads": 1, "vocab_size": len(words) + 16, "pad_token_id": 0, "dtype": "float32",
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2]},
+        },
+        vision_config={
+            "depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 32,
+            "fullatt_block_indexes": [1], "window_size": 56,
+        },
+        dtype="float32",
+    )  # fmt: skip
+    torch.manual_seed(0)
+    Qwen2_5_VLForConditionalGeneration(config).save_pretrained(folder)
+    return str(folder)
+
+
+def eo1_config(cameras: tuple[str, ...] = ("observation.image",), **settings: Any) -> Any:
+    from lerobot.policies.eo1.configuration_eo1 import EO1Config
+
+    small = {
+        "vlm_base": qwen25_vl(),
+        "image_min_pixels": 56 * 56,
+        "image_max_pixels": 56 * 56,
+        "chunk_size": 6,
+        "n_action_steps": 4,
+        "max_state_dim": 8,
+        "max_action_dim": 8,
+        "num_denoise_steps": 3,
+    }
+    return EO1Config(**features(SIDE, cameras), **{**small, **settings})
