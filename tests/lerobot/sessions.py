@@ -113,6 +113,8 @@ def by_lerobot(
     shown: Mapping[str, TensorSpec] = LOOKS,
     names: Mapping[str, str] | None = None,
     overrides: Sequence[str] = (),
+    policy: Any = None,
+    every: int = 1,
 ) -> Array:
     """What LeRobot's own loop does with a policy of its own and the global dice.
 
@@ -123,22 +125,27 @@ def by_lerobot(
         shown: What there is to see.
         names: The policy's names of it; a camera that is not among them is not given to the policy.
         overrides: Of the configuration, as `lerobot-eval` takes them.
+        policy: LeRobot's, if it is not simply the checkpoint's.
+        every: It looks every so many steps.
     """
     config = PreTrainedConfig.from_pretrained(folder, cli_overrides=list(overrides))
-    policy = get_policy_class(config.type).from_pretrained(folder, config=config)
+    policy = policy or get_policy_class(config.type).from_pretrained(folder, config=config)
     pre, post = make_pre_post_processors(config, pretrained_path=str(folder))
     policy.reset()
     torch.manual_seed(seed)
     actions = []
-    for frame in film(seed, shown=shown):
-        seen: dict[str, Any] = {}
-        for name, array in frame.items():
-            tensor = torch.from_numpy(array)[None]
-            own = name if names is None else names.get(name, "")
-            if array.dtype == np.uint8:
-                tensor = tensor.permute(0, 3, 1, 2).contiguous().float() / 255
-            if own:
-                seen[own] = tensor
+    for step, frame in enumerate(film(seed, shown=shown)):
+        if step % every == 0:
+            seen = _as_lerobot_shows_it(frame, names or {name: name for name in frame})
+            observation = pre({**seen, "task": [sentence]})
         with torch.inference_mode():
-            actions.append(post(policy.select_action(pre({**seen, "task": [sentence]}))).float().numpy()[0])
+            actions.append(post(policy.select_action(observation)).float().numpy()[0])
     return np.asarray(actions)
+
+
+def _as_lerobot_shows_it(frame: Mapping[str, Array], names: Mapping[str, str]) -> dict[str, Any]:
+    seen = {own: torch.from_numpy(frame[name])[None] for name, own in names.items()}
+    return {
+        own: tensor.permute(0, 3, 1, 2).contiguous().float() / 255 if tensor.dtype == torch.uint8 else tensor
+        for own, tensor in seen.items()
+    }
