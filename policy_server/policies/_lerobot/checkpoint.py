@@ -268,7 +268,8 @@ def _loaded(kind: Any, folder: Path, config: Any, options: Mapping[str, Any], *,
     namespace = {"load_state_dict": load_state_dict, "config_class": kind.config_class, "name": kind.name}
     watched: Any = type(kind.__name__, (kind,), namespace)
     module = watched.from_pretrained(str(folder), config=config, **options)
-    object.__setattr__(module, "__class__", kind)
+    if type(module) is watched:
+        object.__setattr__(module, "__class__", kind)
     if outcomes and outcomes[-1] is not None:
         raise outcomes[-1]
     if not outcomes and strict:
