@@ -25,6 +25,8 @@ from policy_server.policies._lerobot.checkpoint import (
 from policy_server.policies._lerobot.dice import EpisodeDice, Unsplittable
 from policy_server.policies._lerobot.environments import XvlaOnLibero, environments_of
 from policy_server.policies._lerobot.memory import ACTION, memory_of
+from policy_server.policies._lerobot.sentences import pads_to_neighbours
+from policy_server.policies.base import Observation
 from policy_server.policies.torch import Batch, TooManyRows, TorchPolicy
 from protos.errors import UsageError, unknown
 from protos.spec import PolicySpec, TensorSpec
@@ -59,8 +61,7 @@ class LeRobotPolicy(TorchPolicy):
         own_loop: Drive the policy through its own `select_action`, step by step, as is done by itself with policies
             that are seen to remember more than queues.
         device: See `TorchPolicy`, like dtype, autocast, deterministic, pad_to and threads.
-        dtype: Of the weights; `bfloat16` or `float16` for half precision. Not given: float32, or in families that have
-            such a setting, the checkpoint's own.
+        dtype: Of the weights, if not what the checkpoint has: `bfloat16` or `float16` for half precision.
         autocast: Mixed precision; a checkpoint that was saved with `use_amp` has it anyway.
         deterministic: Answers do not depend on which sessions share a batch.
         pad_to: Rows of a forward pass in deterministic mode.
@@ -90,8 +91,7 @@ class LeRobotPolicy(TorchPolicy):
         super().__init__(
             device=device,
             dtype=dtype or "float32",
-            # Half-precision weights alone are not enough: networks make float32 tensors of their own on the way.
-            autocast=autocast or (dtype if dtype != "float32" else ""),
+            autocast=autocast,
             deterministic=deterministic,
             pad_to=pad_to,
             threads=threads,
@@ -104,22 +104,33 @@ class LeRobotPolicy(TorchPolicy):
             raise UsageError(f"any_resolution must be true, false or {_WARN}, not {any_resolution!r}.")
         found = open_checkpoint(checkpoint)
         import_lerobot()
-        config = read_config(found, {**overrides, "device": str(self.device)})
+        overrides["device"] = str(self.device)
+        config = read_config(found, overrides)
+        self._casts = bool(dtype) and getattr(config, "dtype", None) is None
+        if dtype and not self._casts:  # the family has such a setting, and knows which of its parts can do with less
+            config = read_config(found, {**overrides, "dtype": dtype})
+        elif self._casts and self.dtype != torch.float32 and self._autocast is None:
+            # Half-precision weights alone are not enough: networks make float32 tensors of their own on the way.
+            self._autocast = self.dtype
         inputs = dict(config.input_features or {})
         self._empty = {_own_name(name, inputs) for name in _listed(empty)}
-        if more := _settings_that_follow(config, self._empty, dtype):
-            config = read_config(found, {**overrides, **more, "device": str(self.device)})
         self._names = _offered_names(inputs, rename or {}, self._empty)
         module = load_module(found, config, strict=strict)
+        self._masks_cameras = hasattr(config, "empty_cameras")
+        if self._empty and self._masks_cameras and not hasattr(config, "num_image_views"):
+            # Not before the policy is made: it would take them for cameras beside those that it has. X-VLA fills up to
+            # its number of views anyway, and would take one more for yet another view.
+            config.empty_cameras += len(self._empty)
         # Not by place(): that would take the weights out of training, by which torch chooses between ways to multiply
         # that differ in the last digits, and these shall be LeRobot's.
-        self._module = module.eval().to(device=self.device, dtype=None if _chooses_dtype(config) else self.dtype)
+        self._module = module.eval().to(device=self.device, dtype=self.dtype if self._casts else None)
         self._inputs = inputs
-        self._masks_cameras = hasattr(config, "empty_cameras")
         self._pre, self._post = _processors(found, config, self.device)
         self._environments = environments_of(config, processor_steps(found, PROCESSORS[0]))
-        self._post_by_element = processor_steps(found, PROCESSORS[1]) <= _BY_ELEMENT
+        self._post_by_element = processor_steps(found, PROCESSORS[1]).keys() <= _BY_ELEMENT
+        self._post_by_step = True
         self._dice = EpisodeDice(self.device)
+        self._by_sentence = pads_to_neighbours(self._pre, self._zeros())
         if config.use_amp and self._autocast is None:
             self._autocast = torch.get_autocast_dtype(self.device.type)
         self._memory = memory_of(self._module, _inner(module), self._try, own_loop=own_loop)
@@ -138,6 +149,9 @@ class LeRobotPolicy(TorchPolicy):
     def spec_for(self, benchmark: str) -> PolicySpec:
         environment = self._environments.get(benchmark)
         return self.spec if environment is None else environment.spec(self.spec, self._names)
+
+    def group(self, observation: Observation) -> str | None:
+        return str(observation.task) if self._by_sentence else None
 
     def forward(self, batch: Batch) -> Any:
         try:
@@ -158,16 +172,18 @@ class LeRobotPolicy(TorchPolicy):
 
     def _try(self) -> None:
         """Two steps of the policy's own loop, on zeros and with dice of their own."""
-        zeros = {own: torch.zeros((1, *feature.shape), device=self.device) for own, feature in self._inputs.items()}
-        if self._masks_cameras:
-            zeros = {own: tensor for own, tensor in zeros.items() if own in self._names}
         dice = EpisodeDice(self.device)
         dice.row_by_row = True
         generator = torch.Generator().manual_seed(0)
         with torch.inference_mode(), self._computing():
             for _ in range(2):
-                frame = self._in_dtype(self._pre({**zeros, "task": [""]}))
+                frame = self._in_dtype(self._pre({**self._zeros(), "task": [""]}))
                 dice.run(partial(self._module.select_action, frame), [generator])
+
+    def _zeros(self) -> dict[str, Any]:
+        """An observation of nothing, of one row."""
+        shown = [own for own in self._inputs if own in self._names or (own in self._empty and not self._masks_cameras)]
+        return {own: torch.zeros((1, *self._inputs[own].shape), device=self.device) for own in shown}
 
     def _frames(self, batch: Batch) -> Iterator[dict[str, Any]]:
         """The observations as LeRobot's evaluation would show them, one step after the other, oldest first."""
@@ -193,7 +209,7 @@ class LeRobotPolicy(TorchPolicy):
         return {**rest, **{own: shown[offered] for own, offered in cameras.items()}}
 
     def _in_dtype(self, frame: Mapping[str, Any]) -> dict[str, Any]:
-        if self.dtype == torch.float32:
+        if not self._casts:
             return dict(frame)
         return {
             name: value.to(self.dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
@@ -201,12 +217,17 @@ class LeRobotPolicy(TorchPolicy):
         }
 
     def _postprocessed(self, actions: Any) -> Any:
-        """Actions in the benchmark's units. LeRobot's post-processors take one action per row."""
+        """Actions in the benchmark's units. LeRobot's evaluation gives post-processors one action per row."""
         rows, length, _ = actions.shape
         if self._post_by_element:
             processed = self._post(actions.flatten(0, 1))
             return processed.view(rows, length, processed.shape[-1])
-        return torch.stack([self._post(actions[:, step]) for step in range(length)], dim=1)
+        if self._post_by_step:
+            try:
+                return torch.stack([self._post(actions[:, step]) for step in range(length)], dim=1)
+            except NotImplementedError:  # GR00T's relative actions: what each is relative to depends on its place
+                self._post_by_step = False
+        return self._post(actions)
 
 
 def _listed(empty: Sequence[str]) -> Sequence[str]:
@@ -216,23 +237,6 @@ def _listed(empty: Sequence[str]) -> Sequence[str]:
 def _inner(module: Any) -> Any:
     """The policy inside a PEFT adapter, or the policy itself."""
     return module.get_base_model() if hasattr(module, "get_base_model") else module
-
-
-def _chooses_dtype(config: Any) -> bool:
-    """Whether a family has a setting for the type of its weights, which its code relies on."""
-    return getattr(config, "dtype", None) is not None
-
-
-def _settings_that_follow(config: Any, empty: set[str], dtype: str) -> dict[str, Any]:
-    """Settings of the family's own for what was asked of us."""
-    settings: dict[str, Any] = {}
-    # Where a family counts the cameras that may be missing. X-VLA does not: it fills up to its number of views anyway,
-    # and would take one more for yet another view.
-    if empty and getattr(config, "empty_cameras", None) is not None and not hasattr(config, "num_image_views"):
-        settings["empty_cameras"] = max(config.empty_cameras, len(empty))
-    if dtype and _chooses_dtype(config):
-        settings["dtype"] = dtype
-    return settings
 
 
 def _own_name(name: str, inputs: Mapping[str, Any]) -> str:
@@ -293,23 +297,22 @@ def _as_lerobot(tensor: Any, feature: Any) -> Any:
     """An observation as LeRobot's evaluation gives it to the pre-processor: images channel first, from 0 to 1."""
     if _is_image(feature):
         return tensor.movedim(-1, -3).contiguous().to(torch.float32) / 255
-    return tensor.to(torch.float32)
+    return tensor.to(torch.float32, copy=True)  # a policy may write on it
 
 
 def _processors(found: Any, config: Any, device: Any) -> tuple[Any, Any]:
     from lerobot.policies.factory import make_pre_post_processors
 
-    steps = processor_steps(found, PROCESSORS[0])
     # Where it was trained is not where it runs, and names are mapped before: what is left is the policy's own.
-    overrides: dict[str, Any] = {
-        "device_processor": {"device": str(device)},
-        "rename_observations_processor": {"rename_map": {}},
-    }
+    overrides: dict[str, Any] = {}
+    for step, settings in processor_steps(found, PROCESSORS[0]).items():
+        replaced = {"device": str(device), "rename_map": {}}
+        overrides[step] = {name: value for name, value in replaced.items() if name in settings}
     try:
         pre, post = make_pre_post_processors(
             policy_cfg=config,
             pretrained_path=str(found.folder),
-            preprocessor_overrides={name: value for name, value in overrides.items() if name in steps},
+            preprocessor_overrides={step: settings for step, settings in overrides.items() if settings},
         )
     except Exception as error:  # a step may need a package, a tokenizer from the hub, or a newer LeRobot
         raise UsageError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
@@ -123,15 +123,27 @@ class TorchPolicy(Policy):
     def new_session(self, task: Instruction, seed: int) -> TorchSession:
         return TorchSession(task, seed)
 
+    def group(self, observation: Observation) -> Hashable:
+        """Rows of different groups never share a batch: for policies that would let them see each other."""
+        return None
+
     def act(self, observations: Sequence[Observation], states: Sequence[TorchSession]) -> Sequence[Array]:
         answers: list[Array | None] = [None] * len(observations)
-        for rows in _alike(observations):
+        for rows in self._alike(observations):
             while rows:
                 size = self._rows_at_once(len(rows))
                 now, rows = rows[:size], rows[size:]
                 for row, answer in zip(now, self._answer(observations, states, now), strict=True):
                     answers[row] = answer
         return answers  # type: ignore[return-value]  # every row is in one group
+
+    def _alike(self, observations: Sequence[Observation]) -> list[list[int]]:
+        """Rows of one group whose tensors have the same names, types and shapes, in order: those can be stacked."""
+        groups: dict[Any, list[int]] = {}
+        for row, observation in enumerate(observations):
+            kind = tuple((name, array.dtype.str, array.shape) for name, array in observation.items())
+            groups.setdefault((self.group(observation), kind), []).append(row)
+        return list(groups.values())
 
     def _rows_at_once(self, waiting: int) -> int:
         most = self._most_rows or waiting
@@ -268,12 +280,3 @@ def _be_deterministic() -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS asks for, before its first use
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False  # it picks kernels by how fast they happen to run
-
-
-def _alike(observations: Sequence[Observation]) -> list[list[int]]:
-    """Rows whose tensors have the same names, types and shapes, in order: those can be stacked."""
-    groups: dict[Any, list[int]] = {}
-    for row, observation in enumerate(observations):
-        kind = tuple((name, array.dtype.str, array.shape) for name, array in observation.items())
-        groups.setdefault(kind, []).append(row)
-    return list(groups.values())

@@ -22,6 +22,7 @@ STATISTICS = {
 for _name, _least, _most in ((IMAGE, 0.0, 1.0), (STATE, -1.0, 1.0), (ACTION, -1.0, 1.0)):
     _shape = STATISTICS[_name]["mean"].shape
     STATISTICS[_name] |= {"min": torch.full(_shape, _least), "max": torch.full(_shape, _most)}
+    STATISTICS[_name] |= {"q01": 0.9 * STATISTICS[_name]["min"], "q99": 0.9 * STATISTICS[_name]["max"]}
 
 # The defaults of 0.4.4; those of 0.6 are to start from weights that torchvision would download.
 UNTRAINED = {"pretrained_backbone_weights": None, "use_group_norm": True}
@@ -107,7 +108,7 @@ def tdmpc_config(side: int, **settings: Any) -> TDMPCConfig:
     return TDMPCConfig(**features(side), **{**small, **settings})
 
 
-def save(config: Any, folder: Path, *, seed: int = 0) -> Path:
+def save(config: Any, folder: Path, *, seed: int = 0, statistics: dict[str, Any] = STATISTICS) -> Path:
     """What `lerobot-train` leaves behind, but that nothing was learned."""
     torch.manual_seed(seed)
     policy = get_policy_class(config.type)(config)
@@ -116,8 +117,10 @@ def save(config: Any, folder: Path, *, seed: int = 0) -> Path:
         for name, parameter in policy.named_parameters():
             if parameter.ndim > 1 and "backbone" not in name:
                 parameter.mul_(2.0)
+                if not parameter.any():  # what is to grow in training only
+                    parameter.normal_(std=0.02)
     policy.save_pretrained(folder)
-    statistics = {**STATISTICS, **{name: STATISTICS[IMAGE] for name in config.image_features}}
+    statistics = {**statistics, **{name: STATISTICS[IMAGE] for name in config.image_features}}
     for processor in make_pre_post_processors(config, dataset_stats=statistics):
         processor.save_pretrained(folder)
     return folder

@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import atexit
+import inspect
 import os
+import shutil
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -14,6 +19,12 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPAT
 os.environ["OMP_NUM_THREADS"] = "1"
 # Nothing may be fetched from a hub in tests, and a test that needs one says so with an address of its own.
 os.environ["HF_HUB_OFFLINE"] = "1"
+# The hub's cache is the tests' own: what is in there, tests have put there (tiny_models.py).
+os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="sparring-hub-")
+atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
 
 import lerobot_on_311  # noqa: E402, F401
 import torchvision_on_cpu  # noqa: E402, F401
+
+# LeRobot's argument parser reads a configuration's source once for each field of it, which takes it half a second.
+inspect.getsource = cache(inspect.getsource)

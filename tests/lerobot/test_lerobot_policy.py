@@ -6,8 +6,7 @@ import importlib.util
 import json
 import logging
 import shutil
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +16,13 @@ import tiny_vla
 import torch
 from checkpoints import act_config, diffusion_config, features, save, vqbet_config
 from lerobot.configs.policies import PreTrainedConfig
-from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+from lerobot.policies.factory import make_pre_post_processors
+from sessions import IMAGE, LOOKS, OFFER, SIDE, STATE, STEPS, alone, by_lerobot, load, together
 from tiny_vla import TinyVLAConfig
 
-from policy_server.policies import load_policy
 from policy_server.policies._lerobot.dice import EpisodeDice, Unsplittable
-from policy_server.policies.base import Array, Instruction, Observation
 from protos.errors import UsageError
 from protos.spec import Offer, SpecMismatch, TensorSpec
-
-SIDE = 64
-IMAGE, STATE = "observation.image", "observation.state"
-LOOKS = {IMAGE: TensorSpec("uint8", (SIDE, SIDE, 3)), STATE: TensorSpec("float32", (4,))}
-OFFER = Offer(LOOKS, action_low=(-1.0,) * 4, action_high=(1.0,) * 4)
-STEPS = 9
 
 CONFIGS: dict[str, Callable[[], Any]] = {
     "act": lambda: act_config(SIDE),
@@ -59,86 +51,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 def copied(saved: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
     """A checkpoint of one's own, to spoil."""
     return lambda name: Path(shutil.copytree(saved(name), tmp_path / name))
-
-
-def load(folder: Path, **arguments: Any) -> Any:
-    return load_policy(f"lerobot:{folder}", {"device": "cpu", **arguments})
-
-
-def task(sentence: str = "Reach a goal position") -> Instruction:
-    return Instruction(sentence, benchmark="metaworld", name="reach-v3", offer=OFFER)
-
-
-def film(seed: int, steps: int = STEPS) -> list[dict[str, Array]]:
-    """What a session might see, step by step."""
-    dice = np.random.default_rng(seed)
-    return [
-        {IMAGE: dice.integers(0, 256, (SIDE, SIDE, 3), np.uint8), STATE: dice.random(4, np.float32)}
-        for _ in range(steps)
-    ]
-
-
-class Player:
-    """A session as a worker plays it: it looks, with a history, and plays chunks to their end."""
-
-    def __init__(self, policy: Any, seed: int, sentence: str = "Reach a goal position", steps: int = STEPS) -> None:
-        self.film, self.task = film(seed, steps), task(sentence)
-        self.state = policy.new_session(self.task, seed)
-        self.history = policy.spec.history
-        self.actions: list[Array] = []
-
-    @property
-    def done(self) -> bool:
-        return len(self.actions) >= len(self.film)
-
-    def look(self) -> Observation:
-        step = len(self.actions)
-        if self.history == 1:
-            return Observation(self.film[step], self.task, step)
-        seen: deque[Any] = deque([self.film[0]] * self.history, maxlen=self.history)
-        seen.extend(self.film[: step + 1])
-        return Observation({name: np.stack([frame[name] for frame in seen]) for name in self.film[0]}, self.task, step)
-
-    def play(self, chunk: Array) -> None:
-        self.actions = [*self.actions, *chunk][: len(self.film)]
-
-
-def alone(policy: Any, seed: int, sentence: str = "Reach a goal position") -> Array:
-    player = Player(policy, seed, sentence)
-    while not player.done:
-        player.play(policy.act([player.look()], [player.state])[0])
-    return np.asarray(player.actions)
-
-
-def together(policy: Any, seeds: Sequence[int], sentences: Sequence[str]) -> list[Array]:
-    """Sessions in random mixes, at different steps of their episodes."""
-    players = [Player(policy, seed, sentence) for seed, sentence in zip(seeds, sentences, strict=True)]
-    dice = np.random.default_rng(0)
-    while waiting := [player for player in players if not player.done]:
-        chosen = [player for player in waiting if dice.random() < 0.7] or waiting[:1]
-        chunks = policy.act([player.look() for player in chosen], [player.state for player in chosen])
-        for player, chunk in zip(chosen, chunks, strict=True):
-            player.play(chunk)
-    return [np.asarray(player.actions) for player in players]
-
-
-def by_lerobot(
-    folder: Path, seed: int, sentence: str = "Reach a goal position", *, policy: Any = None, every: int = 1
-) -> Array:
-    """What LeRobot's own loop does with a policy of its own and the global dice, looking every so many steps."""
-    config = PreTrainedConfig.from_pretrained(folder)
-    policy = policy or get_policy_class(config.type).from_pretrained(folder, config=config)
-    pre, post = make_pre_post_processors(config, pretrained_path=str(folder))
-    policy.reset()
-    torch.manual_seed(seed)
-    actions = []
-    for step, frame in enumerate(film(seed)):
-        if step % every == 0:
-            image = torch.from_numpy(frame[IMAGE])[None].permute(0, 3, 1, 2).contiguous().float() / 255
-            observation = pre({IMAGE: image, STATE: torch.from_numpy(frame[STATE])[None], "task": [sentence]})
-        with torch.inference_mode():
-            actions.append(post(policy.select_action(observation)).numpy()[0])
-    return np.asarray(actions)
 
 
 # ------------------------------------------------------------------------------------ the same numbers as LeRobot's

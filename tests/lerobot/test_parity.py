@@ -13,6 +13,7 @@ import torch
 from checkpoints import act_config, diffusion_config, save, tdmpc_config
 from metaworld_by_lerobot import make_envs
 from support import Sparring, read_csv
+from tiny_models import smolvla_config
 
 SEED = 1000
 SMALL = 96
@@ -23,6 +24,7 @@ CHECKPOINTS = {
     "act-ensembling": lambda side: act_config(side, n_action_steps=1, temporal_ensemble_coeff=0.01),
     "diffusion": diffusion_config,
     "tdmpc": lambda side: tdmpc_config(side, n_action_repeats=1),
+    "smolvla": lambda side: smolvla_config(side=side),
 }
 
 

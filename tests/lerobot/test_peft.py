@@ -16,8 +16,9 @@ from checkpoints import act_config, save
 from lerobot.configs.policies import PreTrainedConfig
 from lerobot.envs.configs import MetaworldEnv
 from lerobot.policies.factory import get_policy_class, make_policy, make_pre_post_processors
+from sessions import SIDE, alone, by_lerobot, load, together
 from support import ROOT
-from test_lerobot_policy import SIDE, alone, by_lerobot, load, refusal, together
+from test_lerobot_policy import refusal
 
 WITHOUT_PEFT = """
 import sys

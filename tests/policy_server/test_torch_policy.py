@@ -80,6 +80,17 @@ def test_rows_of_different_shapes_get_a_pass_each_and_keep_their_places() -> Non
     assert policy.sizes == [2, 2]
 
 
+def test_rows_of_different_groups_get_a_pass_each_and_keep_their_places() -> None:
+    class Shy(Probe):
+        def group(self, observation: Observation) -> bool:
+            return bool(observation[STATE][0] > 0)
+
+    policy = Shy()
+    answers = rows(policy, [look(value) for value in (1.0, -1.0, 2.0, -2.0, 3.0)])
+    assert [answer[0, 0] for answer in answers] == [1, -1, 2, -2, 3]
+    assert policy.sizes == [3, 2]
+
+
 def test_a_batch_knows_its_tasks_and_steps() -> None:
     seen: list[Any] = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib.util
+import inspect
 import io
 import json
 import logging
@@ -152,9 +153,12 @@ def _check_processor(folder: Path, name: str) -> None:
             log.warning("%s names a class outside LeRobot: %s", name, step["class"])
 
 
-def processor_steps(checkpoint: Checkpoint, name: str) -> set[str]:
-    """The registered names of a processor's steps."""
-    return {str(step.get("registry_name", "")) for step in _json(checkpoint.folder / name)["steps"]}
+def processor_steps(checkpoint: Checkpoint, name: str) -> dict[str, Mapping[str, Any]]:
+    """The settings of a processor's steps, by the names they are registered with."""
+    return {
+        str(step.get("registry_name", "")): step.get("config") or {}
+        for step in _json(checkpoint.folder / name)["steps"]
+    }
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -218,11 +222,11 @@ def load_module(checkpoint: Checkpoint, config: Any, *, strict: bool) -> Any:
         kind: Any = get_policy_class(config.type)
         # Families with a loader of their own (pi0, X-VLA, GR00T, ...) rename weights in it, and say what must be there.
         own_loader = kind.from_pretrained.__func__ is not PreTrainedPolicy.from_pretrained.__func__
-        options = {} if own_loader else {"strict": strict}
+        options = {"strict": strict} if not own_loader or (not strict and _takes_strict(kind)) else {}
         with _quiet_stdout():
             if checkpoint.adapter:
-                return _adapted(kind, checkpoint, config, options)
-            return kind.from_pretrained(str(checkpoint.folder), config=config, **options)
+                return _adapted(kind, checkpoint, config, options, strict=strict)
+            return _loaded(kind, checkpoint.folder, config, options, strict=strict)
     except UsageError:
         raise
     except ImportError as error:
@@ -235,11 +239,45 @@ def load_module(checkpoint: Checkpoint, config: Any, *, strict: bool) -> Any:
     ) as error:  # torch and LeRobot raise RuntimeError, KeyError, ValueError, ... for weights that differ
         raise UsageError(
             f"the weights in {str(checkpoint.folder)!r} do not fit its {CONFIG} ({_summary(error)}). Are both of the "
-            "same training run, and is this LeRobot as new as the one that saved them?"
+            "same training run, and is this LeRobot as new as the one that saved them? (strict=false takes what fits.)"
         ) from error
 
 
-def _adapted(kind: Any, checkpoint: Checkpoint, config: Any, options: Mapping[str, Any]) -> Any:
+def _takes_strict(kind: Any) -> bool:
+    return "strict" in inspect.signature(kind.from_pretrained).parameters
+
+
+def _loaded(kind: Any, folder: Path, config: Any, options: Mapping[str, Any], *, strict: bool) -> Any:
+    """What `from_pretrained` returns, if it has loaded the weights.
+
+    Some of LeRobot's loaders (pi0, pi0.5, pi0-FAST) print that they could not, and return the random weights that a
+    network begins with. An evaluation of those would look like one of a policy that has learned nothing.
+    """
+    outcomes: list[Exception | None] = []
+
+    def load_state_dict(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        try:
+            result = kind.load_state_dict(self, *arguments, **keywords)
+        except Exception as error:
+            outcomes.append(error)
+            raise
+        outcomes.append(None)
+        return result
+
+    # Through a class of its own, so that LeRobot's stays as it is.
+    namespace = {"load_state_dict": load_state_dict, "config_class": kind.config_class, "name": kind.name}
+    watched: Any = type(kind.__name__, (kind,), namespace)
+    module = watched.from_pretrained(str(folder), config=config, **options)
+    if type(module) is watched:
+        object.__setattr__(module, "__class__", kind)
+    if outcomes and outcomes[-1] is not None:
+        raise outcomes[-1]
+    if not outcomes and strict:
+        raise RuntimeError("LeRobot's loader has not loaded them; what it says is in the log")
+    return module
+
+
+def _adapted(kind: Any, checkpoint: Checkpoint, config: Any, options: Mapping[str, Any], *, strict: bool) -> Any:
     try:
         from peft import PeftConfig, PeftModel
     except ImportError as error:
@@ -251,7 +289,7 @@ def _adapted(kind: Any, checkpoint: Checkpoint, config: Any, options: Mapping[st
     if not base:
         raise UsageError(f"the adapter in {str(checkpoint.folder)!r} does not say which checkpoint it adapts.")
     whole = open_checkpoint_weights(str(base))
-    policy = kind.from_pretrained(str(whole), config=config, **options)
+    policy = _loaded(kind, whole, config, options, strict=strict)
     return PeftModel.from_pretrained(policy, str(checkpoint.folder), config=adapter).eval()
 
 
