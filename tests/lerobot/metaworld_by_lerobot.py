@@ -11,8 +11,8 @@ from env_worker.gl import choose_backend
 def make_envs(config: Any, tasks: str, *, steps: int, side: int) -> dict[str, dict[int, Any]]:
     """LeRobot's environments of some tasks, by group and number, one simulator in each.
 
-    What is not LeRobot's: episodes are short, images may be small, and each episode's goal is drawn from its seed
-    (LeRobot passes the seed to a reset() that ignores it, up to 0.6.0).
+    What is not LeRobot's: episodes are short, images may be small, and up to 0.6.0, which passes the seed to a reset()
+    that ignores it, each episode's goal is drawn from its seed. Since 0.6.1 LeRobot does that itself.
     """
     os.environ["MUJOCO_GL"] = choose_backend()
     from gymnasium.vector import SyncVectorEnv
@@ -26,9 +26,10 @@ def make_envs(config: Any, tasks: str, *, steps: int, side: int) -> dict[str, di
         (env,) = vector.envs
         env._max_episode_steps = steps
         simulator = _simulator(env)
-        simulator.seeded_rand_vec = True
         simulator.mujoco_renderer.width = simulator.mujoco_renderer.height = side
-        vector.reset = _seeding(vector.reset, simulator)
+        if not simulator.seeded_rand_vec:
+            simulator.seeded_rand_vec = True
+            vector.reset = _seeding(vector.reset, simulator)
     return made
 
 

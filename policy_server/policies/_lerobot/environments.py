@@ -55,7 +55,7 @@ class XvlaOnLibero:
 
         self._pre, self._post = make_xvla_libero_pre_post_processors()
         # Checkpoints from lerobot-train have some of these steps (normalised images, a domain) in their own
-        # pre-processor, the published ones have not. Twice is wrong, and LeRobot 0.4.4 to 0.6.0 stops at it.
+        # pre-processor, the published ones have not. Twice is wrong, and LeRobot 0.4.4 to 0.6.1 stops at it.
         self._pre.steps = [step for step in self._pre.steps if not _is_among(step, steps)]
 
     def spec(self, spec: PolicySpec, names: Mapping[str, str]) -> PolicySpec:
