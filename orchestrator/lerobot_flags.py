@@ -49,6 +49,7 @@ _LIBERO_FLAGS: Final = (
     "env.camera_name",
     "env.camera_name_mapping",
     "env.control_mode",
+    "env.hard_reset",
     "env.init_states",
     "env.is_libero_plus",
     "env.observation_height",
@@ -83,6 +84,7 @@ _NOT_TAKEN: Final = {
 _FIXED: Final = {
     "env.render_mode": (("rgb_array",), "frames are rendered to arrays and nothing else"),
     "env.init_states": ((True,), "episodes begin in LIBERO's own initial states"),
+    "env.hard_reset": ((True,), "episodes begin as after a hard reset"),
     "env.camera_name": (
         ("agentview_image,robot0_eye_in_hand_image",),
         "LIBERO has these two cameras, and a policy sees those it asks for",
@@ -99,7 +101,7 @@ _FIXED: Final = {
 
 _WITHOUT_EFFECT: Final[Mapping[str, tuple[tuple[Any, ...] | None, str]]] = {
     "env.obs_type": (("pixels", "pixels_agent_pos"), "a policy sees what it asks for"),
-    "env.fps": (None, "it has no effect on an evaluation by LeRobot either"),
+    "env.fps": ((20, 30, 80), "a simulator has the rate of its benchmark: LIBERO 20, Meta-World 80"),
     "env.multitask_eval": ((True, False), "it has no effect on an evaluation by LeRobot either"),
     "env.disable_env_checker": ((True, False), "it has no effect on this benchmark in LeRobot either"),
     "eval.use_async_envs": ((True, False), "simulators always run in processes of their own"),

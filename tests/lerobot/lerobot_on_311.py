@@ -1,13 +1,13 @@
 """Lets LeRobot 0.5 and 0.6, which want Python 3.12, import on 3.11, in the tests' environment only.
 
 Where these tests run, there is a torch for Python 3.11 and for no other. All that LeRobot 0.6.1 has in newer syntax are
-six statements in five files, about type parameters and names of types (PEP 695):
+eight statements in five files, about type parameters and names of types (PEP 695):
 
     class DataProcessorPipeline[TInput, TOutput](HubMixin):       processor/pipeline.py
     class Backtrackable[T]:                                       datasets/streaming_dataset.py
     def deserialize_json_into_object[T: JsonLike](...) -> T:      utils/io_utils.py
     type NameOrID = str | int   and   type Value = int | float    motors/motors_bus.py
-    type FeatureDict = dict[str, dict[str, Any]]                  datasets/aggregate.py
+    type FeatureDict = dict[str, dict[str, Any]]   and two more   datasets/aggregate.py
 
 While those files are imported, these lines are replaced by what 3.11 has for the same. They matter to type checkers;
 what the code computes is not touched, and neither is the file on disk.

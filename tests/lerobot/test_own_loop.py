@@ -12,7 +12,8 @@ import pytest
 import tiny_rnn
 import torch
 from checkpoints import act_config, features, save, tdmpc_config
-from test_lerobot_policy import SIDE, Player, alone, by_lerobot, load, refusal, together
+from sessions import SIDE, Player, alone, by_lerobot, load, together
+from test_lerobot_policy import refusal
 from tiny_rnn import TinyRNNConfig
 
 try:

@@ -120,7 +120,7 @@ def test_other_settings_of_the_policy_are_passed_on() -> None:
 
 def test_a_revision_is_part_of_the_hub_id(tmp_path: Path) -> None:
     found = settings(*METAWORLD, "--policy.pretrained_revision=v2")
-    assert (found.policy, found.policy_arg) == ("lerobot:me/act@v2", {})
+    assert (found.policy, found.policy_arg) == ("lerobot:me/act@v2", ANY_SIZE)
     for path in (str(tmp_path), "me/act@v1"):
         with pytest.raises(UsageError, match=r"pretrained_revision=v2 is for a checkpoint on the hub"):
             translated(f"--policy.path={path}", *METAWORLD[1:], "--policy.pretrained_revision=v2")
@@ -166,7 +166,7 @@ def test_flags_that_change_nothing_are_said_to() -> None:
     )
     assert found.notes == [
         "--env.obs_type changes nothing here: a policy sees what it asks for",
-        "--env.fps changes nothing here: it has no effect on an evaluation by LeRobot either",
+        "--env.fps changes nothing here: a simulator has the rate of its benchmark: LIBERO 20, Meta-World 80",
         "--eval.use_async_envs changes nothing here: simulators always run in processes of their own",
         "--env.episode_length changes nothing here: LeRobot does not hand it to Meta-World either; episodes have up to "
         "500 steps",
@@ -252,6 +252,8 @@ def test_a_configuration_file_and_flags_that_win_over_it(kind: str, tmp_path: Pa
         ((*LIBERO, "--env.task=libero_10/2", "--env.task_ids=[1]"), "names single tasks already"),
         ((*LIBERO, '--env.camera_name_mapping={"agentvew_image": "x"}'), "Did you mean 'agentview_image'"),
         ((*LIBERO, "--env.init_states=false"), "--env.init_states can only be true here"),
+        ((*LIBERO, "--env.hard_reset=false"), "--env.hard_reset can only be true here"),
+        ((*LIBERO, "--env.fps=10"), "--env.fps can only be 20 or 30 or 80 here"),
         ((*LIBERO, "--env.camera_name=agentview_image"), "--env.camera_name can only be"),
     ],
 )
