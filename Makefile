@@ -9,6 +9,9 @@ DEV := $(VENV)/.installed-dev
 LIBERO := .venvs/libero
 LEROBOTS := 0.4 0.6
 
+# Tests start hundreds of processes. Where bytecode is not kept, each compiles anew what it imports, for many seconds.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: setup eval env-libero env-lerobot images test test-plain test-docker test-libero test-lerobot test-all lint protos clean
 .PHONY: $(LEROBOTS:%=env-lerobot-%) $(LEROBOTS:%=test-lerobot-%)
 
