@@ -9,7 +9,7 @@ called again and again with the same batch of eight.
 What the server adds to the network is measured twice: against the network alone on the very batches that the server
 made (the server's own work: gRPC, codec, stacking, processors), and against the network on batches of eight.
 
-    python benchmarks/batching.py [--rounds 5] [--seconds 3] [--sessions 1 2 4 8 16] [--threads 1]
+    python benchmarks/batching.py [--rounds 3] [--seconds 6] [--sessions 1 2 4 8 16] [--threads 1]
 
 All compute with one thread unless told otherwise: on a machine that others use, too, torch's threads mostly wait for
 each other. There, the clock measures the neighbours; CPU time is what a contender needed itself.
@@ -106,8 +106,8 @@ class Turns:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each contender")
-    parser.add_argument("--seconds", type=float, default=3.0, help="length of a turn")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each contender")
+    parser.add_argument("--seconds", type=float, default=6.0, help="length of a turn; auto learns in the first of them")
     parser.add_argument("--sessions", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="sessions at once")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of each contender")
     options = parser.parse_args()
