@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -124,3 +125,17 @@ def save(config: Any, folder: Path, *, seed: int = 0, statistics: dict[str, Any]
     for processor in make_pre_post_processors(config, dataset_stats=statistics):
         processor.save_pretrained(folder)
     return folder
+
+
+def saving(configurations: Mapping[str, Callable[..., Any]], folder: Path) -> Callable[..., Path]:
+    """A function that saves checkpoints by name, and by what their configuration is made with, each once."""
+    folders: dict[str, Path] = {}
+
+    def saved(name: str, *arguments: Any, **settings: Any) -> Path:
+        key = repr((name, arguments, settings))
+        if key not in folders:
+            config = configurations[name](*arguments, **settings)
+            folders[key] = save(config, folder / f"{name}-{len(folders)}" / "checkpoint")
+        return folders[key]
+
+    return saved

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from checkpoints import save
+from checkpoints import save, saving
 from lerobot.configs.types import FeatureType, NormalizationMode, PolicyFeature
 from sessions import IMAGE, SIDE, STATE, Player, alone, by_lerobot, load, looks, together
 from tiny_models import (
@@ -68,15 +68,7 @@ def _small() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    folders: dict[str, Path] = {}
-
-    def checkpoint(name: str, **settings: Any) -> Path:
-        key = f"{name} {settings}"
-        if key not in folders:
-            folders[key] = save(FAMILIES[name](**settings), tmp_path_factory.mktemp(name) / "checkpoint")
-        return folders[key]
-
-    return checkpoint
+    return saving(FAMILIES, tmp_path_factory.mktemp("checkpoints"))
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tiny_vla
 import torch
-from checkpoints import act_config, diffusion_config, features, save, vqbet_config
+from checkpoints import act_config, diffusion_config, features, save, saving, vqbet_config
 from lerobot.configs.policies import PreTrainedConfig
 from lerobot.policies.factory import make_pre_post_processors
 from sessions import IMAGE, LOOKS, OFFER, SIDE, STATE, STEPS, alone, by_lerobot, load, together
@@ -36,15 +36,8 @@ CONFIGS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    folders: dict[str, Path] = {}
-
-    def checkpoint(name: str) -> Path:
-        if name not in folders:
-            folders[name] = save(CONFIGS[name](), tmp_path_factory.mktemp(name) / "checkpoint")
-        return folders[name]
-
-    return checkpoint
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    return saving(CONFIGS, tmp_path_factory.mktemp("checkpoints"))
 
 
 @pytest.fixture

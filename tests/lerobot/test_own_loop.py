@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tiny_rnn
 import torch
-from checkpoints import act_config, features, save, tdmpc_config
+from checkpoints import act_config, features, save, saving, tdmpc_config
 from sessions import SIDE, Player, alone, by_lerobot, load, together
 from test_lerobot_policy import refusal
 from tiny_rnn import TinyRNNConfig
@@ -31,15 +31,8 @@ CONFIGS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    folders: dict[str, Path] = {}
-
-    def checkpoint(name: str) -> Path:
-        if name not in folders:
-            folders[name] = save(CONFIGS[name](), tmp_path_factory.mktemp(name) / "checkpoint")
-        return folders[name]
-
-    return checkpoint
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    return saving(CONFIGS, tmp_path_factory.mktemp("checkpoints"))
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import act_config, diffusion_config, save, tdmpc_config
+from checkpoints import act_config, diffusion_config, saving, tdmpc_config
 from metaworld_by_lerobot import make_envs
 from support import Sparring, read_csv
 from tiny_models import smolvla_config
@@ -29,16 +29,8 @@ CHECKPOINTS = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Saves checkpoints, each once."""
-    saved: dict[tuple[str, int], Path] = {}
-
-    def checkpoint(name: str, side: int) -> Path:
-        if (name, side) not in saved:
-            saved[name, side] = save(CHECKPOINTS[name](side), tmp_path_factory.mktemp(name) / "checkpoint")
-        return saved[name, side]
-
-    return checkpoint
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    return saving(CHECKPOINTS, tmp_path_factory.mktemp("checkpoints"))
 
 
 @cache
