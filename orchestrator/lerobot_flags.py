@@ -99,7 +99,7 @@ _FIXED: Final = {
 }
 """Flags that can say one thing only."""
 
-_WITHOUT_EFFECT: Final[Mapping[str, tuple[tuple[Any, ...] | None, str]]] = {
+_WITHOUT_EFFECT: Final = {
     "env.obs_type": (("pixels", "pixels_agent_pos"), "a policy sees what it asks for"),
     "env.fps": ((20, 30, 80), "a simulator has the rate of its benchmark: LIBERO 20, Meta-World 80"),
     "env.multitask_eval": ((True, False), "it has no effect on an evaluation by LeRobot either"),
@@ -107,7 +107,7 @@ _WITHOUT_EFFECT: Final[Mapping[str, tuple[tuple[Any, ...] | None, str]]] = {
     "eval.use_async_envs": ((True, False), "simulators always run in processes of their own"),
     "trust_remote_code": ((True, False), "no code is fetched"),
 }
-"""Flags that are taken, with what they may say (None: anything), and why they change nothing."""
+"""Flags that are taken, with what they may say, and why they change nothing."""
 
 FILMED_EPISODES: Final = 10
 """Of each task, as LeRobot films them."""
