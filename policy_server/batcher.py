@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -138,7 +137,7 @@ class Batcher:
         """
         if len(self._queue) >= self._max_queue:
             raise QueueFull(f"{len(self._queue)} observations are waiting, more are not held.")
-        now = time.perf_counter()
+        now = self._loop.time()
         if self._patience is not None and who is not None:
             self._patience.asked(who, now)
         waiting = _Waiting(observation, state, action_dim, now, self._loop.create_future(), who)
@@ -172,7 +171,7 @@ class Batcher:
         room = most - len(self._queue)
         if not self._queue or room <= 0:
             return 0.0
-        now = time.perf_counter()
+        now = self._loop.time()
         if self._patience is not None:
             return self._patience.worth(len(self._queue), room, now)
         return self._queue[0].arrived + self._max_queue_delay - now
@@ -193,7 +192,7 @@ class Batcher:
         if not batch:
             return
         self._busy = True
-        self._began = time.perf_counter()
+        self._began = self._loop.time()
         if self._instant:
             self._finish(batch, self._forward(batch))
         else:
@@ -218,7 +217,7 @@ class Batcher:
         self._start_when_due()
 
     def _learn(self, patience: Patience, batch: Sequence[_Waiting]) -> None:
-        now = time.perf_counter()
+        now = self._loop.time()
         patience.passed(len(batch), self._began, now, arrived=batch[0].arrived)
         for waiting in batch:
             if waiting.who is not None:
@@ -232,13 +231,13 @@ class Batcher:
             return [PolicyFailed(f"the policy server failed on this batch: {error}")] * len(batch)
 
     def _answers(self, batch: Sequence[_Waiting]) -> Sequence[Answer | SparringError]:
-        began = time.perf_counter()
+        began = self._loop.time()
         try:
             chunks = self._call_act(batch)
         except PolicyFailed as failure:
             return [self._told(failure, batch[0])] if len(batch) == 1 else self._blame(batch, failure)
         finally:
-            seconds = time.perf_counter() - began
+            seconds = self._loop.time() - began
             self._figures.forward_pass([began - waiting.arrived for waiting in batch], seconds)
         outcomes: list[Answer | SparringError] = []
         for waiting, chunk in zip(batch, chunks, strict=True):

@@ -128,7 +128,7 @@ def test_a_queue_delay_makes_larger_batches_and_the_same_numbers(sparring: Sparr
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         sizes[delay] = serving(tmp_path / f"out{delay}")["batch_size"]["mean"]
-    assert sizes["0.5"] > 1.5 * sizes["0"]
+    assert sizes["0.5"] > max(sizes["0"], 2)
     assert read_csv(tmp_path / "out0") == read_csv(tmp_path / "out0.5") == read_csv(tmp_path / "outauto")
 
 

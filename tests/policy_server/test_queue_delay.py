@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+import virtual_time
+from virtual_time import VirtualThread
 
 from policy_server.batcher import Answer, Batcher
 from policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
@@ -29,19 +30,19 @@ class Counting(Policy):
         self.per_row = per_row
 
     def act(self, observations: Sequence[Observation], states: Sequence[Any]) -> Sequence[Array]:
-        time.sleep(self.seconds + self.per_row * len(observations))
+        virtual_time.clock().now += self.seconds + self.per_row * len(observations)
         return [np.zeros((1, 1)) for _ in observations]
 
 
 def running(work: Callable[[Batcher], Awaitable[Any]], policy: Policy | None = None, **settings: Any) -> Any:
     async def body() -> Any:
-        batcher = Batcher(policy or Counting(), **settings)
+        batcher = Batcher(policy or Counting(), thread=VirtualThread(virtual_time.clock()), **settings)
         try:
             return await asyncio.wait_for(work(batcher), 10)
         finally:
             await batcher.close()
 
-    return asyncio.run(body())
+    return virtual_time.run(body())
 
 
 def row(batcher: Batcher) -> Awaitable[Answer]:
@@ -63,7 +64,7 @@ def test_by_default_nobody_waits(instant: bool) -> None:
     policy.instant = instant
     answers = running(lambda batcher: apart(batcher, 4, 0.02), policy, expected=lambda: 4)
     assert [answer.batch_size for answer in answers] == [1, 1, 1, 1]
-    assert max(answer.queue_seconds for answer in answers) < 0.02
+    assert [answer.queue_seconds for answer in answers] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("instant", [False, True])
@@ -81,7 +82,7 @@ def test_a_delay_fills_the_batch_to_max_batch() -> None:
 
 def test_a_session_alone_never_waits_for_others_that_are_not_there() -> None:
     answers = running(lambda b: apart(b, 3, 0.01), max_queue_delay=LONG, expected=lambda: 1)
-    assert max(answer.queue_seconds for answer in answers) < 0.5
+    assert [answer.queue_seconds for answer in answers] == [0, 0, 0]
 
 
 def test_the_wait_ends_when_it_has_lasted_long_enough() -> None:
@@ -93,7 +94,7 @@ def test_the_wait_ends_when_it_has_lasted_long_enough() -> None:
     first, second = running(work, max_queue_delay=0.05, expected=lambda: 4)
     for answer in (first, second):
         assert answer.batch_size == 1
-        assert 0.045 < answer.queue_seconds < 0.5
+        assert answer.queue_seconds == pytest.approx(0.05)
 
 
 def test_what_waited_while_the_policy_was_busy_has_waited() -> None:
@@ -104,7 +105,7 @@ def test_what_waited_while_the_policy_was_busy_has_waited() -> None:
         return list(await asyncio.gather(*rows))
 
     _, second = running(work, Counting(seconds=0.5), max_queue_delay=0.1, expected=lambda: 4)
-    assert 0.3 < second.queue_seconds < 0.45, "it waited for the policy, and then not for others"
+    assert second.queue_seconds == pytest.approx(0.35), "it waited for the policy, and then not for others"
 
 
 class Slot:
@@ -114,20 +115,20 @@ class Slot:
         self.takes = takes
         self.answers: list[Answer] = []
 
-    async def play(self, batcher: Batcher, until: float) -> None:
+    async def play(self, batcher: Batcher, *, after: float, until: float) -> None:
+        await asyncio.sleep(after)
         await batcher.new_session(TASK, 0, who=self)
-        while time.perf_counter() < until:
+        while virtual_time.clock().time() < until:
             self.answers.append(await batcher.act(Observation({}, TASK), None, action_dim=1, who=self))
             await asyncio.sleep(self.takes)
 
 
 def played(takes: Sequence[float], policy: Policy, **settings: Any) -> list[Slot]:
-    """Slots that play for two seconds."""
+    """Slots that play for two seconds, and do not begin at the same moment."""
     slots = [Slot(seconds) for seconds in takes]
 
     async def work(batcher: Batcher) -> None:
-        until = time.perf_counter() + 2.0
-        await asyncio.gather(*(slot.play(batcher, until) for slot in slots))
+        await asyncio.gather(*(slot.play(batcher, after=0.01 * i, until=2.0) for i, slot in enumerate(slots)))
 
     running(work, policy, expected=lambda: len(slots), **settings)
     return slots
@@ -137,23 +138,33 @@ def total(slots: Sequence[Slot]) -> int:
     return sum(len(slot.answers) for slot in slots)
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [2, 3, 4, 8])
 def test_auto_waits_for_sessions_that_are_about_to_ask(count: int) -> None:
     takes = [0.003] * count
     greedy = played(takes, Counting(0.04, 0.002))
     auto = played(takes, Counting(0.04, 0.002), max_queue_delay="auto")
-    assert total(auto) > 1.3 * total(greedy)
-    sizes = [answer.batch_size for slot in auto for answer in slot.answers[-10:]]
-    assert sizes.count(count) > 0.5 * len(sizes), "without waiting, none of them is whole"
+    assert total(auto) > 1.5 * total(greedy)
+    assert {answer.batch_size for slot in auto for answer in slot.answers[5:]} == {count}
+    assert {answer.batch_size for slot in greedy for answer in slot.answers[5:-1]}.isdisjoint({count})
 
 
-def test_auto_does_not_wait_for_slow_simulators_nor_where_rows_share_nothing() -> None:
-    for takes, policy in (([0.3, 0.37], Counting(0.02)), ([0.005] * 4, Counting(0.0, 0.02))):
-        greedy = played(takes, policy)
-        auto = played(takes, policy, max_queue_delay="auto")
-        assert total(auto) > 0.75 * total(greedy)
+def test_auto_waits_for_the_quick_and_not_for_the_slow() -> None:
+    takes = [0.003, 0.003, 0.003, 0.2]
+    greedy = played(takes, Counting(0.04, 0.002))
+    auto = played(takes, Counting(0.04, 0.002), max_queue_delay="auto")
+    assert total(auto) > 1.5 * total(greedy)
+    assert {answer.batch_size for answer in auto[0].answers[5:]} == {3, 4}, "the slow one joins when it is there"
 
 
-def test_auto_with_one_session_is_as_quick_as_without() -> None:
-    (slot,) = played([0.001], Counting(0.01), max_queue_delay="auto")
-    assert sorted(answer.queue_seconds for answer in slot.answers)[len(slot.answers) // 2] < 0.003
+@pytest.mark.parametrize(
+    ("takes", "policy"),
+    [
+        ([0.3, 0.37], Counting(0.02)),  # slow simulators: the policy is idle most of the time
+        ([0.005] * 4, Counting(0.0, 0.02)),  # rows share nothing in a pass
+        ([0.001], Counting(0.01)),  # nobody to wait for
+    ],
+)
+def test_auto_does_not_wait_where_waiting_makes_nothing(takes: list[float], policy: Policy) -> None:
+    greedy = played(takes, policy)
+    auto = played(takes, policy, max_queue_delay="auto")
+    assert [len(slot.answers) for slot in auto] == [len(slot.answers) for slot in greedy]
