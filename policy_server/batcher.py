@@ -294,9 +294,15 @@ class Batcher:
 
 
 def _calling(method: str, call: Callable[[], T]) -> T:
+    """The result of a method of the policy.
+
+    Raises:
+        PolicyFailed: Whatever it raised. Not only exceptions proper: a `SystemExit` or a `KeyboardInterrupt` ends the
+            event loop that it comes to, a `CancelledError` passes for somebody else's, and all would be left waiting.
+    """
     try:
         return call()
-    except (Exception, SystemExit) as error:  # a user's policy may raise anything; the server must stay up
+    except BaseException as error:
         log.exception("the policy's %s() raised", method)
         said = str(error) if isinstance(error, SparringError) else f"{type(error).__name__}: {error}"
         raise PolicyFailed(f"the policy's {method}() raised {said}") from error

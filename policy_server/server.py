@@ -276,7 +276,7 @@ class PolicyServer:
         if hasattr(policy, "warm_up"):
             try:
                 policy.warm_up()
-            except Exception as error:  # a user's policy may raise anything
+            except BaseException as error:  # a user's policy may raise anything, and a SystemExit would end our loop
                 log.exception("the warm-up of %s raised", self._name)
                 said = str(error) if isinstance(error, SparringError) else f"{type(error).__name__}: {error}"
                 raise UsageError(f"the policy {self._name!r} failed in its warm-up: {said}") from error

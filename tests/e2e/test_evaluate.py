@@ -121,6 +121,19 @@ def test_a_policy_that_raises_is_an_error_of_those_episodes_and_of_no_others(eva
     assert workers() == before
 
 
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_a_policy_that_would_end_the_program_ends_nothing(evaluator: Evaluator, kind: type[BaseException]) -> None:
+    """Such exceptions end event loops, and then a call would wait for ever."""
+
+    class Quits(Forward):
+        def warm_up(self) -> None:
+            raise kind("enough")
+
+    with pytest.raises(UsageError, match=f"failed in its warm-up: {kind.__name__}: enough"):
+        evaluator.evaluate(Quits(), **TOY)
+    assert evaluator.evaluate(Forward(), **TOY).overall.successes == 8
+
+
 def test_a_policy_that_does_not_fit_is_refused_and_the_next_one_is_not(evaluator: Evaluator) -> None:
     with pytest.raises(UsageError, match="depth"):
         evaluator.evaluate(WantsTooMuch(), **TOY)
