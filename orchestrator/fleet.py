@@ -52,6 +52,8 @@ _PER_CALL: Final = frozenset(
     }
 )
 
+_REST_SECONDS: Final = 10.0
+
 
 class Fleet:
     """The workers of one or more evaluations, one after the other, and the folder of their sockets and logs."""
@@ -158,8 +160,10 @@ class _LiveSession(Session):
         # A socket of this call's own: what is left of a connection to the policy before cannot reach this one. Beside
         # the workers' own, which containers have been shown.
         local = f"unix://{self._fleet.sockets}/policy-{self._number}.sock"
-        addresses = await server.start([local, f"{listen.rpartition(':')[0]}:0"])
-        stack.push_async_callback(server.drain, grace=0.0)
+        addresses = await server.listen([local, f"{listen.rpartition(':')[0]}:0"])
+        # The policy is the caller's again when this is over: nobody may still be in the middle of it.
+        stack.push_async_callback(server.drain, grace=0.0, rest=_REST_SECONDS)
+        await server.load()
         self._description = Description.from_message(server.description)
         open_socket(local)
         return PolicyAccess(addresses)

@@ -302,8 +302,14 @@ class PolicyServer:
         for service in ("", SERVICE):
             await self._health.set(service, status)
 
-    async def drain(self, grace: float) -> None:
-        """Starts nothing new, lets running episodes end for up to `grace` seconds, then stops."""
+    async def drain(self, grace: float, *, rest: float = 0.0) -> None:
+        """Starts nothing new, lets running episodes end for up to `grace` seconds, then stops.
+
+        Args:
+            grace: Seconds.
+            rest: Seconds to wait after that for the policy to finish what it is in the middle of, where others have a
+                use for it in this process.
+        """
         assert self._server is not None, "start() comes first"
         await self._health.enter_graceful_shutdown()
         self._servicer.drain()
@@ -312,12 +318,19 @@ class PolicyServer:
         if not done:
             self._servicer.cut_off()
         await stopping
+        if rest and not await self._at_rest(rest):
+            log.warning("%s has not finished what it was asked %.0f s ago; it goes on in a thread", self._name, rest)
         if self._hosted.done():
             await self._hosted.result().batcher.close()
         else:
             self._thread.shutdown(wait=False, cancel_futures=True)
         if self.metrics is not None:
             await asyncio.to_thread(self.metrics.close)
+
+    async def _at_rest(self, seconds: float) -> bool:
+        turn = asyncio.get_running_loop().run_in_executor(self._thread, lambda: None)  # which comes after all others'
+        done, _ = await asyncio.wait({turn}, timeout=seconds)
+        return bool(done)
 
 
 def _details(sentence: str) -> str:

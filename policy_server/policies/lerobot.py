@@ -28,6 +28,7 @@ from policy_server.policies._lerobot.memory import ACTION, memory_of
 from policy_server.policies._lerobot.sentences import pads_to_neighbours
 from policy_server.policies.base import Observation
 from policy_server.policies.torch import Batch, TooManyRows, TorchPolicy
+from policy_server.policies.undisturbed import dice_kept
 from protos.errors import UsageError, unknown
 from protos.spec import PolicySpec, TensorSpec
 
@@ -115,7 +116,8 @@ class LeRobotPolicy(TorchPolicy):
         inputs = dict(config.input_features or {})
         self._empty = {_own_name(name, inputs) for name in _listed(empty)}
         self._names = _offered_names(inputs, rename or {}, self._empty)
-        module = load_module(found, config, strict=strict)
+        with dice_kept():  # a network is made of random weights before it has those of the checkpoint
+            module = load_module(found, config, strict=strict)
         self._masks_cameras = hasattr(config, "empty_cameras")
         if self._empty and self._masks_cameras and not hasattr(config, "num_image_views"):
             # Not before the policy is made: it would take them for cameras beside those that it has. X-VLA fills up to
@@ -175,7 +177,7 @@ class LeRobotPolicy(TorchPolicy):
         dice = EpisodeDice(self.device)
         dice.row_by_row = True
         generator = torch.Generator().manual_seed(0)
-        with torch.inference_mode(), self._computing():
+        with self._computing():
             for _ in range(2):
                 frame = self._in_dtype(self._pre({**self._zeros(), "task": [""]}))
                 dice.run(partial(self._module.select_action, frame), [generator])

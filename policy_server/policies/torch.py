@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -55,6 +55,10 @@ class TorchPolicy(Policy):
     casts_observations: bool = True
     """Whether floating-point observations are brought to `dtype`; not where processors of the policy's own do that."""
 
+    in_training: bool = False
+    """Whether its modules are trained in this very process, which `evaluate()` says. What they keep of a pass (caches)
+    may then be needed for gradients, which torch refuses for what was made in inference mode."""
+
     def __init__(
         self,
         *,
@@ -81,7 +85,7 @@ class TorchPolicy(Policy):
         if threads:
             torch.set_num_threads(threads)
         if deterministic:
-            _be_deterministic()
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS asks for, before its first use
 
     def forward(self, batch: Batch) -> Any:
         """The actions for a batch: a tensor of shape (rows, length, action_dim), or (rows, action_dim).
@@ -166,7 +170,7 @@ class TorchPolicy(Policy):
             dtype=self.dtype,
         )
         try:
-            with torch.inference_mode(), self._computing():
+            with self._computing():
                 actions = self._as_arrays(self.forward(batch), batch)
         except TooManyRows as refusal:
             log.warning("%s", refusal)
@@ -207,11 +211,13 @@ class TorchPolicy(Policy):
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _computing(self) -> AbstractContextManager[Any]:
-        if self._autocast is None:
-            return nullcontext()
-        autocast: AbstractContextManager[Any] = torch.autocast(self.device.type, dtype=self._autocast)
-        return autocast
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """All that holds for a forward pass, and for nothing else in this process."""
+        autocast = torch.autocast(self.device.type, dtype=self._autocast) if self._autocast else nullcontext()
+        deterministic = _deterministic() if self.deterministic else nullcontext()
+        with torch.no_grad() if self.in_training else torch.inference_mode(), autocast, deterministic:
+            yield
 
     def _stacked(self, observations: Sequence[Observation], size: int) -> Mapping[str, Any]:
         filled = [*observations, *[observations[-1]] * (size - len(observations))]
@@ -276,7 +282,15 @@ def _is_out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.cuda.OutOfMemoryError) or "MPS backend out of memory" in str(error)
 
 
-def _be_deterministic() -> None:
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS asks for, before its first use
+@contextmanager
+def _deterministic() -> Iterator[None]:
+    """Deterministic algorithms for a while: a program that trains beside it may not have one for all it does."""
+    always, benchmark = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False  # it picks kernels by how fast they happen to run
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(always, warn_only=warn_only)
+        torch.backends.cudnn.benchmark = benchmark

@@ -66,6 +66,19 @@ def test_sessions_that_share_batches_do_what_they_do_alone(name: str, saved: Any
     np.testing.assert_allclose(together(policy, (1, 2, 3), sentences), expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["diffusion", "tiny_vla-odd"])
+def test_a_program_that_trains_keeps_its_own_dice(name: str, saved: Any) -> None:
+    """Made and used in a training process, it draws, and so does LeRobot, but not what training would have drawn."""
+    folder = saved(name)
+    torch.manual_seed(1)
+    expected = torch.rand(4)
+    torch.manual_seed(1)
+    policy = load(folder)
+    policy.warm_up()
+    together(policy, (1, 2, 3), ["Open a door"] * 3)
+    assert torch.equal(torch.rand(4), expected)
+
+
 @pytest.mark.parametrize("name", ["act-ensembling", "diffusion", "vqbet", "tiny_vla"])
 def test_in_deterministic_mode_they_do_exactly_that(name: str, saved: Any) -> None:
     policy = load(saved(name), deterministic=True, pad_to=4)

@@ -365,9 +365,11 @@ def test_a_wrong_count_that_only_one_row_causes_is_charged_to_that_row() -> None
 
 @pytest.mark.parametrize(
     "kind",
-    [KeyError, StopIteration, AssertionError, MemoryError, NotImplementedError]
-    # What is no Exception would end the thread, or the event loop, and leave everybody waiting.
-    + [SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit],
+    [
+        *(KeyError, StopIteration, AssertionError, MemoryError, NotImplementedError),
+        # What is no Exception would end the thread, or the event loop, and leave everybody waiting.
+        *(SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit),
+    ],
 )
 def test_whatever_a_policy_raises_the_next_row_is_answered(kind: type[BaseException]) -> None:
     class Once(Policy):

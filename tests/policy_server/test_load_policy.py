@@ -195,7 +195,7 @@ def test_a_lerobot_checkpoint_without_lerobot(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("where", ["import", "constructor"])
 def test_a_policy_that_calls_exit_is_a_sentence(module: Module, where: str) -> None:
-    """Programs that were made policies of often parse a command line of their own, and exit where they do not like it."""
+    """Programs that were made policies of parse a command line of their own, and exit where they do not like it."""
     quits = "raise SystemExit(2)"
     source = WHOLE + f"\n{quits}\n" if where == "import" else WHOLE.replace("self.gain = gain", quits)
     said = refusal(f"{module(source)}:MyPolicy")

@@ -232,14 +232,6 @@ def test_a_pass_that_fails_leaves_no_trace() -> None:
 # ------------------------------------------------------------------------------------ deterministic mode
 
 
-@pytest.fixture
-def usual_algorithms() -> Any:
-    """Deterministic mode is a setting of the process; other tests must not inherit it."""
-    before = torch.are_deterministic_algorithms_enabled()
-    yield
-    torch.use_deterministic_algorithms(before)
-
-
 class Network(torch.nn.Module):
     """All that a policy usually is: convolution, attention, recurrence, normalization."""
 
@@ -265,12 +257,12 @@ class Recurrent(Probe):
         self.network = self.place(Network())
 
     def _step(self, batch: Batch) -> Any:
+        assert torch.are_deterministic_algorithms_enabled()
         actions, hidden = self.network(batch[IMAGE], batch.recall("hidden", torch.zeros(128)))
         batch.remember("hidden", hidden)
         return actions
 
 
-@pytest.mark.usefixtures("usual_algorithms")
 @pytest.mark.parametrize("pad_to", [1, 4])
 def test_in_deterministic_mode_no_row_depends_on_its_neighbours(pad_to: int) -> None:
     dice = np.random.default_rng(0)
@@ -290,10 +282,9 @@ def test_in_deterministic_mode_no_row_depends_on_its_neighbours(pad_to: int) -> 
             mixed[index].append(answer)
     assert np.asarray(mixed).tobytes() == np.asarray(alone).tobytes()
     assert set(policy.sizes) == {pad_to}
-    assert torch.are_deterministic_algorithms_enabled()
+    assert not torch.are_deterministic_algorithms_enabled(), "that is for its passes, and for nobody else's"
 
 
-@pytest.mark.usefixtures("usual_algorithms")
 def test_padding_takes_nothing_from_anybodys_dice() -> None:
     padded = rows(Probe(lambda b: b.randn(3), deterministic=True, pad_to=4), [look(0.0)] * 6, range(6))
     usual = rows(Probe(lambda b: b.randn(3)), [look(0.0)] * 6, range(6))
@@ -329,7 +320,6 @@ def test_out_of_memory_halves_the_batch_and_goes_on(caplog: pytest.LogCaptureFix
     assert policy.sizes == [2, 2], "what did not fit once is not tried again"
 
 
-@pytest.mark.usefixtures("usual_algorithms")
 def test_out_of_memory_in_deterministic_mode(caplog: pytest.LogCaptureFixture) -> None:
     policy = Probe(hungry(3), deterministic=True, pad_to=8)
     with caplog.at_level(logging.WARNING):
