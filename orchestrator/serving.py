@@ -73,7 +73,7 @@ class ServingWatch:
     def _warn(self) -> None:
         """Says what the servers have to say about this run, each sentence once."""
         for stats in self._figures().values():
-            for sentence in stats.warnings.keys() - self._warned:
+            for sentence in sorted(stats.warnings.keys() - self._warned):
                 self._warned.add(sentence)
                 log.warning("%s", sentence)
 

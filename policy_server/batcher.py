@@ -16,7 +16,7 @@ import numpy as np
 
 from policy_server.figures import Figures
 from policy_server.patience import Patience
-from policy_server.policies.base import Instruction, Observation, Policy, spec_on
+from policy_server.policies.base import Instruction, Observation, Policy, remarks_of, spec_on
 from protos.errors import SparringError
 from protos.tensor import Array, TensorError, dtype_code
 
@@ -101,6 +101,7 @@ class Batcher:
         self._queue: deque[_Waiting] = deque()
         self._busy = False
         self._began = 0.0
+        self._remarked = len(remarks_of(policy))
         self._loop = asyncio.get_running_loop()
         self._alarm: asyncio.TimerHandle | None = None
         self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="policy")
@@ -213,6 +214,9 @@ class Batcher:
                 waiting.answer.set_exception(outcome)
         if self._patience is not None:
             self._learn(self._patience, batch)
+        remarks = remarks_of(self._policy)
+        self._figures.remarks(remarks[self._remarked :])
+        self._remarked = len(remarks)
         self._busy = False
         self._start_when_due()
 

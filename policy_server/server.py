@@ -21,7 +21,7 @@ from policy_server.authentication import TokenCheck
 from policy_server.batcher import Batcher, EpisodeInterrupted, PolicyFailed, QueueDelay, QueueFull
 from policy_server.figures import Figures
 from policy_server.metrics import MetricsServer
-from policy_server.policies.base import Policy, spec_on
+from policy_server.policies.base import Policy, remarks_of, spec_on
 from policy_server.session import Draining, OutOfOrder, Session
 from protos import PROTOCOL_VERSION
 from protos import policy_pb2 as pb
@@ -104,6 +104,7 @@ class _Servicer:
             hosted.batcher,
             on_episode=self._figures.episode,
             on_doubt=self._warn,
+            on_welcome=lambda: self._figures.remarks(remarks_of(hosted.policy)),
         )
         self.sessions[session] = asyncio.current_task()
         self._figures.session(1)

@@ -41,11 +41,13 @@ class Session:
         *,
         on_episode: Callable[[], None] = lambda: None,
         on_doubt: Callable[[str], None] = lambda sentence: None,
+        on_welcome: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self.draining = False
         self._on_episode = on_episode
         self._on_doubt = on_doubt
+        self._on_welcome = on_welcome
         self._description = description
         self._spec_for = spec_for
         self._batcher = batcher
@@ -104,6 +106,7 @@ class Session:
             self._on_doubt(sentence)
         self._codec = ObservationCodec(self._needs)
         self._benchmark = hello.benchmark
+        self._on_welcome()
         return pb.Welcome(policy=self._description, needs=self._needs.to_message(), session=self.name)
 
     def _spec(self, benchmark: str) -> PolicySpec:

@@ -9,7 +9,7 @@ from typing import Any
 from protos.spec import Offer, PolicySpec, TensorSpec
 from protos.tensor import Array
 
-__all__ = ["Array", "Instruction", "Observation", "Policy", "PolicySpec", "TensorSpec", "spec_on"]
+__all__ = ["Array", "Instruction", "Observation", "Policy", "PolicySpec", "TensorSpec", "remarks_of", "spec_on"]
 
 
 class Instruction(str):
@@ -65,6 +65,10 @@ class Policy:
     checkpoint_sha256: str = ""
     """Hash of the weights, if there are any; saved with the results."""
 
+    remarks: Sequence[str] = ()
+    """Sentences that whoever evaluates it should know: every run has them among its warnings. While it is at work they
+    may become more, and never fewer."""
+
     def spec_for(self, benchmark: str) -> PolicySpec:
         """What the policy needs on a benchmark; the same everywhere, unless a policy says otherwise."""
         return self.spec
@@ -98,3 +102,8 @@ def spec_on(policy: Any, benchmark: str) -> PolicySpec:
     """What a policy needs on a benchmark, whether it derives from `Policy` or not."""
     spec: PolicySpec = policy.spec_for(benchmark) if hasattr(policy, "spec_for") else policy.spec
     return spec
+
+
+def remarks_of(policy: Any) -> Sequence[str]:
+    """What a policy has to say about itself, whether it derives from `Policy` or not."""
+    return tuple(getattr(policy, "remarks", ()))
