@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=torch.nn.Module)
 
+_NO_MEMORY: Final = ("MPS backend out of memory", "STATUS_ALLOC_FAILED", "DefaultCPUAllocator: can't allocate memory")
 _DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -166,18 +167,8 @@ class TorchPolicy(Policy):
         size = len(rows)
         if self.deterministic:
             size = min(self._pad_to, self._most_rows or self._pad_to)
-        batch = Batch(
-            self._stacked([observations[row] for row in rows], size),
-            [states[row] for row in rows],
-            [observations[row].task for row in rows],
-            [observations[row].step for row in rows],
-            size=size,
-            device=self.device,
-            dtype=self.dtype,
-        )
         try:
-            with self._computing():
-                actions = self._as_arrays(self.forward(batch), batch)
+            return self._pass([observations[row] for row in rows], [states[row] for row in rows], size)
         except TooManyRows as refusal:
             self.remark(f"{refusal}.")
             self._most_rows = refusal.most
@@ -190,9 +181,6 @@ class TorchPolicy(Policy):
                     "(--policy-arg dtype=bfloat16) takes half of it."
                 ) from error
             self._halve(size)
-        else:
-            batch.keep()
-            return actions
         # Out of the except block: its traceback holds on to the tensors that did not fit.
         self._free_memory()
         answers: list[Array] = []
@@ -200,6 +188,21 @@ class TorchPolicy(Policy):
             part = rows[len(answers) : len(answers) + self._most_rows]  # which a part may halve again
             answers += self._answer(observations, states, part)
         return answers
+
+    def _pass(self, observations: Sequence[Observation], states: Sequence[TorchSession], size: int) -> Sequence[Array]:
+        batch = Batch(
+            self._stacked(observations, size),
+            states,
+            [observation.task for observation in observations],
+            [observation.step for observation in observations],
+            size=size,
+            device=self.device,
+            dtype=self.dtype,
+        )
+        with self._computing():
+            actions = self._as_arrays(self.forward(batch), batch)
+        batch.keep()
+        return actions
 
     def _halve(self, size: int) -> None:
         self._most_rows = size // 2
@@ -280,8 +283,8 @@ def _dtype(name: str, option: str) -> Any:
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:
-    # MPS has no class of its own for it.
-    return isinstance(error, torch.cuda.OutOfMemoryError) or "MPS backend out of memory" in str(error)
+    # Only CUDA's allocator has a class of its own for it, and not even its libraries use that.
+    return isinstance(error, torch.cuda.OutOfMemoryError) or any(words in str(error) for words in _NO_MEMORY)
 
 
 @contextmanager

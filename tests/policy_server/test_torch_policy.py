@@ -328,6 +328,38 @@ def test_out_of_memory_in_deterministic_mode(caplog: pytest.LogCaptureFixture) -
     assert "pad_to=2" in caplog.text
 
 
+def test_out_of_memory_on_the_way_to_the_device() -> None:
+    class Narrow(Probe):
+        def _on_device(self, arrays: Sequence[Array]) -> Any:
+            if len(arrays) > 2:
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            return super()._on_device(arrays)
+
+    policy = Narrow()
+    assert [answer[0, 0] for answer in rows(policy, [look(float(i)) for i in range(5)])] == [0, 1, 2, 3, 4]
+    assert policy.sizes == [2, 2, 1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "MPS backend out of memory (MPS allocated: 17 GB)",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
+    ],
+)
+def test_a_lack_of_memory_has_many_names(words: str) -> None:
+    def forward(batch: Batch) -> Any:
+        if len(batch) > 1:
+            raise RuntimeError(words)
+        return batch[STATE][:, :3]
+
+    policy = Probe(forward)
+    rows(policy, [look(0.0)] * 2)
+    assert policy.sizes == [2, 1, 1]
+
+
 def test_not_even_one_fits() -> None:
     with pytest.raises(SparringError, match="not enough memory on cpu for one observation"):
         rows(Probe(hungry(0)), [look(0.0)] * 2)
