@@ -92,6 +92,45 @@ def test_a_run_has_what_was_done_since_it_began_also_by_a_server_that_was_starte
     assert (resumed["observations"], resumed["batches"], resumed["batch_size"]["max"]) == (15, 3, 7)
 
 
+def test_a_server_with_two_names_is_counted_once() -> None:
+    """`--policy-server localhost:50051,127.0.0.1:50051` names one server, which would have done everything twice."""
+
+    async def work() -> ServingWatch:
+        server = PolicyServer(ZeroPolicy(), name="zero")
+        one, other = await server.start(["127.0.0.1:0", "127.0.0.1:0"])
+        watch = ServingWatch({"one": one, "other": other})
+        await watch.begin()
+        server.figures.forward_pass([0.0] * 3, 0.1)
+        await watch.end()
+        await server.drain(0)
+        return watch
+
+    found = asyncio.run(work()).summary()
+    assert found is not None
+    assert (found["observations"], found["batches"]) == (3, 1)
+
+
+def test_what_a_server_did_before_it_could_be_asked_is_not_this_runs() -> None:
+    async def work() -> ServingWatch:
+        server = PolicyServer(ZeroPolicy(), name="zero")
+        (address,) = await server.start(["127.0.0.1:0"])
+        server.figures._began -= 100.0  # it has served others for a while
+        server.figures.forward_pass([0.0] * 50, 0.1)
+        watch = ServingWatch({"it": address})
+        watch._addresses = {"it": "127.0.0.1:9"}  # it does not answer when the run begins
+        await watch.begin()
+        watch._addresses = {"it": address}
+        await watch.end()
+        server.figures.forward_pass([0.0] * 4, 0.1)
+        await watch.end()
+        await server.drain(0)
+        return watch
+
+    found = asyncio.run(work()).summary()
+    assert found is not None
+    assert (found["observations"], found["batches"]) == (4, 1)
+
+
 def test_servers_that_keep_no_figures_are_no_failure() -> None:
     watch = ServingWatch({"nobody": "127.0.0.1:9"})
     asyncio.run(watch.begin())
