@@ -26,7 +26,7 @@ from policy_server.session import Draining, OutOfOrder, Session
 from protos import PROTOCOL_VERSION
 from protos import policy_pb2 as pb
 from protos.errors import SparringError, UsageError
-from protos.rpc import SERVER_OPTIONS, bind
+from protos.rpc import SERVER_OPTIONS, bind, discard
 from protos.spec import SpecMismatch
 from protos.tensor import TensorError
 
@@ -241,9 +241,13 @@ class PolicyServer:
         self._server.add_generic_rpc_handlers((_handlers(self._servicer),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection([SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
-        bound = [bind(self._server, address, self._credentials) for address in addresses]
-        if self._metrics_address:  # last, so that nothing is left of it where listening fails
-            self.metrics = MetricsServer(self.figures, self._metrics_address, policy=self._name)
+        try:
+            bound = [bind(self._server, address, self._credentials) for address in addresses]
+            if self._metrics_address:  # last, so that nothing is left of it where listening fails
+                self.metrics = MetricsServer(self.figures, self._metrics_address, policy=self._name)
+        except BaseException:
+            await discard(self._server)
+            raise
         await self._server.start()
         return bound
 

@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -207,6 +208,21 @@ def test_wrong_settings_are_told_before_anything_starts(
     with pytest.raises(UsageError, match=r"act\(\)"):
         evaluator.evaluate(LacksAct(), **TOY)
     assert workers() == []
+
+
+@pytest.mark.parametrize("setting", ["metrics", "listen"])
+def test_a_taken_port_leaves_nothing_listening(evaluator: Evaluator, setting: str) -> None:
+    evaluator.evaluate(Forward(), **TOY)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        before = _listening()
+        for _ in range(2):
+            with pytest.raises(UsageError, match="taken"):
+                evaluator.evaluate(Forward(), **TOY, **{setting: f"127.0.0.1:{taken.getsockname()[1]}"})
+        assert _listening() <= before
+
+
+def _listening() -> set[Any]:
+    return {c.laddr for c in psutil.Process().net_connections() if c.status == psutil.CONN_LISTEN}
 
 
 def test_an_output_folder_is_for_one_call(evaluator: Evaluator, tmp_path: Path) -> None:
