@@ -54,13 +54,14 @@ class Observation(Mapping[str, Array]):
 class Policy:
     """Base of all policies; deriving from it is optional, having its members is not.
 
-    `new_session` and `act` are called from one thread, never at the same time.
+    `new_session` and `act` are called from one thread, never at the same time, unless a policy is `instant`.
     """
 
     spec: PolicySpec
 
     instant: bool = False
-    """Whether `act` takes no more than microseconds: it is then called where it is, without the trip to a thread."""
+    """Whether `act` takes no more than microseconds: it is then called where it is, without the trip to a thread. A
+    `new_session` may run in that thread at the same time, so that all they may share is the state."""
 
     checkpoint_sha256: str = ""
     """Hash of the weights, if there are any; saved with the results."""
