@@ -54,6 +54,8 @@ def test_a_session_alone_does_what_select_action_does(name: str, saved: Any) -> 
     policy, theirs = load(saved(name)), by_lerobot(saved(name), 7)
     assert policy.remarks == [], "it was tried out, and found to remember nothing but queues"
     ours = alone(policy, 7)
+    policy.in_training = True  # as evaluate() has it, without inference mode
+    assert alone(policy, 7).tobytes() == ours.tobytes()
     np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
     assert np.ptp(theirs, axis=0).max() > 0.05, "a policy that always does the same would prove nothing"
 

@@ -84,6 +84,15 @@ def test_it_says_what_it_does_and_why(saved: Any, caplog: pytest.LogCaptureFixtu
     assert len(caplog.records) == 1
 
 
+@pytest.mark.parametrize("name", CONFIGS)
+def test_in_a_program_that_trains_it_does_the_same(name: str, saved: Any) -> None:
+    """There passes are made without inference mode, though the policy was tried out in it when it was loaded."""
+    policy = load(saved(name))
+    expected = alone(policy, 7)
+    policy.in_training = True
+    assert alone(policy, 7).tobytes() == expected.tobytes()
+
+
 def test_a_memory_inside_the_network_is_noticed_and_told(saved: Any) -> None:
     policy = load(saved("tiny_vla-kept"))
     (remark,) = policy.remarks
