@@ -263,7 +263,7 @@ def choose_device(name: str) -> Any:
         raise UsageError(f"unknown device {name!r}; it is auto, cpu, cuda, cuda:N or mps.")
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     if kind == "auto":
-        return torch.device("cuda" if cuda else "mps" if mps else "cpu")
+        return _this_cuda() if cuda else torch.device("mps" if mps else "cpu")
     if kind == "mps" and not mps:
         raise UsageError("the device 'mps' was asked for, but there is none here; use device=auto or device=cpu.")
     if kind == "cuda" and not cuda:
@@ -273,7 +273,13 @@ def choose_device(name: str) -> Any:
         )
     if kind == "cuda" and number and int(number) >= torch.cuda.device_count():
         raise UsageError(f"the device {name!r} was asked for, but there are {torch.cuda.device_count()} CUDA devices.")
-    return torch.device(name)
+    return _this_cuda() if name == "cuda" else torch.device(name)
+
+
+def _this_cuda() -> Any:
+    # Which device is the current one is a matter of each thread: where a training program has chosen one, the thread
+    # that the policy is called in has not.
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_initialized() else torch.device("cuda")
 
 
 def _dtype(name: str, option: str) -> Any:

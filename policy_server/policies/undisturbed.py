@@ -71,7 +71,9 @@ def evaluation_mode(policy: object) -> Iterator[None]:
     roots = _roots([thing for thing in found if isinstance(thing, torch.nn.Module)])
     modes = [(module, module.training) for root in roots for module in root.modules()]
     trained = any(parameter.requires_grad for root in roots for parameter in root.parameters())
-    told = [thing for thing in found if trained and hasattr(type(thing), "in_training")]
+    # Who has no such policy need not import their class.
+    kind = getattr(sys.modules.get("policy_server.policies.torch"), "TorchPolicy", ())
+    told = [thing for thing in found if trained and isinstance(thing, kind)]
     try:
         for thing in told:
             thing.in_training = True

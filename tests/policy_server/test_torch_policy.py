@@ -397,6 +397,10 @@ def test_auto_takes_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_device("auto").type == "cuda"
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert choose_device("cuda:1") == torch.device("cuda:1")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    for name in ("auto", "cuda"):
+        assert choose_device(name) == torch.device("cuda:1"), "the one that this program has chosen, in every thread"
     with pytest.raises(UsageError, match="there are 2 CUDA devices"):
         choose_device("cuda:2")
 
