@@ -107,4 +107,6 @@ def spec_on(policy: Any, benchmark: str) -> PolicySpec:
 
 def remarks_of(policy: Any) -> Sequence[str]:
     """What a policy has to say about itself, whether it derives from `Policy` or not."""
-    return tuple(getattr(policy, "remarks", ()))
+    remarks = getattr(policy, "remarks", ())
+    # A class that does not derive from ours may mean something else by that name.
+    return [r for r in remarks if isinstance(r, str)] if isinstance(remarks, (list, tuple)) else []
