@@ -279,7 +279,8 @@ def choose_device(name: str) -> Any:
 def _this_cuda() -> Any:
     # Which device is the current one is a matter of each thread: where a training program has chosen one, the thread
     # that the policy is called in has not.
-    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_initialized() else torch.device("cuda")
+    cuda: Any = torch.cuda
+    return torch.device("cuda", cuda.current_device()) if cuda.is_initialized() else torch.device("cuda")
 
 
 def _dtype(name: str, option: str) -> Any:
