@@ -85,6 +85,7 @@ class Fleet:
         """Plays a plan."""
         number = next(self._numbers)
         folder = settings.output or self.folder / f"run-{number}"
+        new = not folder.exists()
         journal = Journal(folder)
         session = _LiveSession(settings, plan, folder, journal, policy, self, number)
         try:
@@ -94,8 +95,10 @@ class Fleet:
             raise
         finally:
             journal.close()
-            if settings.output is None:
+            if settings.output is None or (new and not session.claimed):
                 shutil.rmtree(folder, ignore_errors=True)
+            elif not session.claimed:  # nothing was played: the folder is as free for the next call as it was
+                journal.path.unlink(missing_ok=True)
             elif (self.folder / "logs").is_dir():
                 shutil.copytree(self.folder / "logs", folder / "logs", dirs_exist_ok=True)
         return results if settings.output else replace(results, folder=None)

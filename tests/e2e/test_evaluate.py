@@ -231,6 +231,18 @@ def test_an_output_folder_is_for_one_call(evaluator: Evaluator, tmp_path: Path) 
         evaluator.evaluate(Forward(), **TOY, output=tmp_path / "out")
 
 
+def test_a_call_that_never_came_to_a_run_leaves_no_folder(evaluator: Evaluator, tmp_path: Path) -> None:
+    class Cold(Forward):
+        def warm_up(self) -> None:
+            raise RuntimeError("not yet")
+
+    (tmp_path / "mine").mkdir()
+    for output in (tmp_path / "new", tmp_path / "mine"):
+        with pytest.raises(UsageError, match="not yet"):
+            evaluator.evaluate(Cold(), **TOY, output=output)
+        assert evaluator.evaluate(Forward(), **TOY, output=output).overall.successes == 8
+
+
 TRAINING = """
 import sys, time
 from orchestrator import evaluate
