@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from google.protobuf import json_format
@@ -60,12 +60,17 @@ class ServingWatch:
         self._began = time.monotonic()
         await self._ask_all()
 
-    async def run(self) -> None:
-        """Asks again and again, until cancelled."""
+    async def run(self, keep: Callable[[dict[str, Any]], None]) -> None:
+        """Asks again and again, until cancelled.
+
+        Args:
+            keep: Gets what `to_json` says then, for the next session of a run that is killed.
+        """
         while True:
             await asyncio.sleep(_EVERY_SECONDS)
             await self._ask_all()
             self._warn()
+            keep(self.to_json())
 
     async def end(self) -> None:
         """Asks for the last time."""

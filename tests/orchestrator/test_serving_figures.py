@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -129,6 +130,28 @@ def test_what_a_server_did_before_it_could_be_asked_is_not_this_runs() -> None:
     found = asyncio.run(work()).summary()
     assert found is not None
     assert (found["observations"], found["batches"]) == (4, 1)
+
+
+def test_what_is_known_is_kept_while_a_run_goes_for_it_may_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.serving._EVERY_SECONDS", 0.01)
+    kept: list[dict[str, Any]] = []
+
+    async def work() -> None:
+        server = PolicyServer(ZeroPolicy(), name="zero")
+        (address,) = await server.start(["127.0.0.1:0"])
+        watch = ServingWatch({"it": address})
+        await watch.begin()
+        server.figures.forward_pass([0.0] * 3, 0.1)
+        going = asyncio.ensure_future(watch.run(kept.append))
+        while not kept:
+            await asyncio.sleep(0.01)
+        going.cancel()
+        await server.drain(0)
+
+    asyncio.run(asyncio.wait_for(work(), 10))
+    found = ServingWatch({}, earlier=json.loads(json.dumps(kept[0]))).summary()
+    assert found is not None
+    assert found["observations"] == 3
 
 
 def test_servers_that_keep_no_figures_are_no_failure() -> None:
