@@ -52,6 +52,8 @@ _PER_CALL: Final = frozenset(
     }
 )
 
+_REST_SECONDS: Final = 10.0
+
 
 class Fleet:
     """The workers of one or more evaluations, one after the other, and the folder of their sockets and logs."""
@@ -83,6 +85,7 @@ class Fleet:
         """Plays a plan."""
         number = next(self._numbers)
         folder = settings.output or self.folder / f"run-{number}"
+        new = not folder.exists()
         journal = Journal(folder)
         session = _LiveSession(settings, plan, folder, journal, policy, self, number)
         try:
@@ -92,8 +95,10 @@ class Fleet:
             raise
         finally:
             journal.close()
-            if settings.output is None:
+            if settings.output is None or (new and not session.claimed):
                 shutil.rmtree(folder, ignore_errors=True)
+            elif not session.claimed:  # nothing was played: the folder is as free for the next call as it was
+                journal.path.unlink(missing_ok=True)
             elif (self.folder / "logs").is_dir():
                 shutil.copytree(self.folder / "logs", folder / "logs", dirs_exist_ok=True)
         return results if settings.output else replace(results, folder=None)
@@ -158,8 +163,10 @@ class _LiveSession(Session):
         # A socket of this call's own: what is left of a connection to the policy before cannot reach this one. Beside
         # the workers' own, which containers have been shown.
         local = f"unix://{self._fleet.sockets}/policy-{self._number}.sock"
-        addresses = await server.start([local, f"{listen.rpartition(':')[0]}:0"])
-        stack.push_async_callback(server.drain, grace=0.0)
+        addresses = await server.listen([local, f"{listen.rpartition(':')[0]}:0"])
+        # The policy is the caller's again when this is over: nobody may still be in the middle of it.
+        stack.push_async_callback(server.drain, grace=0.0, rest=_REST_SECONDS)
+        await server.load()
         self._description = Description.from_message(server.description)
         open_socket(local)
         return PolicyAccess(addresses)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -67,7 +66,8 @@ class Evaluator:
         """Evaluates a policy as it is now; calls with the same arguments play the same episodes.
 
         Blocks until all episodes have ended, also where an event loop is running (a notebook). Torch modules of the
-        policy are in evaluation mode meanwhile, and back in the mode they were in afterwards.
+        policy are in evaluation mode meanwhile, and back in the mode they were in afterwards; called from the main
+        thread, it leaves the global dice of Python, numpy and torch where they were.
 
         Args:
             policy: Has the members of `policy_server.policies.base.Policy`; its class need not be importable.
@@ -95,16 +95,15 @@ class Evaluator:
         resolved = _settings(name, values, settings)
         plan = make_plan(resolved)
         prepare(resolved)
-        with self._lock, _evaluation_mode(policy):
+        with self._lock, _undisturbed(policy):
             background = self._background = self._background or Background()
             return background.run(self._evaluate(policy, resolved, plan))
 
     def close(self) -> None:
         """Ends the workers, and an evaluation that another thread is waiting for. Evaluating again starts others."""
         background = self._background
-        if (
-            background is None or self._pid != os.getpid()
-        ):  # in a fork there is only a copy; the workers are the parent's
+        in_a_fork = self._pid != os.getpid()  # where there is only a copy; the workers are the parent's
+        if background is None or in_a_fork:
             return
         background.interrupt()
         with self._lock:
@@ -168,22 +167,14 @@ def _settings(name: str, values: dict[str, Any], others: dict[str, Any]) -> RunS
 
 
 @contextmanager
-def _evaluation_mode(policy: object) -> Iterator[None]:
-    """Turns off what torch modules do in training only (dropout, batch statistics), and on again what was on."""
-    torch: Any = sys.modules.get("torch")  # never imported here; who has a module has imported it
-    if torch is None:
+def _undisturbed(policy: object) -> Iterator[None]:
+    """Lets the caller's program go on afterwards as if nothing had been evaluated."""
+    from policy_server.policies.undisturbed import dice_kept, evaluation_mode
+
+    # Who evaluates in a thread of its own may train meanwhile in the main one, and needs its dice there.
+    alone = threading.current_thread() is threading.main_thread()
+    with dice_kept() if alone else nullcontext(), evaluation_mode(policy):
         yield
-        return
-    held = [policy, *getattr(policy, "__dict__", {}).values()]
-    roots = [value for value in held if isinstance(value, torch.nn.Module)]
-    training = [module for root in roots for module in root.modules() if module.training]
-    for root in roots:
-        root.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 _shared: Evaluator | None = None

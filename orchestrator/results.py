@@ -51,7 +51,7 @@ class Results:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What the policy was shown that it may not be made for, in sentences."""
+        """What the policy servers have to say about this run, in sentences."""
         return [str(sentence) for sentence in (self.serving or {}).get("warnings", [])]
 
     @property
@@ -82,6 +82,7 @@ class Results:
             "tasks": {name: summary.to_json() for name, summary in self.tasks.items()},
             "seconds": self.seconds,
             "output": None if self.folder is None else str(self.folder),
+            "out_of_range": self.out_of_range,
             "warnings": list(self.warnings),
         }
 

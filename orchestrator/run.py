@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -207,7 +208,8 @@ class Session:
         )
         await self._serving.begin()
         stack.push_async_callback(self._serving.end)  # before the server that we host ends, after all workers have
-        await stack.enter_async_context(_background(self._serving.run()))
+        keep = partial(self._journal.set_meta, "serving")
+        await stack.enter_async_context(_background(self._serving.run(keep)))
 
     async def _describe(self, access: PolicyAccess) -> Description:
         return await describe(access, self._settings.policy_timeout)

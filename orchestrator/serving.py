@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from google.protobuf import json_format
@@ -49,21 +50,27 @@ class ServingWatch:
         self._earlier = {
             name: json_format.ParseDict(stats, pb.ServerStats()) for name, stats in (earlier or {}).items()
         }
-        self._first: dict[str, dict[str, pb.ServerStats]] = {}
+        self._first: dict[str, pb.ServerStats] = {}
         self._last: dict[str, dict[str, pb.ServerStats]] = {}
         self._warned: set[str] = set()
+        self._began = time.monotonic()
 
     async def begin(self) -> None:
         """Takes down where the servers' figures stand now."""
+        self._began = time.monotonic()
         await self._ask_all()
-        self._first = {name: dict(found) for name, found in self._last.items()}
 
-    async def run(self) -> None:
-        """Asks again and again, until cancelled."""
+    async def run(self, keep: Callable[[dict[str, Any]], None]) -> None:
+        """Asks again and again, until cancelled.
+
+        Args:
+            keep: Gets what `to_json` says then, for the next session of a run that is killed.
+        """
         while True:
             await asyncio.sleep(_EVERY_SECONDS)
             await self._ask_all()
             self._warn()
+            keep(self.to_json())
 
     async def end(self) -> None:
         """Asks for the last time."""
@@ -73,7 +80,7 @@ class ServingWatch:
     def _warn(self) -> None:
         """Says what the servers have to say about this run, each sentence once."""
         for stats in self._figures().values():
-            for sentence in stats.warnings.keys() - self._warned:
+            for sentence in sorted(stats.warnings.keys() - self._warned):
                 self._warned.add(sentence)
                 log.warning("%s", sentence)
 
@@ -100,14 +107,19 @@ class ServingWatch:
         except SparringError as error:  # not there just now, or it keeps none; the run does not need them
             log.debug("no figures of %s: %s", name, error)
             return
+        # The first that is heard of a server is where its figures stand; but one that was started while we watched
+        # began at zero, for us, too.
+        if stats.seconds > time.monotonic() - self._began:
+            self._first.setdefault(stats.instance, stats)
         self._last.setdefault(name, {})[stats.instance] = stats
 
     def _figures(self) -> dict[str, pb.ServerStats]:
         figures = {name: [stats] for name, stats in self._earlier.items()}
+        counted: set[str] = set()  # a server may have been given by two of its names
         for name, instances in self._last.items():
-            first = self._first.get(name, {})
-            # A server that was started again is another instance, which began at zero while we watched.
-            parts = [_combined(stats, first.get(instance), -1) for instance, stats in instances.items()]
+            new = {instance: stats for instance, stats in instances.items() if instance not in counted}
+            counted |= new.keys()
+            parts = [_combined(stats, self._first.get(instance), -1) for instance, stats in new.items()]
             figures.setdefault(name, []).extend(parts)
         return {name: _sum(parts, in_turn=True) for name, parts in figures.items()}
 

@@ -22,7 +22,7 @@ from protos import PROTOCOL_VERSION
 from protos import evaluation_pb2 as pb
 from protos.errors import SparringError, UsageError
 from protos.evaluation_pb2_grpc import WorkServicer, add_WorkServicer_to_server
-from protos.rpc import SERVER_OPTIONS, bind
+from protos.rpc import SERVER_OPTIONS, bind, discard
 
 log = logging.getLogger(__name__)
 
@@ -69,18 +69,24 @@ class WorkService(WorkServicer):
         add_WorkServicer_to_server(self, self._server)
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        local = bind(self._server, f"unix://{sockets}/work.sock")
-        if listen is not None:
-            public = bind(self._server, listen)
-        else:
-            try:
-                public = bind(self._server, DEFAULT_LISTEN)
-            except UsageError:  # another run has it; any port will do, nobody asked for this one
-                public = bind(self._server, "127.0.0.1:0")
+        try:
+            local = bind(self._server, f"unix://{sockets}/work.sock")
+            public = self._bind_public(listen)
+        except UsageError:
+            await discard(self._server)
+            raise
         await self._server.start()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
         open_socket(local)
         return local, public
+
+    def _bind_public(self, listen: str | None) -> str:
+        if listen is not None:
+            return bind(self._server, listen)
+        try:
+            return bind(self._server, DEFAULT_LISTEN)
+        except UsageError:  # another run has it; any port will do, nobody asked for this one
+            return bind(self._server, "127.0.0.1:0")
 
     def hand_over(self, coordinator: Coordinator, settings: RunSettings, policy: PolicyAccess) -> None:
         """Begins another run with the workers that are here. Settings that make workers what they are must be the same.

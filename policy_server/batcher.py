@@ -16,7 +16,7 @@ import numpy as np
 
 from policy_server.figures import Figures
 from policy_server.patience import Patience
-from policy_server.policies.base import Instruction, Observation, Policy, spec_on
+from policy_server.policies.base import Instruction, Observation, Policy, remarks_of, spec_on
 from protos.errors import SparringError
 from protos.tensor import Array, TensorError, dtype_code
 
@@ -101,6 +101,7 @@ class Batcher:
         self._queue: deque[_Waiting] = deque()
         self._busy = False
         self._began = 0.0
+        self._remarked = len(remarks_of(policy))
         self._loop = asyncio.get_running_loop()
         self._alarm: asyncio.TimerHandle | None = None
         self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="policy")
@@ -213,6 +214,9 @@ class Batcher:
                 waiting.answer.set_exception(outcome)
         if self._patience is not None:
             self._learn(self._patience, batch)
+        remarks = remarks_of(self._policy)
+        self._figures.remarks(remarks[self._remarked :])
+        self._remarked = len(remarks)
         self._busy = False
         self._start_when_due()
 
@@ -294,9 +298,15 @@ class Batcher:
 
 
 def _calling(method: str, call: Callable[[], T]) -> T:
+    """The result of a method of the policy.
+
+    Raises:
+        PolicyFailed: Whatever it raised. Not only exceptions proper: a `SystemExit` or a `KeyboardInterrupt` ends the
+            event loop that it comes to, a `CancelledError` passes for somebody else's, and all would be left waiting.
+    """
     try:
         return call()
-    except (Exception, SystemExit) as error:  # a user's policy may raise anything; the server must stay up
+    except BaseException as error:
         log.exception("the policy's %s() raised", method)
         said = str(error) if isinstance(error, SparringError) else f"{type(error).__name__}: {error}"
         raise PolicyFailed(f"the policy's {method}() raised {said}") from error

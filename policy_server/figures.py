@@ -74,10 +74,15 @@ class Figures:
             self._errors[kind] += 1
 
     def warning(self, sentence: str) -> bool:
-        """A session was opened that there is something to say about; returns whether it is said for the first time."""
+        """A session has something to be said about it; returns whether it is said for the first time."""
         with self._lock:
             self._warnings[sentence] += 1
             return self._warnings[sentence] == 1
+
+    def remarks(self, sentences: Sequence[str]) -> None:
+        """A session was opened with a policy that has this to say about itself."""
+        with self._lock:
+            self._warnings.update(sentences)
 
     def to_message(self) -> pb.ServerStats:
         """All of them, at one moment."""

@@ -21,12 +21,12 @@ from policy_server.authentication import TokenCheck
 from policy_server.batcher import Batcher, EpisodeInterrupted, PolicyFailed, QueueDelay, QueueFull
 from policy_server.figures import Figures
 from policy_server.metrics import MetricsServer
-from policy_server.policies.base import Policy, spec_on
+from policy_server.policies.base import Policy, remarks_of, spec_on
 from policy_server.session import Draining, OutOfOrder, Session
 from protos import PROTOCOL_VERSION
 from protos import policy_pb2 as pb
 from protos.errors import SparringError, UsageError
-from protos.rpc import SERVER_OPTIONS, bind
+from protos.rpc import SERVER_OPTIONS, bind, discard
 from protos.spec import SpecMismatch
 from protos.tensor import TensorError
 
@@ -104,6 +104,7 @@ class _Servicer:
             hosted.batcher,
             on_episode=self._figures.episode,
             on_doubt=self._warn,
+            on_welcome=lambda: self._figures.remarks(remarks_of(hosted.policy)),
         )
         self.sessions[session] = asyncio.current_task()
         self._figures.session(1)
@@ -240,9 +241,13 @@ class PolicyServer:
         self._server.add_generic_rpc_handlers((_handlers(self._servicer),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection([SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
-        bound = [bind(self._server, address, self._credentials) for address in addresses]
-        if self._metrics_address:  # last, so that nothing is left of it where listening fails
-            self.metrics = MetricsServer(self.figures, self._metrics_address, policy=self._name)
+        try:
+            bound = [bind(self._server, address, self._credentials) for address in addresses]
+            if self._metrics_address:  # last, so that nothing is left of it where listening fails
+                self.metrics = MetricsServer(self.figures, self._metrics_address, policy=self._name)
+        except BaseException:
+            await discard(self._server)
+            raise
         await self._server.start()
         return bound
 
@@ -276,7 +281,7 @@ class PolicyServer:
         if hasattr(policy, "warm_up"):
             try:
                 policy.warm_up()
-            except Exception as error:  # a user's policy may raise anything
+            except BaseException as error:  # a user's policy may raise anything, and a SystemExit would end our loop
                 log.exception("the warm-up of %s raised", self._name)
                 said = str(error) if isinstance(error, SparringError) else f"{type(error).__name__}: {error}"
                 raise UsageError(f"the policy {self._name!r} failed in its warm-up: {said}") from error
@@ -302,8 +307,14 @@ class PolicyServer:
         for service in ("", SERVICE):
             await self._health.set(service, status)
 
-    async def drain(self, grace: float) -> None:
-        """Starts nothing new, lets running episodes end for up to `grace` seconds, then stops."""
+    async def drain(self, grace: float, *, rest: float = 0.0) -> None:
+        """Starts nothing new, lets running episodes end for up to `grace` seconds, then stops.
+
+        Args:
+            grace: Seconds.
+            rest: Seconds to wait after that for the policy to finish what it is in the middle of, where others have a
+                use for it in this process.
+        """
         assert self._server is not None, "start() comes first"
         await self._health.enter_graceful_shutdown()
         self._servicer.drain()
@@ -312,12 +323,19 @@ class PolicyServer:
         if not done:
             self._servicer.cut_off()
         await stopping
+        if rest and not await self._at_rest(rest):
+            log.warning("%s has not finished what it was asked %.0f s ago; it goes on in a thread", self._name, rest)
         if self._hosted.done():
             await self._hosted.result().batcher.close()
         else:
             self._thread.shutdown(wait=False, cancel_futures=True)
         if self.metrics is not None:
             await asyncio.to_thread(self.metrics.close)
+
+    async def _at_rest(self, seconds: float) -> bool:
+        turn = asyncio.get_running_loop().run_in_executor(self._thread, lambda: None)  # which comes after all others'
+        done, _ = await asyncio.wait({turn}, timeout=seconds)
+        return bool(done)
 
 
 def _details(sentence: str) -> str:

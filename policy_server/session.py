@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from policy_server.batcher import Batcher
+from policy_server.batcher import Batcher, PolicyFailed
 from policy_server.policies.base import Instruction, Observation
 from protos import PROTOCOL_VERSION
 from protos import policy_pb2 as pb
@@ -41,11 +41,13 @@ class Session:
         *,
         on_episode: Callable[[], None] = lambda: None,
         on_doubt: Callable[[str], None] = lambda sentence: None,
+        on_welcome: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self.draining = False
         self._on_episode = on_episode
         self._on_doubt = on_doubt
+        self._on_welcome = on_welcome
         self._description = description
         self._spec_for = spec_for
         self._batcher = batcher
@@ -98,13 +100,22 @@ class Session:
                 "install the same release of sparring on both sides."
             )
         self._offer = Offer.from_message(hello.offer)
-        spec = self._spec_for(hello.benchmark)
+        spec = self._spec(hello.benchmark)
         self._needs = spec.settle(self._offer)
         for sentence in spec.doubts(self._offer):
             self._on_doubt(sentence)
         self._codec = ObservationCodec(self._needs)
         self._benchmark = hello.benchmark
+        self._on_welcome()
         return pb.Welcome(policy=self._description, needs=self._needs.to_message(), session=self.name)
+
+    def _spec(self, benchmark: str) -> PolicySpec:
+        try:
+            return self._spec_for(benchmark)
+        except SparringError:  # a refusal, in words of its own
+            raise
+        except Exception as error:  # a user's policy may raise anything
+            raise PolicyFailed(f"the policy's spec_for() raised {type(error).__name__}: {error}") from error
 
     async def _start(self, start: pb.EpisodeStart) -> pb.EpisodeStarted:
         if self._needs is None or self._offer is None:

@@ -644,7 +644,7 @@ class ServerStats(google.protobuf.message.Message):
     @property
     def warnings(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
         """tensor, full, draining, internal
-        sentences on what the policy is shown that it may not be made for → sessions
+        sentences that whoever evaluates should know (what the policy is shown that
         """
 
     def __init__(

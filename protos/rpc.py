@@ -53,6 +53,15 @@ class StreamEnded(grpc.RpcError):
         return self._details
 
 
+async def discard(server: grpc.aio.Server) -> None:
+    """Gives back the addresses of a server that is not to be started after all.
+
+    gRPC does that for servers that were started only; others listen for as long as their process lives.
+    """
+    await server.start()
+    await server.stop(None)
+
+
 def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None = None) -> str:
     """Adds an address to a server and returns it as clients give it: with the port it really has.
 

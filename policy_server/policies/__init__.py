@@ -117,7 +117,7 @@ def _import(reference: str) -> Any:
             ) from error
         hint = f": pip install 'sparring[{module_name.rpartition('.')[2]}]'" if module_name.startswith(__name__) else ""
         raise UsageError(f"the module {module_name!r} needs {error.name!r}, which is not installed{hint}.") from error
-    except Exception as error:  # a user's module may raise anything while it is imported
+    except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
         raise UsageError(f"importing {module_name!r} failed: {type(error).__name__}: {error}") from error
     try:
         return getattr(module, attribute)
@@ -131,7 +131,7 @@ def _construct(name: str, factory: Any, arguments: Mapping[str, Any]) -> Any:
         return factory(**arguments)
     except UsageError:
         raise
-    except Exception as error:  # a user's constructor may raise anything
+    except (Exception, SystemExit) as error:  # a user's constructor may raise anything
         given = ", ".join(f"{k}={v!r}" for k, v in arguments.items()) or "no arguments"
         raise UsageError(
             f"the policy {name!r} could not be made with {given}: {type(error).__name__}: {error}"

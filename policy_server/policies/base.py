@@ -9,7 +9,7 @@ from typing import Any
 from protos.spec import Offer, PolicySpec, TensorSpec
 from protos.tensor import Array
 
-__all__ = ["Array", "Instruction", "Observation", "Policy", "PolicySpec", "TensorSpec", "spec_on"]
+__all__ = ["Array", "Instruction", "Observation", "Policy", "PolicySpec", "TensorSpec", "remarks_of", "spec_on"]
 
 
 class Instruction(str):
@@ -54,16 +54,21 @@ class Observation(Mapping[str, Array]):
 class Policy:
     """Base of all policies; deriving from it is optional, having its members is not.
 
-    `new_session` and `act` are called from one thread, never at the same time.
+    `new_session` and `act` are called from one thread, never at the same time, unless a policy is `instant`.
     """
 
     spec: PolicySpec
 
     instant: bool = False
-    """Whether `act` takes no more than microseconds: it is then called where it is, without the trip to a thread."""
+    """Whether `act` takes no more than microseconds: it is then called where it is, without the trip to a thread. A
+    `new_session` may run in that thread at the same time, so that all they may share is the state."""
 
     checkpoint_sha256: str = ""
     """Hash of the weights, if there are any; saved with the results."""
+
+    remarks: Sequence[str] = ()
+    """Sentences that whoever evaluates it should know: every run has them among its warnings. While it is at work they
+    may become more, and never fewer."""
 
     def spec_for(self, benchmark: str) -> PolicySpec:
         """What the policy needs on a benchmark; the same everywhere, unless a policy says otherwise."""
@@ -98,3 +103,10 @@ def spec_on(policy: Any, benchmark: str) -> PolicySpec:
     """What a policy needs on a benchmark, whether it derives from `Policy` or not."""
     spec: PolicySpec = policy.spec_for(benchmark) if hasattr(policy, "spec_for") else policy.spec
     return spec
+
+
+def remarks_of(policy: Any) -> Sequence[str]:
+    """What a policy has to say about itself, whether it derives from `Policy` or not."""
+    remarks = getattr(policy, "remarks", ())
+    # A class that does not derive from ours may mean something else by that name.
+    return [r for r in remarks if isinstance(r, str)] if isinstance(remarks, (list, tuple)) else []

@@ -26,8 +26,10 @@ from policy_server.policies._lerobot.dice import EpisodeDice, Unsplittable
 from policy_server.policies._lerobot.environments import XvlaOnLibero, environments_of
 from policy_server.policies._lerobot.memory import ACTION, memory_of
 from policy_server.policies._lerobot.sentences import pads_to_neighbours
+from policy_server.policies._lerobot.trial import Trial
 from policy_server.policies.base import Observation
 from policy_server.policies.torch import Batch, TooManyRows, TorchPolicy
+from policy_server.policies.undisturbed import dice_kept
 from protos.errors import UsageError, unknown
 from protos.spec import PolicySpec, TensorSpec
 
@@ -42,6 +44,7 @@ _MIRRORED: Final = {
     "robot0_eye_in_hand_image": "observation.images.image2",
 }
 _WARN: Final = "warn"
+_SENTENCE: Final = "Pick up the red mug."
 _RESIZING: Final = ("resize_imgs_with_padding", "image_resolution", "resize_shape")
 _BY_ELEMENT: Final = {"unnormalizer_processor", "device_processor"}
 """Steps of a post-processor that treat every number of an action alike, however many actions there are."""
@@ -115,7 +118,8 @@ class LeRobotPolicy(TorchPolicy):
         inputs = dict(config.input_features or {})
         self._empty = {_own_name(name, inputs) for name in _listed(empty)}
         self._names = _offered_names(inputs, rename or {}, self._empty)
-        module = load_module(found, config, strict=strict)
+        with dice_kept():  # a network is made of random weights before it has those of the checkpoint
+            module = load_module(found, config, strict=strict)
         self._masks_cameras = hasattr(config, "empty_cameras")
         if self._empty and self._masks_cameras and not hasattr(config, "num_image_views"):
             # Not before the policy is made: it would take them for cameras beside those that it has. X-VLA fills up to
@@ -133,7 +137,8 @@ class LeRobotPolicy(TorchPolicy):
         self._by_sentence = pads_to_neighbours(self._pre, self._zeros())
         if config.use_amp and self._autocast is None:
             self._autocast = torch.get_autocast_dtype(self.device.type)
-        self._memory = memory_of(self._module, _inner(module), self._try, own_loop=own_loop)
+        trial = Trial(self._module, self.device, self._made_up, self._computing)
+        self._memory = memory_of(self._module, _inner(module), trial, remark=self.remark, own_loop=own_loop)
         self._most_rows = self._memory.rows_at_once
         self.checkpoint_sha256 = found.sha256
         self.spec = PolicySpec(
@@ -170,15 +175,11 @@ class LeRobotPolicy(TorchPolicy):
     def _shown(self, batch: Batch) -> list[dict[str, Any]]:
         return [self._in_dtype(self._pre(frame)) for frame in self._frames(batch)]
 
-    def _try(self) -> None:
-        """Two steps of the policy's own loop, on zeros and with dice of their own."""
-        dice = EpisodeDice(self.device)
-        dice.row_by_row = True
-        generator = torch.Generator().manual_seed(0)
-        with torch.inference_mode(), self._computing():
-            for _ in range(2):
-                frame = self._in_dtype(self._pre({**self._zeros(), "task": [""]}))
-                dice.run(partial(self._module.select_action, frame), [generator])
+    def _made_up(self, number: int) -> dict[str, Any]:
+        """An observation of anything, processed: always the same one for a number."""
+        dice = torch.Generator().manual_seed(number)
+        looks = {own: torch.rand(zeros.shape, generator=dice).to(self.device) for own, zeros in self._zeros().items()}
+        return self._in_dtype(self._pre({**looks, "task": [_SENTENCE]}))
 
     def _zeros(self) -> dict[str, Any]:
         """An observation of nothing, of one row."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=torch.nn.Module)
 
+_NO_MEMORY: Final = ("MPS backend out of memory", "STATUS_ALLOC_FAILED", "DefaultCPUAllocator: can't allocate memory")
 _DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -55,6 +56,10 @@ class TorchPolicy(Policy):
     casts_observations: bool = True
     """Whether floating-point observations are brought to `dtype`; not where processors of the policy's own do that."""
 
+    in_training: bool = False
+    """Whether its modules are trained in this very process, which `evaluate()` says. What they keep of a pass (caches)
+    may then be needed for gradients, which torch refuses for what was made in inference mode."""
+
     def __init__(
         self,
         *,
@@ -76,12 +81,13 @@ class TorchPolicy(Policy):
         if not isinstance(pad_to, int) or pad_to < 1:
             raise UsageError(f"pad_to must be a whole number of at least 1, not {pad_to!r}.")
         self._pad_to = pad_to
+        self.remarks: list[str] = []
         self._most_rows = 0
         """The most rows that fit in memory, once too many were tried; 0: not known to be limited."""
         if threads:
             torch.set_num_threads(threads)
         if deterministic:
-            _be_deterministic()
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS asks for, before its first use
 
     def forward(self, batch: Batch) -> Any:
         """The actions for a batch: a tensor of shape (rows, length, action_dim), or (rows, action_dim).
@@ -120,6 +126,11 @@ class TorchPolicy(Policy):
         except Exception as error:  # noqa: BLE001  # a user's forward may want more than zeros: a sentence it knows
             log.info("not warmed up, as the policy does not answer to zeros: %s: %s", type(error).__name__, error)
 
+    def remark(self, sentence: str) -> None:
+        """Says something that whoever evaluates this policy should know: in the log, and among the run's warnings."""
+        log.warning("%s", sentence)
+        self.remarks.append(sentence)
+
     def new_session(self, task: Instruction, seed: int) -> TorchSession:
         return TorchSession(task, seed)
 
@@ -156,20 +167,10 @@ class TorchPolicy(Policy):
         size = len(rows)
         if self.deterministic:
             size = min(self._pad_to, self._most_rows or self._pad_to)
-        batch = Batch(
-            self._stacked([observations[row] for row in rows], size),
-            [states[row] for row in rows],
-            [observations[row].task for row in rows],
-            [observations[row].step for row in rows],
-            size=size,
-            device=self.device,
-            dtype=self.dtype,
-        )
         try:
-            with torch.inference_mode(), self._computing():
-                actions = self._as_arrays(self.forward(batch), batch)
+            return self._pass([observations[row] for row in rows], [states[row] for row in rows], size)
         except TooManyRows as refusal:
-            log.warning("%s", refusal)
+            self.remark(f"{refusal}.")
             self._most_rows = refusal.most
         except RuntimeError as error:
             if not _is_out_of_memory(error):
@@ -180,9 +181,6 @@ class TorchPolicy(Policy):
                     "(--policy-arg dtype=bfloat16) takes half of it."
                 ) from error
             self._halve(size)
-        else:
-            batch.keep()
-            return actions
         # Out of the except block: its traceback holds on to the tensors that did not fit.
         self._free_memory()
         answers: list[Array] = []
@@ -191,27 +189,40 @@ class TorchPolicy(Policy):
             answers += self._answer(observations, states, part)
         return answers
 
+    def _pass(self, observations: Sequence[Observation], states: Sequence[TorchSession], size: int) -> Sequence[Array]:
+        batch = Batch(
+            self._stacked(observations, size),
+            states,
+            [observation.task for observation in observations],
+            [observation.step for observation in observations],
+            size=size,
+            device=self.device,
+            dtype=self.dtype,
+        )
+        with self._computing():
+            actions = self._as_arrays(self.forward(batch), batch)
+        batch.keep()
+        return actions
+
     def _halve(self, size: int) -> None:
         self._most_rows = size // 2
-        log.warning(
-            "out of memory on %s with a batch of %d; going on with at most %d%s",
-            self.device,
-            size,
-            self._most_rows,
-            f" (the fixed shape is that from now on; pad_to={self._most_rows} gives the same numbers throughout)"
-            if self.deterministic
-            else "",
+        shape = f" (the fixed shape is that from now on; pad_to={self._most_rows} gives the same numbers throughout)"
+        self.remark(
+            f"out of memory on {self.device} with a batch of {size}; going on with at most {self._most_rows}"
+            f"{shape if self.deterministic else ''}."
         )
 
     def _free_memory(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _computing(self) -> AbstractContextManager[Any]:
-        if self._autocast is None:
-            return nullcontext()
-        autocast: AbstractContextManager[Any] = torch.autocast(self.device.type, dtype=self._autocast)
-        return autocast
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """All that holds for a forward pass, and for nothing else in this process."""
+        autocast = torch.autocast(self.device.type, dtype=self._autocast) if self._autocast else nullcontext()
+        deterministic = _deterministic() if self.deterministic else nullcontext()
+        with torch.no_grad() if self.in_training else torch.inference_mode(), autocast, deterministic:
+            yield
 
     def _stacked(self, observations: Sequence[Observation], size: int) -> Mapping[str, Any]:
         filled = [*observations, *[observations[-1]] * (size - len(observations))]
@@ -252,7 +263,7 @@ def choose_device(name: str) -> Any:
         raise UsageError(f"unknown device {name!r}; it is auto, cpu, cuda, cuda:N or mps.")
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     if kind == "auto":
-        return torch.device("cuda" if cuda else "mps" if mps else "cpu")
+        return _this_cuda() if cuda else torch.device("mps" if mps else "cpu")
     if kind == "mps" and not mps:
         raise UsageError("the device 'mps' was asked for, but there is none here; use device=auto or device=cpu.")
     if kind == "cuda" and not cuda:
@@ -262,7 +273,14 @@ def choose_device(name: str) -> Any:
         )
     if kind == "cuda" and number and int(number) >= torch.cuda.device_count():
         raise UsageError(f"the device {name!r} was asked for, but there are {torch.cuda.device_count()} CUDA devices.")
-    return torch.device(name)
+    return _this_cuda() if name == "cuda" else torch.device(name)
+
+
+def _this_cuda() -> Any:
+    # Which device is the current one is a matter of each thread: where a training program has chosen one, the thread
+    # that the policy is called in has not.
+    cuda: Any = torch.cuda
+    return torch.device("cuda", cuda.current_device()) if cuda.is_initialized() else torch.device("cuda")
 
 
 def _dtype(name: str, option: str) -> Any:
@@ -272,11 +290,19 @@ def _dtype(name: str, option: str) -> Any:
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:
-    # MPS has no class of its own for it.
-    return isinstance(error, torch.cuda.OutOfMemoryError) or "MPS backend out of memory" in str(error)
+    # Only CUDA's allocator has a class of its own for it, and not even its libraries use that.
+    return isinstance(error, torch.cuda.OutOfMemoryError) or any(words in str(error) for words in _NO_MEMORY)
 
 
-def _be_deterministic() -> None:
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS asks for, before its first use
+@contextmanager
+def _deterministic() -> Iterator[None]:
+    """Deterministic algorithms for a while: a program that trains beside it may not have one for all it does."""
+    always, benchmark = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False  # it picks kernels by how fast they happen to run
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(always, warn_only=warn_only)
+        torch.backends.cudnn.benchmark = benchmark

@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -121,6 +122,19 @@ def test_a_policy_that_raises_is_an_error_of_those_episodes_and_of_no_others(eva
     assert workers() == before
 
 
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_a_policy_that_would_end_the_program_ends_nothing(evaluator: Evaluator, kind: type[BaseException]) -> None:
+    """Such exceptions end event loops, and then a call would wait for ever."""
+
+    class Quits(Forward):
+        def warm_up(self) -> None:
+            raise kind("enough")
+
+    with pytest.raises(UsageError, match=f"failed in its warm-up: {kind.__name__}: enough"):
+        evaluator.evaluate(Quits(), **TOY)
+    assert evaluator.evaluate(Forward(), **TOY).overall.successes == 8
+
+
 def test_a_policy_that_does_not_fit_is_refused_and_the_next_one_is_not(evaluator: Evaluator) -> None:
     with pytest.raises(UsageError, match="depth"):
         evaluator.evaluate(WantsTooMuch(), **TOY)
@@ -196,10 +210,37 @@ def test_wrong_settings_are_told_before_anything_starts(
     assert workers() == []
 
 
+@pytest.mark.parametrize("setting", ["metrics", "listen"])
+def test_a_taken_port_leaves_nothing_listening(evaluator: Evaluator, setting: str) -> None:
+    evaluator.evaluate(Forward(), **TOY)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        before = _listening()
+        for _ in range(2):
+            with pytest.raises(UsageError, match="taken"):
+                evaluator.evaluate(Forward(), **TOY, **{setting: f"127.0.0.1:{taken.getsockname()[1]}"})
+        assert _listening() <= before
+
+
+def _listening() -> set[Any]:
+    return {c.laddr for c in psutil.Process().net_connections() if c.status == psutil.CONN_LISTEN}
+
+
 def test_an_output_folder_is_for_one_call(evaluator: Evaluator, tmp_path: Path) -> None:
     evaluator.evaluate(Forward(), **TOY, output=tmp_path / "out")
     with pytest.raises(UsageError, match="folder of its own"):
         evaluator.evaluate(Forward(), **TOY, output=tmp_path / "out")
+
+
+def test_a_call_that_never_came_to_a_run_leaves_no_folder(evaluator: Evaluator, tmp_path: Path) -> None:
+    class Cold(Forward):
+        def warm_up(self) -> None:
+            raise RuntimeError("not yet")
+
+    (tmp_path / "mine").mkdir()
+    for output in (tmp_path / "new", tmp_path / "mine"):
+        with pytest.raises(UsageError, match="not yet"):
+            evaluator.evaluate(Cold(), **TOY, output=output)
+        assert evaluator.evaluate(Forward(), **TOY, output=output).overall.successes == 8
 
 
 TRAINING = """

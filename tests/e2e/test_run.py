@@ -19,7 +19,7 @@ def test_results_are_complete_and_consistent(sparring: Sparring, tmp_path: Path)
     done = sparring(*GOOD, "--slots", "2", "--json", "--seed", "40")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert set(document) == {"overall", "groups", "tasks", "seconds", "output", "warnings"}
+    assert set(document) == {"overall", "groups", "tasks", "seconds", "output", "out_of_range", "warnings"}
     assert set(document["overall"]) == {"success_rate", "interval", "n", "errors"}
     assert set(document["groups"]) == {"good"}
     rows = read_csv(tmp_path / "out")

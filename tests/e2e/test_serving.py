@@ -67,6 +67,20 @@ def test_errors_of_the_policy_are_in_the_figures(sparring: Sparring, tmp_path: P
     }
 
 
+def test_what_a_policy_has_to_say_is_said_where_people_look(start_sparring: StartSparring, tmp_path: Path) -> None:
+    """A batch that does not fit in memory is halved, and whoever evaluates is told: now, and in every run to come."""
+    flags = ("--benchmark", "toy", "--task", "short", "--episodes", "4", "--slots", "4")
+    said = "out of memory on cpu with a batch of"
+    _, address = start_server(start_sparring, "--policy", "toy_torch_policies:Hungry", "--max-queue-delay", "0.2")
+    for output in ("first", "second"):
+        run = start_sparring("run", *flags, "--policy-server", address, "--output", output)
+        printed, errors = run.communicate(timeout=60)
+        assert run.returncode == 0, errors
+        assert f"warning: {said}" in printed
+        assert said in errors, "while it goes"
+        assert said in str(serving(tmp_path / output)["warnings"])
+
+
 def test_the_metrics_of_a_run_are_scraped_while_it_goes(start_sparring: StartSparring, tmp_path: Path) -> None:
     port = free_port()
     process = start_sparring(

@@ -51,7 +51,11 @@ def copied(saved: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_session_alone_does_what_select_action_does(name: str, saved: Any) -> None:
-    ours, theirs = alone(load(saved(name)), 7), by_lerobot(saved(name), 7)
+    policy, theirs = load(saved(name)), by_lerobot(saved(name), 7)
+    assert policy.remarks == [], "it was tried out, and found to remember nothing but queues"
+    ours = alone(policy, 7)
+    policy.in_training = True  # as evaluate() has it, without inference mode
+    assert alone(policy, 7).tobytes() == ours.tobytes()
     np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
     assert np.ptp(theirs, axis=0).max() > 0.05, "a policy that always does the same would prove nothing"
 
@@ -64,6 +68,19 @@ def test_sessions_that_share_batches_do_what_they_do_alone(name: str, saved: Any
     assert not np.allclose(expected[0], expected[1], atol=1e-3)
     # The last bits depend on how many rows a batch has; with another session's memory or dice it would be the first.
     np.testing.assert_allclose(together(policy, (1, 2, 3), sentences), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["diffusion", "tiny_vla-odd"])
+def test_a_program_that_trains_keeps_its_own_dice(name: str, saved: Any) -> None:
+    """Made and used in a training process, it draws, and so does LeRobot, but not what training would have drawn."""
+    folder = saved(name)
+    torch.manual_seed(1)
+    expected = torch.rand(4)
+    torch.manual_seed(1)
+    policy = load(folder)
+    policy.warm_up()
+    together(policy, (1, 2, 3), ["Open a door"] * 3)
+    assert torch.equal(torch.rand(4), expected)
 
 
 @pytest.mark.parametrize("name", ["act-ensembling", "diffusion", "vqbet", "tiny_vla"])

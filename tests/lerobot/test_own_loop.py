@@ -15,6 +15,7 @@ from checkpoints import act_config, features, save, saving, tdmpc_config
 from sessions import SIDE, Player, alone, by_lerobot, load, together
 from test_lerobot_policy import refusal
 from tiny_rnn import TinyRNNConfig
+from tiny_vla import TinyVLAConfig
 
 try:
     from lerobot.policies.sac.configuration_sac import SACConfig as ActorConfig
@@ -27,6 +28,8 @@ CONFIGS: dict[str, Callable[[], Any]] = {
     "tdmpc-chunks": lambda: tdmpc_config(SIDE, n_action_repeats=1, n_action_steps=3),
     "tiny_rnn": lambda: TinyRNNConfig(**features(SIDE)),
     "tiny_rnn-late": lambda: TinyRNNConfig(**features(SIDE), late=True),
+    "tiny_vla-kept": lambda: TinyVLAConfig(**features(SIDE), diary="kept"),
+    "tiny_vla-cleared": lambda: TinyVLAConfig(**features(SIDE), diary="cleared"),
 }
 
 
@@ -79,6 +82,31 @@ def test_it_says_what_it_does_and_why(saved: Any, caplog: pytest.LogCaptureFixtu
         together(policy, (1, 2, 3), ["Reach a goal position"] * 3)
     assert caplog.text.count("is driven through its own select_action, as it keeps _hidden, _seen from step") == 1
     assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_in_a_program_that_trains_it_does_the_same(name: str, saved: Any) -> None:
+    """There passes are made without inference mode, though the policy was tried out in it when it was loaded."""
+    policy = load(saved(name))
+    expected = alone(policy, 7)
+    policy.in_training = True
+    assert alone(policy, 7).tobytes() == expected.tobytes()
+
+
+def test_a_memory_inside_the_network_is_noticed_and_told(saved: Any) -> None:
+    policy = load(saved("tiny_vla-kept"))
+    (remark,) = policy.remarks
+    assert "is driven through its own select_action, as what it answers depends on what it saw before" in remark
+    assert load(save(TinyVLAConfig(**features(SIDE)), saved("tiny_vla-kept") / "plain")).remarks == []
+
+
+def test_a_policy_that_cannot_be_tried_out_is_told_to_whoever_evaluates_it(tmp_path: Path) -> None:
+    policy = load(save(TinyVLAConfig(**features(SIDE), picky=True), tmp_path / "picky"))
+    assert policy.spec.chunk_length == 4
+    (remark,) = policy.remarks
+    assert "ValueError: what is the goal?" in remark
+    assert "--policy-arg own_loop=true" in remark
+    assert load(tmp_path / "picky", own_loop=True).spec.chunk_length == 1
 
 
 def test_weights_are_loaded_once(saved: Any) -> None:

@@ -16,6 +16,7 @@ from checkpoints import act_config, save
 from lerobot.configs.policies import PreTrainedConfig
 from lerobot.envs.configs import MetaworldEnv
 from lerobot.policies.factory import get_policy_class, make_policy, make_pre_post_processors
+from safetensors.torch import load_file, save_file
 from sessions import SIDE, alone, by_lerobot, load, together
 from support import ROOT
 from test_lerobot_policy import refusal
@@ -69,6 +70,18 @@ def test_an_adapter_does_what_it_does_in_lerobot(base: Path, adapter: Path) -> N
     sentences = ["Reach a goal position"] * 2
     np.testing.assert_allclose(together(policy, (7, 8), sentences), [ours, alone(policy, 8)], atol=1e-4)
     assert policy.checkpoint_sha256 != load(base).checkpoint_sha256
+
+
+def test_the_weights_that_are_adapted_are_hashed_too(base: Path, adapter: Path, tmp_path: Path) -> None:
+    """Or a run would be resumed, and replicas compared, as if it did not matter what is adapted."""
+    folder, other = Path(shutil.copytree(adapter, tmp_path / "a")), Path(shutil.copytree(base, tmp_path / "b"))
+    before = load(adapter).checkpoint_sha256
+    settings = (folder / "adapter_config.json").read_text()
+    (folder / "adapter_config.json").write_text(settings.replace(str(base), str(other)))
+    copied = load(folder).checkpoint_sha256
+    weights = load_file(other / "model.safetensors")
+    save_file({name: value * 1.5 for name, value in weights.items()}, other / "model.safetensors")
+    assert len({before, copied, load(folder).checkpoint_sha256}) == 3
 
 
 def test_an_adapter_whose_base_is_gone(adapter: Path, tmp_path: Path) -> None:

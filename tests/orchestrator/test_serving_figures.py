@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -90,6 +91,67 @@ def test_a_run_has_what_was_done_since_it_began_also_by_a_server_that_was_starte
     resumed = later.summary()
     assert resumed is not None
     assert (resumed["observations"], resumed["batches"], resumed["batch_size"]["max"]) == (15, 3, 7)
+
+
+def test_a_server_with_two_names_is_counted_once() -> None:
+    """`--policy-server localhost:50051,127.0.0.1:50051` names one server, which would have done everything twice."""
+
+    async def work() -> ServingWatch:
+        server = PolicyServer(ZeroPolicy(), name="zero")
+        one, other = await server.start(["127.0.0.1:0", "127.0.0.1:0"])
+        watch = ServingWatch({"one": one, "other": other})
+        await watch.begin()
+        server.figures.forward_pass([0.0] * 3, 0.1)
+        await watch.end()
+        await server.drain(0)
+        return watch
+
+    found = asyncio.run(work()).summary()
+    assert found is not None
+    assert (found["observations"], found["batches"]) == (3, 1)
+
+
+def test_what_a_server_did_before_it_could_be_asked_is_not_this_runs() -> None:
+    async def work() -> ServingWatch:
+        server = PolicyServer(ZeroPolicy(), name="zero")
+        (address,) = await server.start(["127.0.0.1:0"])
+        server.figures._began -= 100.0  # it has served others for a while
+        server.figures.forward_pass([0.0] * 50, 0.1)
+        watch = ServingWatch({"it": address})
+        watch._addresses = {"it": "127.0.0.1:9"}  # it does not answer when the run begins
+        await watch.begin()
+        watch._addresses = {"it": address}
+        await watch.end()
+        server.figures.forward_pass([0.0] * 4, 0.1)
+        await watch.end()
+        await server.drain(0)
+        return watch
+
+    found = asyncio.run(work()).summary()
+    assert found is not None
+    assert (found["observations"], found["batches"]) == (4, 1)
+
+
+def test_what_is_known_is_kept_while_a_run_goes_for_it_may_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.serving._EVERY_SECONDS", 0.01)
+    kept: list[dict[str, Any]] = []
+
+    async def work() -> None:
+        server = PolicyServer(ZeroPolicy(), name="zero")
+        (address,) = await server.start(["127.0.0.1:0"])
+        watch = ServingWatch({"it": address})
+        await watch.begin()
+        server.figures.forward_pass([0.0] * 3, 0.1)
+        going = asyncio.ensure_future(watch.run(kept.append))
+        while not kept:
+            await asyncio.sleep(0.01)
+        going.cancel()
+        await server.drain(0)
+
+    asyncio.run(asyncio.wait_for(work(), 10))
+    found = ServingWatch({}, earlier=json.loads(json.dumps(kept[0]))).summary()
+    assert found is not None
+    assert found["observations"] == 3
 
 
 def test_servers_that_keep_no_figures_are_no_failure() -> None:

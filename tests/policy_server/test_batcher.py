@@ -10,6 +10,7 @@ import pytest
 import sample_policies as sample
 
 from policy_server.batcher import Answer, Batcher, EpisodeInterrupted, PolicyFailed, QueueFull, checked_chunk
+from policy_server.figures import Figures
 from policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
 from protos.errors import SparringError
 from protos.spec import Offer
@@ -59,7 +60,7 @@ class Sum(Policy):
         return [np.full((len(state) % 4 + 1, 2), sum(state[1:])) for state in states]
 
 
-def running(work: Callable[[Batcher], Awaitable[Any]], policy: Policy, **settings: int) -> Any:
+def running(work: Callable[[Batcher], Awaitable[Any]], policy: Policy, **settings: Any) -> Any:
     async def body() -> Any:
         batcher = Batcher(policy, **settings)
         try:
@@ -363,8 +364,15 @@ def test_a_wrong_count_that_only_one_row_causes_is_charged_to_that_row() -> None
     assert isinstance(dropped, PolicyFailed)
 
 
-@pytest.mark.parametrize("kind", [KeyError, StopIteration, AssertionError, MemoryError, NotImplementedError])
-def test_whatever_a_policy_raises_the_next_row_is_answered(kind: type[Exception]) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(KeyError, StopIteration, AssertionError, MemoryError, NotImplementedError),
+        # What is no Exception would end the thread, or the event loop, and leave everybody waiting.
+        *(SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit),
+    ],
+)
+def test_whatever_a_policy_raises_the_next_row_is_answered(kind: type[BaseException]) -> None:
     class Once(Policy):
         spec = PolicySpec([sample.SIGNAL], action_dim=2)
 
@@ -397,6 +405,20 @@ def test_a_policy_s_own_sentence_is_passed_on_as_it_is() -> None:
     (failed,) = together(Speaking(), [0])
     assert str(failed).endswith("the tape is empty.")
     assert "SparringError" not in str(failed)
+
+
+@pytest.mark.parametrize("remarks", [None, "a word", lambda: ["called"], [1, None]])
+def test_a_policy_that_means_something_else_by_remarks(remarks: Any) -> None:
+    policy = Sum()
+    policy.remarks = remarks
+    figures = Figures()
+    (answer,) = running(
+        lambda batcher: asyncio.gather(batcher.act(seeing(0), [np.random.default_rng(0)], action_dim=2)),
+        policy,
+        figures=figures,
+    )
+    assert isinstance(answer, Answer)
+    assert not figures.to_message().warnings
 
 
 def test_the_policy_is_called_from_one_thread_only() -> None:

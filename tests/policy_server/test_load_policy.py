@@ -191,3 +191,12 @@ def test_a_lerobot_checkpoint_without_lerobot(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.delitem(sys.modules, name)
     message = refusal("lerobot:some/checkpoint")
     assert "needs LeRobot, which is not installed: pip install 'sparring[lerobot]'" in message
+
+
+@pytest.mark.parametrize("where", ["import", "constructor"])
+def test_a_policy_that_calls_exit_is_a_sentence(module: Module, where: str) -> None:
+    """Programs that were made policies of parse a command line of their own, and exit where they do not like it."""
+    quits = "raise SystemExit(2)"
+    source = WHOLE + f"\n{quits}\n" if where == "import" else WHOLE.replace("self.gain = gain", quits)
+    said = refusal(f"{module(source)}:MyPolicy")
+    assert "SystemExit: 2" in said

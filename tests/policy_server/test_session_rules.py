@@ -195,3 +195,21 @@ def test_a_refused_hello_does_not_open_the_session() -> None:
             await session.answer(start(1))
 
     in_session(Recording(), work)
+
+
+def test_a_spec_that_raises_is_the_policys_own_failure() -> None:
+    class Picky(Recording):
+        def spec_for(self, benchmark: str) -> PolicySpec:
+            raise KeyError(benchmark)
+
+    async def work() -> None:
+        policy = Picky()
+        batcher = Batcher(policy)
+        session = Session("s", pb.PolicyDescription(), policy.spec_for, batcher)
+        try:
+            with pytest.raises(PolicyFailed, match=r"the policy's spec_for\(\) raised KeyError: 'bench'"):
+                await session.answer(HELLO)
+        finally:
+            await batcher.close()
+
+    asyncio.run(work())

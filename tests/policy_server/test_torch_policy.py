@@ -232,14 +232,6 @@ def test_a_pass_that_fails_leaves_no_trace() -> None:
 # ------------------------------------------------------------------------------------ deterministic mode
 
 
-@pytest.fixture
-def usual_algorithms() -> Any:
-    """Deterministic mode is a setting of the process; other tests must not inherit it."""
-    before = torch.are_deterministic_algorithms_enabled()
-    yield
-    torch.use_deterministic_algorithms(before)
-
-
 class Network(torch.nn.Module):
     """All that a policy usually is: convolution, attention, recurrence, normalization."""
 
@@ -265,12 +257,12 @@ class Recurrent(Probe):
         self.network = self.place(Network())
 
     def _step(self, batch: Batch) -> Any:
+        assert torch.are_deterministic_algorithms_enabled()
         actions, hidden = self.network(batch[IMAGE], batch.recall("hidden", torch.zeros(128)))
         batch.remember("hidden", hidden)
         return actions
 
 
-@pytest.mark.usefixtures("usual_algorithms")
 @pytest.mark.parametrize("pad_to", [1, 4])
 def test_in_deterministic_mode_no_row_depends_on_its_neighbours(pad_to: int) -> None:
     dice = np.random.default_rng(0)
@@ -290,10 +282,9 @@ def test_in_deterministic_mode_no_row_depends_on_its_neighbours(pad_to: int) -> 
             mixed[index].append(answer)
     assert np.asarray(mixed).tobytes() == np.asarray(alone).tobytes()
     assert set(policy.sizes) == {pad_to}
-    assert torch.are_deterministic_algorithms_enabled()
+    assert not torch.are_deterministic_algorithms_enabled(), "that is for its passes, and for nobody else's"
 
 
-@pytest.mark.usefixtures("usual_algorithms")
 def test_padding_takes_nothing_from_anybodys_dice() -> None:
     padded = rows(Probe(lambda b: b.randn(3), deterministic=True, pad_to=4), [look(0.0)] * 6, range(6))
     usual = rows(Probe(lambda b: b.randn(3)), [look(0.0)] * 6, range(6))
@@ -329,13 +320,44 @@ def test_out_of_memory_halves_the_batch_and_goes_on(caplog: pytest.LogCaptureFix
     assert policy.sizes == [2, 2], "what did not fit once is not tried again"
 
 
-@pytest.mark.usefixtures("usual_algorithms")
 def test_out_of_memory_in_deterministic_mode(caplog: pytest.LogCaptureFixture) -> None:
     policy = Probe(hungry(3), deterministic=True, pad_to=8)
     with caplog.at_level(logging.WARNING):
         assert len(rows(policy, [look(0.0)] * 3)) == 3
     assert policy.sizes == [8, 4, 2, 2]
     assert "pad_to=2" in caplog.text
+
+
+def test_out_of_memory_on_the_way_to_the_device() -> None:
+    class Narrow(Probe):
+        def _on_device(self, arrays: Sequence[Array]) -> Any:
+            if len(arrays) > 2:
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            return super()._on_device(arrays)
+
+    policy = Narrow()
+    assert [answer[0, 0] for answer in rows(policy, [look(float(i)) for i in range(5)])] == [0, 1, 2, 3, 4]
+    assert policy.sizes == [2, 2, 1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "MPS backend out of memory (MPS allocated: 17 GB)",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
+    ],
+)
+def test_a_lack_of_memory_has_many_names(words: str) -> None:
+    def forward(batch: Batch) -> Any:
+        if len(batch) > 1:
+            raise RuntimeError(words)
+        return batch[STATE][:, :3]
+
+    policy = Probe(forward)
+    rows(policy, [look(0.0)] * 2)
+    assert policy.sizes == [2, 1, 1]
 
 
 def test_not_even_one_fits() -> None:
@@ -375,6 +397,10 @@ def test_auto_takes_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_device("auto").type == "cuda"
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert choose_device("cuda:1") == torch.device("cuda:1")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    for name in ("auto", "cuda"):
+        assert choose_device(name) == torch.device("cuda:1"), "the one that this program has chosen, in every thread"
     with pytest.raises(UsageError, match="there are 2 CUDA devices"):
         choose_device("cuda:2")
 

@@ -40,3 +40,15 @@ class Recurrent(TorchPolicy):
         hidden = self._cell(batch["observation.state"].flatten(1) * 5.0, batch.recall("hidden", torch.zeros(256)))
         batch.remember("hidden", hidden)
         return torch.tanh(3.0 * self._head(hidden)).view(-1, 2, 4) + 0.1 * batch.randn(2, 4)
+
+
+class Hungry(TorchPolicy):
+    """Has not enough memory for more than one row, which is simulated: there is no GPU to fill."""
+
+    spec = PolicySpec({"position": TensorSpec("float64", (1,))}, action_dim=1)
+
+    def forward(self, batch: Batch) -> Any:
+        time.sleep(0.02)  # so that rows come together
+        if len(batch) > 1:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return torch.ones(len(batch), 1)

@@ -45,7 +45,12 @@ class Checkpoint:
         """One hash of all that decides the policy's numbers: configuration, weights, processors, statistics."""
         names = {CONFIG, WEIGHTS, ADAPTER_CONFIG, ADAPTER_WEIGHTS, *PROCESSORS}
         files = [p for p in self.folder.iterdir() if p.name in names or p.match("policy_p*processor*.safetensors")]
-        return sha256_of(sorted(files))
+        return sha256_of([*sorted(files), *self._adapted()])
+
+    def _adapted(self) -> list[Path]:
+        """The weights that an adapter adapts."""
+        base = _json(self.folder / ADAPTER_CONFIG).get("base_model_name_or_path") if self.adapter else None
+        return [open_checkpoint_weights(str(base)) / WEIGHTS] if base else []
 
 
 def require_lerobot() -> None:

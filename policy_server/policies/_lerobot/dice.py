@@ -168,30 +168,39 @@ class EpisodeDice:
                 # The device has a generator of its own; what it draws is decided by a number from the episode's.
                 torch.get_device_module(self._device).manual_seed(int(torch.randint(2**62, (1,))))
                 return function()
+        before = self._states()
         if not self._draws:
-            before = self._states()
             result = function()
-            if self._states() == before:
+            if not self._put_back(before):
                 return result
             self._draws = True
-        before, at_start = self._states(), [generator.get_state() for generator in generators]
+        at_start = [generator.get_state() for generator in generators]
         try:
             with _RowDice(generators):
                 result = function()
-            if self._states() == before:
+            if not self._put_back(before):
                 return result
         except Unsplittable:
-            pass
+            self._put_back(before)
         for generator, state in zip(generators, at_start, strict=True):
             generator.set_state(state)
         self.row_by_row = True
         raise Unsplittable
 
-    def _states(self) -> list[bytes]:
-        states = [torch.get_rng_state().numpy().tobytes()]
+    def _states(self) -> list[Any]:
+        states = [torch.get_rng_state()]
         if self._device.type != "cpu":
-            states.append(torch.get_device_module(self._device).get_rng_state().numpy().tobytes())
+            states.append(torch.get_device_module(self._device).get_rng_state())
         return states
+
+    def _put_back(self, before: Sequence[Any]) -> bool:
+        """Puts the global dice, which a program that trains needs itself, where they were; says if they had moved."""
+        if all(torch.equal(now, then) for now, then in zip(self._states(), before, strict=True)):
+            return False
+        torch.set_rng_state(before[0])
+        if self._device.type != "cpu":
+            torch.get_device_module(self._device).set_rng_state(before[1])
+        return True
 
 
 @contextmanager

@@ -7,7 +7,6 @@ asked for chunks, in batches. One that keeps anything else on itself is driven t
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -16,9 +15,8 @@ import torch
 from policy_server.policies._lerobot.belongings import Belongings, Changes
 from policy_server.policies._lerobot.dice import EpisodeDice
 from policy_server.policies._lerobot.own_loop import OwnLoop, Show
+from policy_server.policies._lerobot.trial import Trial
 from policy_server.policies.torch_batch import Batch
-
-log = logging.getLogger(__name__)
 
 ACTION: Final = "action"
 IMAGES: Final = "observation.images"
@@ -49,46 +47,54 @@ class Remembering(Protocol):
         """What is played, of shape (rows, chunk_length, action_dim), for what is shown."""
 
 
-def memory_of(policy: Any, inner: Any, trial: Callable[[], None], *, own_loop: bool = False) -> Remembering:
+def memory_of(
+    policy: Any, inner: Any, trial: Trial, *, remark: Callable[[str], None], own_loop: bool = False
+) -> Remembering:
     """The way to keep a policy's sessions apart: by its queues if it has nothing else, else through its own loop.
 
     Args:
         policy: The LeRobot policy, on its device, before it is called for the first time.
         inner: The same, without the PEFT adapter around it.
-        trial: Calls `select_action` a few times, to see what it leaves behind.
+        trial: Of its own loop, to see what it leaves behind.
+        remark: Says what whoever evaluates the policy should know.
         own_loop: Do not look, take its own loop.
     """
     belongings = Belongings(inner)  # before it is tried, which no session may remember
-    why = "as own_loop=true asks for it" if own_loop else _why_own_loop(inner, trial)
+    why = "as own_loop=true asks for it" if own_loop else _why_own_loop(policy, inner, trial, remark)
     if not why:
         inner.reset()
         return Memory(policy, inner)
-    log.warning(
-        "a LeRobot policy of type %r is driven through its own select_action, %s: it is shown every step, which is "
-        "rendered for it, and rows are computed one by one (docs/lerobot.md)",
-        inner.config.type,
-        why,
+    remark(
+        f"a LeRobot policy of type {inner.config.type!r} is driven through its own select_action, {why}: it is shown "
+        "every step, which is rendered for it, and rows are computed one by one (docs/lerobot.md)."
     )
     if belongings.shared:
-        log.warning("if %s remember anything of an episode, episodes mix: no copies can be made", belongings.shared)
+        remark(f"if {belongings.shared} remember anything of an episode, episodes mix: no copies can be made.")
     return OwnLoop(policy, inner, belongings)
 
 
-def _why_own_loop(inner: Any, trial: Callable[[], None]) -> str:
+def _why_own_loop(policy: Any, inner: Any, trial: Trial, remark: Callable[[str], None]) -> str:
     """Why a policy is not asked for chunks; nothing, if it can be."""
     known = {_QUEUES, _ACTION_QUEUE}
     if strange := _attributes_of_reset(inner) - known:
         return f"as it keeps {', '.join(sorted(strange))} from step to step"
     if not _queues_actions(inner):
         return "as it does not predict chunks of actions"
-    changes = Changes(inner)
+    memory = Memory(policy, inner)
+    changes, differs = Changes(inner), False
     try:
-        trial()
-    except Exception as error:  # noqa: BLE001  # a policy may want more than zeros: a sentence it knows
-        log.info("not tried, as the policy does not answer to zeros: %s: %s", type(error).__name__, error)
-    if strange := changes.names() - known - {_ENSEMBLER}:
-        return f"as it keeps {', '.join(sorted(strange))} from step to step"
-    return ""
+        trial.run(memory.chunk_length)
+        if strange := changes.names() - known - {_ENSEMBLER}:
+            return f"as it keeps {', '.join(sorted(strange))} from step to step"
+        # An average over chunks is known, and is not what the policy predicts.
+        differs = not memory.averages and trial.differs(memory)
+    except Exception as error:  # noqa: BLE001  # a policy may want more than what is made up: a sentence it knows
+        remark(
+            f"whether a LeRobot policy of type {inner.config.type!r} remembers more than its queues could not be tried "
+            f"out: it does not answer to an observation that was made up ({type(error).__name__}: {error}). If it "
+            "does, episodes mix; --policy-arg own_loop=true keeps them apart (docs/lerobot.md)."
+        )
+    return "as what it answers depends on what it saw before" if differs else ""
 
 
 def _queues_actions(inner: Any) -> bool:
@@ -118,6 +124,7 @@ class Memory:
         # As many actions of a chunk are played as LeRobot's own queue of them holds.
         queue: Any = queues.get(ACTION, getattr(inner, _ACTION_QUEUE, None))
         self.chunk_length = 1 if self._ensembler is not None else int(queue.maxlen)
+        self.averages = self._ensembler is not None
 
     def actions(self, show: Show, batch: Batch, dice: EpisodeDice) -> Any:
         """The actions that are played, of shape (rows, chunk_length, action_dim).
