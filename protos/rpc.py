@@ -9,6 +9,7 @@ from typing import Final
 import grpc
 
 from protos.access import TLS_SCHEME
+from protos.address import is_port
 from protos.errors import UsageError
 from protos.tensor import MAX_TENSOR_BYTES
 
@@ -64,9 +65,9 @@ def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredenti
     Raises:
         UsageError: If the address is taken or not an address of this machine.
     """
-    if not address.startswith("unix:") and not address.rpartition(":")[2].isdecimal():
+    if not address.startswith("unix:") and not is_port(address.rpartition(":")[2]):
         raise UsageError(
-            f"cannot listen at {address!r}: it is not HOST:PORT (or unix:///path). Give another with --listen."
+            f"cannot listen at {address!r}: it is not HOST:PORT, with a port up to 65535, or unix:///path. Give another with --listen."
         )
     encrypted = credentials is not None and not address.startswith("unix:")
     if not address.startswith("unix:") and _is_taken(address):  # gRPC would say so, too, on standard error
