@@ -67,7 +67,8 @@ def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredenti
     """
     if not address.startswith("unix:") and not is_port(address.rpartition(":")[2]):
         raise UsageError(
-            f"cannot listen at {address!r}: it is not HOST:PORT, with a port up to 65535, or unix:///path. Give another with --listen."
+            f"cannot listen at {address!r}: it is not HOST:PORT, with a port up to 65535, or unix:///path. "
+            "Give another with --listen."
         )
     encrypted = credentials is not None and not address.startswith("unix:")
     if not address.startswith("unix:") and _is_taken(address):  # gRPC would say so, too, on standard error
