@@ -61,6 +61,16 @@ def test_an_image_has_no_compiler_and_a_worker_no_torch(images: dict[str, str], 
     assert found.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("name", [*WORKERS, "policy-server"])
+@pytest.mark.parametrize("user", ["sparring", "1234:1234"])
+def test_an_images_cache_can_be_written_by_whoever_it_runs_as(images: dict[str, str], name: str, user: str) -> None:
+    """As the smoke evaluation mounts it; older runtimes give a tmpfs the mode of the folder that it hides."""
+    options = ("--rm", "--network", "none", "--user", user, "--tmpfs", "/cache:mode=1777,size=1m")
+    command = ["docker", "run", *options, "--entrypoint", "mkdir", images[name], "/cache/sparring"]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert said.returncode == 0, said.stderr
+
+
 @pytest.mark.parametrize("name", WORKERS)
 def test_doctor_says_what_renders_in_a_workers_image(images: dict[str, str], name: str) -> None:
     said = inside(images[name], "doctor")
