@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from env_worker.addresses import to_dial
 from env_worker.registry import get_benchmark
 from env_worker.worker import installed_versions
 from orchestrator.containers import connect
@@ -221,12 +222,13 @@ class Session:
         service = WorkService(coordinator, settings, access, slots)
         local, public = await service.start(place.sockets, place.listen)
         stack.push_async_callback(service.stop, "the run has ended.")
-        log.info("more workers may join: sparring worker --orchestrator %s", public)
+        address = to_dial(public)
+        log.info("more workers may join: sparring worker --orchestrator %s", address)
 
         waiting = {name: n for name in self._plan.tasks if (n := coordinator.pending(name))}
         order = WorkerOrder(share_slots(slots, waiting), local, public, place.sockets, place.home / "logs")
         launcher = self._launcher(service, place.home)
-        return Employed(service, public, await stack.enter_async_context(_background(launcher.run(order))))
+        return Employed(service, address, await stack.enter_async_context(_background(launcher.run(order))))
 
     def _launcher(self, service: WorkService, home: Path) -> Launcher:
         def results_of(worker: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import socket
 from typing import Final
 
@@ -36,6 +37,10 @@ SERVER_OPTIONS: Final = [
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
 ]
+
+
+# A server that stops ends the streams of those who have been told and are slow to leave; gRPC would warn of each.
+logging.getLogger("grpc._cython.cygrpc").addFilter(lambda record: "due to server stop" not in record.getMessage())
 
 
 class StreamEnded(grpc.RpcError):

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final, Literal
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -23,6 +22,7 @@ from env_worker.registry import all_benchmarks
 from env_worker.worker import installed_versions
 from orchestrator.containers import connect, release
 from orchestrator.environments import environment_state, recipes, state
+from orchestrator.screen import show
 from protos.errors import SparringError
 
 Verdict = Literal["ok", "note", "bad"]
@@ -76,10 +76,7 @@ def doctor() -> int:
     findings = list(examine())
     for finding in findings:
         table.add_row(_MARKS[finding.state], Text(finding.what), Text(finding.detail))
-    console = Console()
-    if not console.is_terminal:
-        console.width = 160
-    console.print(table)
+    show(table)
     return 1 if any(finding.state == "bad" for finding in findings) else 0
 
 

@@ -6,15 +6,15 @@ import time
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from orchestrator.environments import create as create_environment
 from orchestrator.environments import environment_state, recipes, venvs_folder
+from orchestrator.screen import show
 
 
-@click.group()
+@click.group(short_help="make and list environments of benchmarks")
 def env() -> None:
     """Makes and lists the environments of benchmarks that need a Python of their own."""
 
@@ -38,10 +38,7 @@ def ls() -> None:
     for name in recipes():
         found = environment_state(name)
         table.add_row(Text(name), Text(found.kind), Text(found.detail))
-    console = Console()
-    if not console.is_terminal:
-        console.width = 200  # a pipe has no width to fit into
-    console.print(table, highlight=False)
+    show(table)
     click.echo(f"They are kept in {_short(venvs_folder())!r}.")
 
 
