@@ -21,7 +21,7 @@ def server_addresses(text: str) -> list[str]:
         if not _is_address(address):
             raise UsageError(f"{address!r} is not the address of a server: give HOST:PORT (or unix:///path).")
         if addresses.count(address) > 1:
-            raise UsageError(f"the server {address} is named twice.")
+            raise UsageError(f"the server {address} is named twice in {text!r}.")
     return addresses
 
 
