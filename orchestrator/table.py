@@ -69,7 +69,7 @@ def _errors(results: Results) -> list[RenderableType]:
     if not failed:
         return []
     lines: list[RenderableType] = [
-        Text(f"{count(len(failed), 'episode')} ended in an error, and not counted in the rates:", style="red")
+        Text(f"{count(len(failed), 'episode')} ended in an error, not counted in the rates:", style="red")
     ]
     lines += [
         Text(f"  {row.task} #{row.index}: {row.error.splitlines()[0] if row.error else ''}") for row in failed[:5]
