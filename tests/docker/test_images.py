@@ -20,7 +20,7 @@ ALL = (*WORKERS, "policy-server", "orchestrator")
 
 def inside(image: str, *command: str, entrypoint: str = "sparring") -> subprocess.CompletedProcess[str]:
     """Runs something in a container as ours are run: no rights, no network, nothing to write to but /tmp."""
-    options = ("--rm", "--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--network", "none")
+    options = ("--rm", "--read-only", "--tmpfs", "/tmp:mode=1777,size=1g", "--cap-drop", "ALL", "--network", "none")
     return subprocess.run(
         ["docker", "run", *options, "--security-opt", "no-new-privileges", "--entrypoint", entrypoint, image, *command],
         capture_output=True,
