@@ -25,7 +25,11 @@ def env() -> None:
 def create(name: str, force: bool) -> None:
     """Makes the environment of the benchmark NAME; `sparring run` finds it by itself."""
     began = time.monotonic()
-    python = create_environment(name, force=force)
+    try:
+        python = create_environment(name, force=force)
+    except KeyboardInterrupt:
+        click.echo(f"stopped: interrupted. The environment {name} is as it was before: {_kind(name)}.", err=True)
+        raise SystemExit(130) from None
     folder = python.parent.parent
     size = sum(file.lstat().st_size for file in folder.rglob("*"))
     click.echo(f"{name} is ready in {str(folder)!r}: {size / 1e9:.1f} GB, {time.monotonic() - began:.0f} s.")
@@ -40,6 +44,10 @@ def ls() -> None:
         table.add_row(Text(name), Text(found.kind), Text(found.detail))
     show(table)
     click.echo(f"They are kept in {_short(venvs_folder())!r}.")
+
+
+def _kind(name: str) -> str:
+    return environment_state(name).kind
 
 
 def _short(folder: Path) -> str:

@@ -235,7 +235,12 @@ class TestInterruptions:
         )
         return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
 
-    def test_ctrl_c_brings_the_older_one_back(self, venvs: Path) -> None:
+    def test_ctrl_c_brings_the_older_one_back(
+        self, venvs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        temporary = tmp_path / "temporary"
+        temporary.mkdir()
+        monkeypatch.setenv("TMPDIR", str(temporary))
         pretend(venvs / "toy")
         before = (venvs / "toy" / STAMP).read_text()
         with socket.create_server(("127.0.0.1", 0)) as silent:  # pip waits for it until it is interrupted
@@ -248,6 +253,7 @@ class TestInterruptions:
         assert process.returncode != 0
         assert (venvs / "toy" / STAMP).read_text() == before
         assert not (venvs / "toy.older").exists()
+        assert list(temporary.iterdir()) == [], "pip has left something"
 
     def test_the_killed_leave_a_half_made_one_and_a_lock_that_lasts_as_long_as_pip(self, venvs: Path) -> None:
         pretend(venvs / "toy")
