@@ -16,7 +16,8 @@ from protos.errors import SparringError
 _PREFIX: Final = "sparring-"
 _LOCK: Final = "lock"
 _LONGEST_SOCKET: Final = 107  # bytes in a socket's path, on Linux
-_LONGEST_OF_OURS: Final = f"{_PREFIX}12345678/t/pymp-12345678/listener-12345678"  # the end is multiprocessing's
+_OURS: Final = f"{_PREFIX}12345678/s/policy.sock"
+_FORK_SERVERS: Final = "pymp-12345678/listener-12345678"  # as multiprocessing names it
 
 
 @contextmanager
@@ -53,13 +54,15 @@ def socket_folder() -> Iterator[Path]:
             shutil.rmtree(private, ignore_errors=True)
 
 
-def temporary_folder(sockets: Path) -> Path:
+def temporary_folder(sockets: Path) -> Path | None:
     """A folder for the temporary files of workers, beside that of the sockets: it goes when that goes.
 
     A worker that is killed cannot remove its own, and there is one in every worker: the socket of the process that
-    slots are forked from.
+    slots are forked from. None where the path of that one would be too long.
     """
     folder = sockets.parent / "t"
+    if not _fits(folder / _FORK_SERVERS):
+        return None
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
@@ -67,7 +70,11 @@ def temporary_folder(sockets: Path) -> Path:
 def _place() -> Path:
     """Where temporary files go, unless its path (that of a job on a cluster, say) is too long for sockets."""
     named = Path(tempfile.gettempdir())
-    return named if len(os.fsencode(named / _LONGEST_OF_OURS)) <= _LONGEST_SOCKET else Path("/tmp")
+    return named if _fits(named / _OURS) else Path("/tmp")
+
+
+def _fits(path: Path) -> bool:
+    return len(os.fsencode(path)) <= _LONGEST_SOCKET
 
 
 def _clear_away(place: Path) -> None:
