@@ -9,11 +9,13 @@ COPY docker/requirements.py pyproject.toml ./
 RUN python requirements.py pyproject.toml libero > requirements.txt
 
 FROM python:${PYTHON_VERSION}-slim-bookworm AS runtime
+# A tmpfs at /cache gets this mode from older runtimes (runc before 1.2), whatever mode it is mounted with, and a new
+# volume gets it from all: it is open like /tmp, because SPARRING_UID or `--user` may be anybody.
 RUN apt-get update && \
     apt-get install -y --no-install-recommends libegl1 libegl-mesa0 libgl1-mesa-dri libopengl0 libosmesa6 && \
     rm -rf /var/lib/apt/lists/* && \
     useradd --uid 10001 --create-home sparring && \
-    install -d -o sparring -g sparring /cache
+    install -d -m 1777 /cache
 
 # What is depended on: made anew only when a version changes, not when our code or a linter's setting does.
 FROM runtime AS dependencies

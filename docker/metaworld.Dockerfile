@@ -25,11 +25,13 @@ RUN python -m pip install --no-deps --no-build-isolation --target /opt/sparring 
     sed -i '1s|.*|#!/opt/venv/bin/python|' /opt/sparring/bin/*
 
 FROM python:${PYTHON_VERSION}-slim-bookworm
+# A tmpfs at /cache gets this mode from older runtimes (runc before 1.2), whatever mode it is mounted with, and a new
+# volume gets it from all: it is open like /tmp, because SPARRING_UID or `--user` may be anybody.
 RUN apt-get update && \
     apt-get install -y --no-install-recommends libegl1 libegl-mesa0 libgl1-mesa-dri libopengl0 libosmesa6 && \
     rm -rf /var/lib/apt/lists/* && \
     useradd --uid 10001 --create-home sparring && \
-    install -d -o sparring -g sparring /cache
+    install -d -m 1777 /cache
 COPY --from=dependencies /opt/venv /opt/venv
 COPY --from=source /opt/sparring /opt/sparring
 # The root filesystem may be read-only: what is written goes to /tmp (a tmpfs) and /cache (a volume).

@@ -10,6 +10,8 @@ from typing import Final
 HOST_VARIABLE: Final = "SPARRING_HOST"
 """In a container: the name by which the machine that it runs on is reached. Set by the docker launcher."""
 
+_EVERY_INTERFACE: Final = ("0.0.0.0", "::", "")
+
 
 def from_here(addresses: Sequence[str], orchestrator: str) -> list[str]:
     """The orchestrator's addresses as this worker must dial them.
@@ -24,6 +26,12 @@ def from_here(addresses: Sequence[str], orchestrator: str) -> list[str]:
     machine = os.environ.get(HOST_VARIABLE, "")
     there = "" if orchestrator.startswith("unix:") else orchestrator.rpartition(":")[0]
     return [_from_here(address, machine, there) for address in addresses]
+
+
+def to_dial(address: str) -> str:
+    """An address that a server listens at, as a person would give it to a worker elsewhere."""
+    host, _, port = address.rpartition(":")
+    return f"HOST:{port}" if host.strip("[]") in _EVERY_INTERFACE else address
 
 
 def is_local(host: str) -> bool:
@@ -44,6 +52,6 @@ def _from_here(address: str, machine: str, there: str) -> str:
         return address
     if machine:
         return f"{machine}:{port}"
-    if host.strip("[]") in ("0.0.0.0", "::") and there:
+    if host.strip("[]") in _EVERY_INTERFACE and there:
         return f"{there}:{port}"
     return address

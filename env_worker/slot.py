@@ -27,7 +27,7 @@ from env_worker.registry import get_benchmark
 from env_worker.replicas import PolicyServers, nearest
 from policy_server.client import Offer, PolicyClient, PolicyRefused, PolicyUnreachable, Session
 from protos import evaluation_pb2 as pb
-from protos.errors import SparringError
+from protos.errors import SparringError, UsageError
 from protos.process import give_back_freed_memory, keep_freed_memory
 
 log = logging.getLogger(__name__)
@@ -77,8 +77,8 @@ def _orders(pipe: Connection) -> Iterator[pb.OrchestratorMessage]:
     return iter(received.get, None)
 
 
-class _HelloRefused(SparringError):
-    """The policy and this benchmark do not fit together: no episode can be played."""
+class _Refused(SparringError):
+    """The user's mistake, so that the run ends: the policy does not fit the benchmark, or there is no such task."""
 
 
 class _Slot:
@@ -106,7 +106,7 @@ class _Slot:
         message = pb.WorkerMessage()
         try:
             record = self._play(lease)
-        except _HelloRefused as refusal:
+        except _Refused as refusal:
             message.refused.reason = str(refusal)
         except PolicyUnreachable as loss:
             message.lost.lease, message.lost.reason = lease.lease, str(loss)
@@ -171,7 +171,10 @@ class _Slot:
         if self._stage is None or self._stage.task.name != name:
             self._end_stage()
             task = self._benchmark.tasks(name)[0]
-            self._stage = _Stage(task, self._benchmark.make(task, self._settings))
+            try:
+                self._stage = _Stage(task, self._benchmark.make(task, self._settings))
+            except UsageError as error:
+                raise _Refused(str(error)) from error
         return self._stage
 
     def _connected(self, simulator: Simulator) -> Session:
@@ -185,7 +188,7 @@ class _Slot:
             try:
                 self._session = self._servers.open(simulator.offers, benchmark=self._benchmark.name, client=who)
             except PolicyRefused as refusal:
-                raise _HelloRefused(str(refusal)) from refusal
+                raise _Refused(str(refusal)) from refusal
             self._offered = simulator.offers
         return self._session
 

@@ -34,7 +34,7 @@ class Reporter:
 
     def joined(self, benchmark: str, slots: int) -> None:
         """A run has taken this worker in."""
-        self._tell(kind="joined", text=f"{slots} slots for {benchmark}")
+        self._tell(kind="joined", text=f"{slots} {'slot' if slots == 1 else 'slots'} for {benchmark}")
 
     def refused(self, reason: str) -> None:
         """The run does not want this worker."""

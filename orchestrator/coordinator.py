@@ -229,6 +229,8 @@ class Coordinator:
             self._watcher.on_retry(lease.episode, result.error)
             self._serve_waiting()
             return
+        # Before its steps are those of a recorded episode: they count once.
+        self._watcher.on_activity(worker, pb.SlotActivity(slot=lease.slot.number))
         self._record(lease.episode, outcome, result, result.error)
 
     def _lost(self, lease: Lease, reason: str, worker: str) -> None:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from orchestrator.journal import EpisodeRow
 from orchestrator.plan import EpisodeId
+from orchestrator.screen import count
 from protos import evaluation_pb2 as pb
 
 _PLAIN_SECONDS: Final = 5.0
@@ -50,10 +51,15 @@ class Tally:
         """A slot has made so many steps of an episode that is not recorded yet."""
         self._running_steps[worker, activity.slot] = activity.steps
 
+    @property
+    def steps(self) -> int:
+        """Of recorded episodes and of those that are running."""
+        return self._finished_steps + sum(self._running_steps.values())
+
     def steps_per_second(self) -> float:
         """Over the last seconds."""
         now = time.monotonic()
-        self._samples.append((now, self._finished_steps + sum(self._running_steps.values())))
+        self._samples.append((now, self.steps))
         while len(self._samples) > 2 and now - self._samples[0][0] > _RATE_WINDOW:
             self._samples.pop(0)
         (then, before), (_, after) = self._samples[0], self._samples[-1]
@@ -72,9 +78,9 @@ class Tally:
         eta = self.eta_seconds()
         parts = [f"{self.done}/{self.total} episodes", f"success {rate}", f"{self.steps_per_second():.0f} steps/s"]
         if self.errors:
-            parts.append(f"{self.errors} errors")
+            parts.append(count(self.errors, "error"))
         if self.retries:
-            parts.append(f"{self.retries} retries")
+            parts.append(count(self.retries, "retry", "retries"))
         if eta is not None and self.done < self.total:
             parts.append(f"ETA {_clock(eta)}")
         return " · ".join(parts)
@@ -119,7 +125,7 @@ class PlainDisplay(Display):
         self._last = time.monotonic()
 
     def on_worker(self, worker: str, slots: int) -> None:
-        self._say(f"worker {worker} joined with {slots} slots" if slots else f"worker {worker} left")
+        self._say(f"worker {worker} joined with {count(slots, 'slot')}" if slots else f"worker {worker} left")
 
     def on_result(self, row: EpisodeRow) -> None:
         super().on_result(row)

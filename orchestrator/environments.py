@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import tomllib
 from collections import deque
@@ -207,15 +208,17 @@ class _Maker:
                 2, (f"installing {benchmark.name}", (*install, "--no-deps", "-r", str(recipe / "no-deps.txt")))
             )
         self._log.write_bytes(b"")
-        for number, (what, command) in enumerate(steps, start=1):
-            self._step(f"environment {benchmark.name} [{number}/{len(steps)}]: {what}", command)
+        # pip that is ended in the middle leaves what it was unpacking.
+        with tempfile.TemporaryDirectory(prefix="sparring-env-", ignore_cleanup_errors=True) as temporary:
+            for number, (what, command) in enumerate(steps, start=1):
+                self._step(f"environment {benchmark.name} [{number}/{len(steps)}]: {what}", command, temporary)
         _write_stamp(self._folder, benchmark.name)
         return self._python
 
-    def _step(self, title: str, command: Sequence[str]) -> None:
+    def _step(self, title: str, command: Sequence[str], temporary: str) -> None:
         last: deque[str] = deque(maxlen=_LAST_LINES)
         offline = False
-        with _shown(title) as show, self._log.open("a") as log, self._running(command) as process:
+        with _shown(title) as show, self._log.open("a") as log, self._running(command, temporary) as process:
             log.write(f"$ {' '.join(command)}\n")
             assert process.stdout is not None
             for line in process.stdout:
@@ -227,7 +230,7 @@ class _Maker:
             raise self._failed(offline, last)
 
     @contextmanager
-    def _running(self, command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    def _running(self, command: Sequence[str], temporary: str) -> Iterator[subprocess.Popen[str]]:
         """A command in a process group of its own, ended for certain, and within its time."""
         process = subprocess.Popen(
             command,
@@ -236,7 +239,7 @@ class _Maker:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            env={"PIP_RETRIES": "2", "PIP_DISABLE_PIP_VERSION_CHECK": "1", **os.environ},
+            env={"PIP_RETRIES": "2", "PIP_DISABLE_PIP_VERSION_CHECK": "1", **os.environ, "TMPDIR": temporary},
             start_new_session=True,
             pass_fds=(self._lock,),  # should we be killed, the lock lasts as long as what we started
         )

@@ -134,9 +134,7 @@ class Journal:
         given = json.loads(json.dumps(identity))
         different = [key for key in given if recorded.get(key) != given[key]]
         if different:
-            lines = "\n".join(
-                f"  {k}: {json.dumps(recorded.get(k))} there, {json.dumps(given[k])} now" for k in different
-            )
+            lines = "\n".join(f"  {line}" for key in different for line in _told(key, recorded.get(key), given[key]))
             raise UsageError(
                 f"{str(self.path.parent)!r} holds the results of another plan:\n{lines}\nGive another --output."
             )
@@ -204,4 +202,31 @@ def _explained(path: Path) -> Iterator[None]:
             f"the journal {str(path)!r} cannot be written: {error}. Is the disk full or read-only?"
         ) from error
     except OSError as error:
-        raise JournalError(f"the output folder {str(path.parent)!r} cannot be written: {error.strerror}.") from error
+        raise JournalError(
+            f"the output folder {str(path.parent)!r} cannot be written: {error.strerror}. Name another with --output."
+        ) from error
+
+
+def _told(name: str, there: Any, now: Any) -> Iterator[str]:
+    """In which parts two values differ, however large they are as a whole."""
+    if isinstance(there, dict) and isinstance(now, dict):
+        for key in {**there, **now}:
+            if there.get(key) != now.get(key):
+                yield from _told(f"{name} {key}", there.get(key), now.get(key))
+    elif isinstance(there, list) and isinstance(now, list):
+        only_there, only_now = [i for i in there if i not in now], [i for i in now if i not in there]
+        parts = [
+            f"{_some(items)} {where}" for items, where in ((only_there, "only there"), (only_now, "only now")) if items
+        ]
+        yield f"{name}: {', '.join(parts) or 'in another order'}"
+    else:
+        yield f"{name}: {_shown(there)} there, {_shown(now)} now"
+
+
+def _shown(value: Any) -> str:
+    return "not given" if value is None else json.dumps(value)
+
+
+def _some(items: list[Any], most: int = 4) -> str:
+    shown = ", ".join(str(item) for item in items[:most])
+    return f"{shown} and {len(items) - most} more" if len(items) > most else shown

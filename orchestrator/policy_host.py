@@ -162,7 +162,9 @@ async def describe(access: PolicyAccess, timeout: float) -> Description:
             lines = "\n".join(
                 f"  {name}: {here} at {access.servers[0]}, {there} at {address}" for name, here, there in difference
             )
-            raise UsageError(f"the policy servers do not host the same policy:\n{lines}")
+            raise UsageError(
+                f"the policy servers do not host the same policy:\n{lines}\nStart them alike, or name one of them."
+            )
     return descriptions[0]
 
 
@@ -180,8 +182,11 @@ def _difference(one: Description, other: Description) -> list[tuple[str, str, st
     )
     for name in {**here, **there}:
         if here.get(name) != there.get(name):
-            shown = ("other observations or actions",) * 2 if name == "needs" else (here.get(name), there.get(name))
-            found.append((name, *(json.dumps(value) if value is not None else "none" for value in shown)))
+            shown = ("some observations or actions", "others") if name == "needs" else ()
+            values = shown or [
+                json.dumps(side[name]) if side.get(name) is not None else "none" for side in (here, there)
+            ]
+            found.append((name, *values))
     return [(name, a, b) for name, a, b in found]
 
 

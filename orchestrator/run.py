@@ -6,6 +6,7 @@ import asyncio
 import logging
 import shutil
 import signal
+import tempfile
 import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from env_worker.addresses import to_dial
 from env_worker.registry import get_benchmark
 from env_worker.worker import installed_versions
 from orchestrator.containers import connect
@@ -32,7 +34,7 @@ from orchestrator.settings import RunSettings
 from orchestrator.sockets import socket_folder
 from orchestrator.work_service import WorkService
 from policy_server.client import Description
-from protos.errors import SparringError
+from protos.errors import SparringError, UsageError
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +51,8 @@ def prepare(settings: RunSettings) -> None:
     Raises:
         SparringError: If it cannot be had.
     """
+    if settings.record is not None:
+        _check_record(settings.record)
     if settings.launcher == "docker":
         docker.check(settings)
     for part in settings.parts:
@@ -58,6 +62,18 @@ def prepare(settings: RunSettings) -> None:
         # In containers, what nobody has named is downloaded by them, into a volume of their own.
         if settings.launcher == "process" or (settings.launcher == "docker" and assets_of(settings, part)):
             benchmark.fetch(benchmark.read_settings(benchmark_settings(settings, part)))
+
+
+def _check_record(folder: Path) -> None:
+    """Not after the first episode."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"recordings cannot be written to {str(folder)!r}: {error.strerror}. Name another folder with --record."
+        ) from error
 
 
 async def run(settings: RunSettings, plan: Plan, folder: Path, watcher: Watcher) -> Results:
@@ -70,11 +86,15 @@ async def run(settings: RunSettings, plan: Plan, folder: Path, watcher: Watcher)
     new = not folder.exists()
     journal = Journal(folder)
     session = Session(settings, plan, folder, journal, watcher)
+    mistaken = False
     try:
         return await session.run(_on_signals())
+    except UsageError:
+        mistaken = not journal.rows()
+        raise
     finally:
         journal.close()
-        if new and not session.claimed:  # it never came to a run; leave no debris of a mistyped command
+        if new and (mistaken or not session.claimed):  # it never came to a run; leave no debris of a mistyped command
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -223,12 +243,13 @@ class Session:
         service = WorkService(coordinator, settings, access, slots)
         local, public = await service.start(place.sockets, place.listen)
         stack.push_async_callback(service.stop, "the run has ended.")
-        log.info("more workers may join: sparring worker --orchestrator %s", public)
+        address = to_dial(public)
+        log.info("more workers may join: sparring worker --orchestrator %s", address)
 
         waiting = {name: n for name in self._plan.tasks if (n := coordinator.pending(name))}
         order = WorkerOrder(share_slots(slots, waiting), local, public, place.sockets, place.home / "logs")
         launcher = self._launcher(service, place.home)
-        return Employed(service, public, await stack.enter_async_context(_background(launcher.run(order))))
+        return Employed(service, address, await stack.enter_async_context(_background(launcher.run(order))))
 
     def _launcher(self, service: WorkService, home: Path) -> Launcher:
         def results_of(worker: str) -> int:

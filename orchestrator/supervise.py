@@ -22,9 +22,16 @@ class Child:
 
     @classmethod
     async def start(
-        cls, module: str, arguments: Sequence[str], *, python: Path, log: Path, capture_stdout: bool = False
+        cls,
+        module: str,
+        arguments: Sequence[str],
+        *,
+        python: Path,
+        log: Path,
+        capture_stdout: bool = False,
+        temporary: Path | None = None,
     ) -> Child:
-        """Starts `python -m module` with an interpreter."""
+        """Starts `python -m module` with an interpreter, and with a folder of its own for temporary files if named."""
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as sink:
             process = await asyncio.create_subprocess_exec(
@@ -36,6 +43,7 @@ class Child:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE if capture_stdout else sink,
                 stderr=sink,
+                env=None if temporary is None else {**os.environ, "TMPDIR": str(temporary)},
                 start_new_session=True,  # Ctrl-C in the terminal is ours to deal with, not theirs
             )
         return cls(process, log)

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.results import Results
+from orchestrator.screen import count, show
 from orchestrator.statistics import Summary
 
 
@@ -18,8 +19,8 @@ def results_table(results: Results) -> RenderableType:
         table.add_column(heading, justify="right", no_wrap=True)
     for name, summary in results.tasks.items():
         table.add_row(*_cells(name, summary))
-    groups = results.groups
-    if set(groups) != set(results.tasks):
+    groups = {name: summary for name, summary in results.groups.items() if name not in results.tasks}
+    if groups:
         table.add_section()
         table.add_row()
         for name, summary in groups.items():
@@ -30,13 +31,19 @@ def results_table(results: Results) -> RenderableType:
     steps = sum(row.steps for row in results.rows)
     lines: list[RenderableType] = [table, Text()]
     lines.append(
-        Text(f"{len(results.rows)} episodes, {steps} steps, {renders} renders, {results.seconds:.1f} s", style="dim")
+        Text(
+            f"{count(len(results.rows), 'episode')}, {count(steps, 'step')}, {count(renders, 'render')}, "
+            f"{results.seconds:.1f} s",
+            style="dim",
+        )
     )
     if results.out_of_range:
-        lines.append(Text(f"{results.out_of_range} of {steps} actions were outside the action space", style="dim"))
+        lines.append(
+            Text(f"{results.out_of_range} of {count(steps, 'action')} were outside the action space", style="dim")
+        )
     lines += [Text(f"warning: {sentence}", style="yellow") for sentence in results.warnings]
     if results.missing:
-        lines.append(Text(f"{results.missing} episodes have not been run yet", style="yellow"))
+        lines.append(Text(f"{count(results.missing, 'episode')} not run yet", style="yellow"))
     lines += _errors(results)
     lines.append(Text(f"results: {results.folder}", style="dim"))
     return Group(*lines)
@@ -45,7 +52,7 @@ def results_table(results: Results) -> RenderableType:
 def print_table(results: Results, console: Console) -> None:
     """Prints the table."""
     console.print()
-    console.print(results_table(results), soft_wrap=not console.is_terminal)
+    show(results_table(results), console)
 
 
 def _cells(name: str, summary: Summary) -> tuple[str, str, Text, str, str]:
@@ -62,7 +69,7 @@ def _errors(results: Results) -> list[RenderableType]:
     if not failed:
         return []
     lines: list[RenderableType] = [
-        Text(f"{len(failed)} episodes ended in an error and are not part of the rates:", style="red")
+        Text(f"{count(len(failed), 'episode')} ended in an error, not counted in the rates:", style="red")
     ]
     lines += [
         Text(f"  {row.task} #{row.index}: {row.error.splitlines()[0] if row.error else ''}") for row in failed[:5]

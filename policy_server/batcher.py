@@ -308,8 +308,9 @@ def _calling(method: str, call: Callable[[], T]) -> T:
         return call()
     except BaseException as error:
         log.exception("the policy's %s() raised", method)
-        said = str(error) if isinstance(error, SparringError) else f"{type(error).__name__}: {error}"
-        raise PolicyFailed(f"the policy's {method}() raised {said}") from error
+        if isinstance(error, SparringError):  # a sentence that is meant for people
+            raise PolicyFailed(str(error)) from error
+        raise PolicyFailed(f"the policy's {method}() raised {type(error).__name__}: {error}") from error
 
 
 def checked_chunk(chunk: Any, action_dim: int, chunk_length: int) -> Array:

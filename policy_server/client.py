@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -23,6 +24,7 @@ import grpc
 
 from protos import PROTOCOL_VERSION
 from protos import policy_pb2 as pb
+from protos.access import TLS_SCHEME
 from protos.connection import Connection
 from protos.errors import SparringError, UsageError
 from protos.policy_pb2_grpc import PolicyStub
@@ -439,6 +441,17 @@ async def _channel(connection: Connection) -> grpc.aio.Channel:
     return connection.channel()
 
 
+def _doubt(address: str) -> str:
+    """What may be wrong with an address where nobody answers. A name may be known later: a container's, say."""
+    host = address.removeprefix(TLS_SCHEME).rpartition(":")[0].strip("[]")
+    if not address.startswith("unix:"):
+        try:
+            socket.getaddrinfo(host, None)
+        except OSError:
+            return f"There is no machine of the name {host!r}, as far as this one knows; is it written right?"
+    return "Is it running there, or is it busy for longer than that (--policy-timeout)?"
+
+
 def _translated(error: grpc.RpcError, address: str, timeout: float) -> SparringError:
     code, details = error.code(), error.details() or ""
     if code == grpc.StatusCode.ABORTED:
@@ -450,8 +463,5 @@ def _translated(error: grpc.RpcError, address: str, timeout: float) -> SparringE
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
         return PolicyUnreachable(f"the policy server at {address} has no room: {details}")
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-        return PolicyUnreachable(
-            f"no policy server answered at {address} within {timeout:g} s. "
-            "Is it running there, or is it busy for longer than that (--policy-timeout)?"
-        )
+        return PolicyUnreachable(f"no policy server answered at {address} within {timeout:g} s. {_doubt(address)}")
     return PolicyUnreachable(f"the policy server at {address} went away: {details or code.name}")

@@ -5,6 +5,11 @@ from __future__ import annotations
 from protos.errors import UsageError
 
 
+def is_port(text: str) -> bool:
+    """Whether there can be such a port; gRPC would take 99999 for 34463, and say nothing."""
+    return text.isdecimal() and int(text) <= 65535
+
+
 def server_addresses(text: str) -> list[str]:
     """The servers of a comma-separated list, `HOST:PORT` or `unix:///path` each.
 
@@ -16,7 +21,7 @@ def server_addresses(text: str) -> list[str]:
         if not _is_address(address):
             raise UsageError(f"{address!r} is not the address of a server: give HOST:PORT (or unix:///path).")
         if addresses.count(address) > 1:
-            raise UsageError(f"the server {address} is named twice.")
+            raise UsageError(f"the server {address} is named twice in {text!r}.")
     return addresses
 
 
@@ -27,7 +32,7 @@ def host_and_port(text: str) -> tuple[str, int]:
         UsageError: If it is neither.
     """
     host, colon, port = text.rpartition(":")
-    if not colon or not _is_port(port):
+    if not colon or not is_port(port):
         raise UsageError(f"{text!r} is not HOST:PORT or :PORT.")
     return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)
 
@@ -36,8 +41,4 @@ def _is_address(address: str) -> bool:
     if address.startswith("unix:"):
         return len(address.removeprefix("unix:").strip("/")) > 0
     host, _, port = address.rpartition(":")
-    return bool(host) and _is_port(port)
-
-
-def _is_port(text: str) -> bool:
-    return text.isdecimal() and int(text) <= 65535
+    return bool(host) and is_port(port)

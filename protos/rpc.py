@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import logging
 import socket
 from typing import Final
 
 import grpc
 
 from protos.access import TLS_SCHEME
+from protos.address import is_port
 from protos.errors import UsageError
 from protos.tensor import MAX_TENSOR_BYTES
 
@@ -35,6 +37,10 @@ SERVER_OPTIONS: Final = [
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
 ]
+
+
+# A server that stops ends the streams of those who have been told and are slow to leave; gRPC would warn of each.
+logging.getLogger("grpc._cython.cygrpc").addFilter(lambda record: "due to server stop" not in record.getMessage())
 
 
 class StreamEnded(grpc.RpcError):
@@ -73,9 +79,10 @@ def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredenti
     Raises:
         UsageError: If the address is taken or not an address of this machine.
     """
-    if not address.startswith("unix:") and not address.rpartition(":")[2].isdecimal():
+    if not address.startswith("unix:") and not is_port(address.rpartition(":")[2]):
         raise UsageError(
-            f"cannot listen at {address!r}: it is not HOST:PORT (or unix:///path). Give another with --listen."
+            f"cannot listen at {address!r}: it is not HOST:PORT, with a port up to 65535, or unix:///path. "
+            "Give another with --listen."
         )
     encrypted = credentials is not None and not address.startswith("unix:")
     if not address.startswith("unix:") and _is_taken(address):  # gRPC would say so, too, on standard error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -60,11 +61,26 @@ class Gym(Benchmark):
         arguments = dict(settings.kwargs or {})
         if settings.render:
             arguments.setdefault("render_mode", "rgb_array")
+        module, colon, _ = task.name.rpartition(":")
+        if colon and not _importable(module):
+            raise UsageError(
+                f"there is no module {module!r} to take the environment {task.name!r} from; run from the folder it is "
+                "in, or put that on PYTHONPATH."
+            )
         try:
             env = gymnasium.make(task.name, **arguments)
+        except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as error:
+            raise UsageError(f"there is no Gymnasium environment {task.name!r}: {error}") from error
         except gymnasium.error.Error as error:
             raise SparringError(f"gymnasium cannot make {task.name!r}: {error}") from error
         return GymSimulator(env, settings)
+
+
+def _importable(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ModuleNotFoundError, ValueError):  # its package is not there, or what was given is no name of a module
+        return False
 
 
 class GymSimulator(Simulator):

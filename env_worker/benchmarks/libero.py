@@ -93,7 +93,7 @@ class Libero(Benchmark):
     name: ClassVar[str] = "libero"
     summary: ClassVar[str] = "130 manipulation tasks of a Panda arm, in five suites"
     requires: ClassVar[Sequence[str]] = ("libero", "robosuite", "bddl", "mujoco", "numba", "cv2")
-    preload: ClassVar[Sequence[str]] = ("libero.libero.envs",)
+    preload: ClassVar[Sequence[str]] = ("env_worker.benchmarks._libero.robosuite_log", "libero.libero.envs")
     settings: ClassVar[type[Any]] = LiberoSettings
     smoke: ClassVar[SmokeTest | None] = SmokeTest(
         "libero_goal/1",

@@ -6,15 +6,15 @@ import time
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from orchestrator.environments import create as create_environment
 from orchestrator.environments import environment_state, recipes, venvs_folder
+from orchestrator.screen import show
 
 
-@click.group()
+@click.group(short_help="make and list environments of benchmarks")
 def env() -> None:
     """Makes and lists the environments of benchmarks that need a Python of their own."""
 
@@ -25,7 +25,11 @@ def env() -> None:
 def create(name: str, force: bool) -> None:
     """Makes the environment of the benchmark NAME; `sparring run` finds it by itself."""
     began = time.monotonic()
-    python = create_environment(name, force=force)
+    try:
+        python = create_environment(name, force=force)
+    except KeyboardInterrupt:
+        click.echo(f"stopped: interrupted. The environment {name} is as it was before: {_kind(name)}.", err=True)
+        raise SystemExit(130) from None
     folder = python.parent.parent
     size = sum(file.lstat().st_size for file in folder.rglob("*"))
     click.echo(f"{name} is ready in {str(folder)!r}: {size / 1e9:.1f} GB, {time.monotonic() - began:.0f} s.")
@@ -38,11 +42,12 @@ def ls() -> None:
     for name in recipes():
         found = environment_state(name)
         table.add_row(Text(name), Text(found.kind), Text(found.detail))
-    console = Console()
-    if not console.is_terminal:
-        console.width = 200  # a pipe has no width to fit into
-    console.print(table, highlight=False)
+    show(table)
     click.echo(f"They are kept in {_short(venvs_folder())!r}.")
+
+
+def _kind(name: str) -> str:
+    return environment_state(name).kind
 
 
 def _short(folder: Path) -> str:

@@ -8,16 +8,16 @@ import sys
 from collections.abc import Sequence
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from env_worker.registry import all_benchmarks, get_benchmark
 from orchestrator.environments import state
+from orchestrator.screen import show
 from protos.errors import SparringError
 
 
-@click.group()
+@click.group(short_help="list benchmarks, tasks and policies")
 def ls() -> None:
     """Lists benchmarks, tasks and policies."""
 
@@ -63,7 +63,4 @@ def _print(headings: tuple[str, ...], rows: Sequence[Sequence[str]]) -> None:
     table = Table(*headings, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    console = Console()
-    if not console.is_terminal:
-        console.width = 200  # a pipe has no width to fit into
-    console.print(table, highlight=False)
+    show(table)

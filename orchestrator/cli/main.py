@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
@@ -42,6 +43,8 @@ for command in (run, resume, lerobot_eval, serve, worker, ls, env, doctor, smoke
 
 def main() -> None:
     """Entry point of the `sparring` command."""
+    # gRPC's own notes on handshakes that fail, beside the sentence of ours that says so; children inherit it.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("orchestrator").setLevel(logging.INFO)
     try:

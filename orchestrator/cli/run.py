@@ -24,6 +24,7 @@ from orchestrator.plan import Plan, make_plan
 from orchestrator.results import read_run
 from orchestrator.run import Interrupted, prepare
 from orchestrator.run import run as run_plan
+from orchestrator.screen import count
 from orchestrator.settings import CONTAINER_SETTINGS, RunSettings, read_settings
 from orchestrator.table import print_table
 from protos.errors import SparringError, UsageError
@@ -105,7 +106,7 @@ def _tell_partial(error: SparringError, folder: Path, console: Console) -> None:
     console.print(f"[bold red]stopped:[/] {_escaped(str(error))}", highlight=False, soft_wrap=True)
     recorded = _recorded(folder)
     console.print(
-        f"{recorded} episodes are recorded. Go on with: sparring resume {shlex.quote(str(folder))}",
+        f"Recorded: {count(recorded, 'episode')}. Go on with: sparring resume {shlex.quote(str(folder))}",
         highlight=False,
         soft_wrap=True,
     )
@@ -135,7 +136,8 @@ def _tally(plan: Plan, folder: Path) -> Tally:
 
 def _title(settings: RunSettings, plan: Plan) -> str:
     policy = settings.policy or f"policy at {settings.policy_server}"
-    return f"{policy} on {' and '.join(plan.tasks)}: {len(plan.labels())} tasks × {plan.episodes} episodes"
+    size = f"{count(len(plan.labels()), 'task')} × {count(plan.episodes, 'episode')}"
+    return f"{policy} on {' and '.join(plan.tasks)}: {size}"
 
 
 def _new_folder(settings: RunSettings) -> Path:
@@ -147,8 +149,13 @@ def _new_folder(settings: RunSettings) -> Path:
 
 
 def _log_through(console: Console) -> None:
-    """Log lines go through the console, so that they do not tear the live display."""
-    handler = RichHandler(console=console, show_path=False, show_level=False, markup=False, log_time_format="%H:%M:%S")
+    """Log lines go through the console, so that they do not tear the live display; where there is none, plainly."""
+    handler: logging.Handler = RichHandler(
+        console=console, show_path=False, show_level=False, markup=False, log_time_format="%H:%M:%S"
+    )
+    if not console.is_terminal:
+        handler = logging.StreamHandler(console.file)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
     logging.getLogger().handlers = [handler]
 
 

@@ -9,6 +9,7 @@ from env_worker.registry import get_benchmark
 from orchestrator.environments import interpreter
 from orchestrator.launchers.base import Launcher, WorkerOrder
 from orchestrator.launchers.keep import Death, keep_all, keep_worker
+from orchestrator.sockets import temporary_folder
 from orchestrator.supervise import Child
 
 
@@ -31,7 +32,8 @@ class ProcessLauncher(Launcher):
         async def start(name: str) -> _Process:
             arguments = order.arguments(benchmark, name)
             log = order.logs / f"worker-{benchmark}.log"
-            return _Process(await Child.start("env_worker", arguments, python=python, log=log))
+            temporary = temporary_folder(order.sockets)
+            return _Process(await Child.start("env_worker", arguments, python=python, log=log, temporary=temporary))
 
         await keep_worker(benchmark, start, results_of=self._results_of)
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Final
 
 from policy_server.policies.base import Policy
@@ -104,6 +105,12 @@ def _find_experts(benchmarks: str) -> Any:
 
 def _import(reference: str) -> Any:
     module_name, _, attribute = reference.partition(":")
+    if "/" in module_name or module_name.endswith(".py"):
+        path = Path(module_name)
+        raise UsageError(
+            f"{module_name!r} is the name of a file; a policy is named by its module, "
+            f"{path.stem}:{attribute or 'Class'}, from the folder that it is in."
+        )
     # The user's own module lies beside them, as with `python -m`; an installed command does not look there.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())

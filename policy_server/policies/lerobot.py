@@ -30,7 +30,7 @@ from policy_server.policies._lerobot.trial import Trial
 from policy_server.policies.base import Observation
 from policy_server.policies.torch import Batch, TooManyRows, TorchPolicy
 from policy_server.policies.undisturbed import dice_kept
-from protos.errors import UsageError, unknown
+from protos.errors import UsageError
 from protos.spec import PolicySpec, TensorSpec
 
 log = logging.getLogger(__name__)
@@ -245,7 +245,7 @@ def _own_name(name: str, inputs: Mapping[str, Any]) -> str:
     for candidate in (name, *(f"{prefix}{name}" for prefix in _PREFIXES)):
         if candidate in inputs:
             return candidate
-    raise unknown("observation of this LeRobot policy:", name, inputs, hint=f"It looks at: {', '.join(inputs)}.")
+    raise UsageError(f"unknown observation of this LeRobot policy: {name!r}. It looks at: {', '.join(inputs)}.")
 
 
 def _offered_names(inputs: Mapping[str, Any], rename: Mapping[str, str], empty: set[str]) -> dict[str, str]:

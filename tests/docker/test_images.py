@@ -20,7 +20,7 @@ ALL = (*WORKERS, "policy-server", "orchestrator")
 
 def inside(image: str, *command: str, entrypoint: str = "sparring") -> subprocess.CompletedProcess[str]:
     """Runs something in a container as ours are run: no rights, no network, nothing to write to but /tmp."""
-    options = ("--rm", "--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--network", "none")
+    options = ("--rm", "--read-only", "--tmpfs", "/tmp:mode=1777,size=1g", "--cap-drop", "ALL", "--network", "none")
     return subprocess.run(
         ["docker", "run", *options, "--security-opt", "no-new-privileges", "--entrypoint", entrypoint, image, *command],
         capture_output=True,
@@ -59,6 +59,16 @@ def test_an_image_has_no_compiler_and_a_worker_no_torch(images: dict[str, str], 
         entrypoint="/opt/venv/bin/python",
     )
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", [*WORKERS, "policy-server"])
+@pytest.mark.parametrize("user", ["sparring", "1234:1234"])
+def test_an_images_cache_can_be_written_by_whoever_it_runs_as(images: dict[str, str], name: str, user: str) -> None:
+    """As the smoke evaluation mounts it; older runtimes give a tmpfs the mode of the folder that it hides."""
+    options = ("--rm", "--network", "none", "--user", user, "--tmpfs", "/cache:mode=1777,size=1m")
+    command = ["docker", "run", *options, "--entrypoint", "mkdir", images[name], "/cache/sparring"]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert said.returncode == 0, said.stderr
 
 
 @pytest.mark.parametrize("name", WORKERS)

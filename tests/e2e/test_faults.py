@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -26,7 +27,11 @@ def processes(folder: Path, module: str) -> list[psutil.Process]:
     return [p for p in processes_of(folder) if module in " ".join(p.cmdline())]
 
 
-def test_random_kills_change_no_number(sparring: Sparring, start_sparring: StartSparring, tmp_path: Path) -> None:
+def test_random_kills_change_no_number_and_leave_no_file(
+    sparring: Sparring, start_sparring: StartSparring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = Path(tempfile.mkdtemp())  # not in tmp_path, which is too long for a socket's name
+    monkeypatch.setenv("TMPDIR", str(temporary))
     slower = (*SLOW, "--benchmark-arg", "step_seconds=0.03", "--slots", "2")
     assert sparring(*slower, "--output", "calm").returncode == 0
     process = start_sparring(*slower, "--output", "stormy")
@@ -48,6 +53,7 @@ def test_random_kills_change_no_number(sparring: Sparring, start_sparring: Start
     assert kills >= 3
     assert read_csv(tmp_path / "stormy") == read_csv(tmp_path / "calm")
     assert orphans(tmp_path) == []
+    temporary.rmdir()  # which is empty
 
 
 def test_a_policy_server_that_dies_in_the_middle_is_started_again(sparring: Sparring, tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_another_plan_is_refused_and_touches_nothing(sparring: Sparring, tmp_pat
     assert "seed: 1000 there, 5 now" in done.stderr
     done = sparring(*TOY, "--task", "good", "--policy", "zero", "--episodes", "6")
     assert done.returncode == 2
-    assert "policy:" in done.stderr
+    assert "policy name:" in done.stderr
     assert before == {p: p.read_bytes() for p in before}
 
 
@@ -190,6 +190,12 @@ def test_a_policy_that_does_not_fit_is_refused_with_both_sides(sparring: Sparrin
             "step_seconds",
         ),
         (("--benchmark", "toy", "--task", "short", "--policy", "expert"), "no scripted expert"),
+        (
+            ("--benchmark", "gym", "--task", "CartPole-v9", "--policy", "random"),
+            "no Gymnasium environment 'CartPole-v9'",
+        ),
+        (("--benchmark", "toy", "--task", "short", "--policy", "zero", "--listen", "127.0.0.1:99999"), "up to 65535"),
+        (("--benchmark", "toy", "--task", "short", "--policy", "zero", "--record", "/dev/null"), "another folder with"),
         (("--config", "missing.yaml"), "cannot be read"),
     ],
 )

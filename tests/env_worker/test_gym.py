@@ -10,7 +10,7 @@ import pytest
 
 from env_worker.benchmark import NOTHING
 from env_worker.benchmarks.gym import Gym, GymSettings
-from protos.errors import SparringError
+from protos.errors import SparringError, UsageError
 
 
 class Walk(gymnasium.Env):
@@ -118,5 +118,10 @@ def test_an_environment_that_knows_no_success_is_an_error_and_never_a_zero() -> 
 
 
 def test_an_unknown_environment_is_named() -> None:
-    with pytest.raises(SparringError, match="NoSuchThing-v0"):
+    with pytest.raises(UsageError, match="NoSuchThing-v0"):
         make("NoSuchThing-v0")
+    with pytest.raises(UsageError, match=r"'CartPole-v9'.*`v1`"):
+        make("CartPole-v9")
+    for module in ("no_such_module", "no_such.module", ""):
+        with pytest.raises(UsageError, match=f"there is no module '{module}'.*PYTHONPATH"):
+            make(f"{module}:Thing-v0")

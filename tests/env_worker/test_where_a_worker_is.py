@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from env_worker.addresses import from_here
+from env_worker.addresses import from_here, to_dial
 from env_worker.memory import OomWatch
 
 ADDRESSES = [
@@ -30,6 +30,10 @@ def test_every_interface_means_the_machine_that_was_dialled(monkeypatch: pytest.
     monkeypatch.delenv("SPARRING_HOST", raising=False)
     expected = [*ADDRESSES[:3], "box:3", "[::1]:4", "box:5", *ADDRESSES[6:]]
     assert from_here(ADDRESSES, "box:50052") == expected
+
+
+def test_nobody_is_told_to_dial_every_interface() -> None:
+    assert [to_dial(a) for a in ADDRESSES] == [*ADDRESSES[:3], "HOST:3", "[::1]:4", "HOST:5", *ADDRESSES[6:]]
 
 
 def test_in_a_container_localhost_is_the_machine_around_it(monkeypatch: pytest.MonkeyPatch) -> None:

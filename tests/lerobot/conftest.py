@@ -6,8 +6,11 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 HERE = Path(__file__).parent
 
@@ -28,3 +31,13 @@ import torchvision_on_cpu  # noqa: E402, F401
 
 # LeRobot's argument parser reads a configuration's source once for each field of it, which takes it half a second.
 inspect.getsource = cache(inspect.getsource)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A place that pytest clears away: every time LeRobot loads a configuration it leaves a file with a copy of it."""
+    folder = str(tmp_path_factory.mktemp("temporary"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", folder)
+        patch.setenv("TMPDIR", folder)
+        yield

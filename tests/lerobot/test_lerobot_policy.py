@@ -6,6 +6,7 @@ import importlib.util
 import json
 import logging
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -215,10 +216,18 @@ def test_fields_of_the_configuration_can_be_replaced(saved: Any) -> None:
     np.testing.assert_allclose(alone(ensembling, 1), by_lerobot(saved("act-ensembling"), 1), rtol=1e-6, atol=1e-6)
     with pytest.raises(UsageError, match=r"unknown argument .* 'n_action_step'.*'n_action_steps'"):
         load(saved("act"), n_action_step=7)
-    with pytest.raises(UsageError, match=r"cannot be used with n_action_steps=11"):
+    with pytest.raises(UsageError, match=r"cannot be used with n_action_steps=11: .*chunk_size"):
         load(saved("act"), n_action_steps=11)
     with pytest.raises(UsageError, match=r"cannot be used with n_action_steps='many'"):
         load(saved("act"), n_action_steps="many")
+
+
+def test_loading_leaves_no_file_behind(saved: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = saved("act")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    load(folder)
+    assert tempfile.gettempdir() == str(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture(scope="module")

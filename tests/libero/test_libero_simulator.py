@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 from env_worker.benchmark import NOTHING, Simulator
-from env_worker.benchmarks._libero.installation import load_init_states, prepare_libero
+from env_worker.benchmarks._libero.installation import load_init_states, prepare_libero, write_config
 from env_worker.benchmarks._libero.tasks import EPISODE_LIMITS, select
 from env_worker.benchmarks.libero import Libero, LiberoSettings, lerobot_state, offers
 from env_worker.gl import choose_backend
@@ -191,6 +193,19 @@ def test_the_offered_rotation_is_the_one_that_absolute_control_takes() -> None:
     assert shown["robot0_eef_pos"] == pytest.approx(start["robot0_eef_pos"], abs=0.005)
     assert shown[TURN] == pytest.approx(start[TURN], abs=0.02)
     simulator.close()
+
+
+def test_robosuite_writes_no_file_that_is_the_first_users_alone() -> None:
+    from env_worker.benchmarks.libero import _assets
+
+    write_config(_assets(LiberoSettings()))
+    script = (  # as the process does that slots are forked from
+        f"import importlib, logging; [importlib.import_module(name) for name in {Libero.preload!r}]; "
+        "import robosuite.macros; assert robosuite.macros.SIMULATION_TIMESTEP == 0.002; "
+        "print([type(handler).__name__ for handler in logging.getLogger('robosuite_logs').handlers])"
+    )
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert said.stdout.strip() == "['StreamHandler']", said.stderr
 
 
 def test_time_runs_out() -> None:

@@ -79,6 +79,8 @@ def venvs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SPARRING_VENVS", str(tmp_path / "venvs"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_RETRIES", "0")
+    (tmp_path / "temporary").mkdir()  # what is killed leaves something there
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     return tmp_path / "venvs"
 
 
@@ -235,7 +237,7 @@ class TestInterruptions:
         )
         return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
 
-    def test_ctrl_c_brings_the_older_one_back(self, venvs: Path) -> None:
+    def test_ctrl_c_brings_the_older_one_back(self, venvs: Path, tmp_path: Path) -> None:
         pretend(venvs / "toy")
         before = (venvs / "toy" / STAMP).read_text()
         with socket.create_server(("127.0.0.1", 0)) as silent:  # pip waits for it until it is interrupted
@@ -248,6 +250,7 @@ class TestInterruptions:
         assert process.returncode != 0
         assert (venvs / "toy" / STAMP).read_text() == before
         assert not (venvs / "toy.older").exists()
+        assert list((tmp_path / "temporary").iterdir()) == [], "pip has left something"
 
     def test_the_killed_leave_a_half_made_one_and_a_lock_that_lasts_as_long_as_pip(self, venvs: Path) -> None:
         pretend(venvs / "toy")

@@ -77,6 +77,23 @@ def test_another_plan_is_refused_with_the_difference(tmp_path: Path) -> None:
         journal.claim({"seed": 2, "tasks": ["x"]})
 
 
+def test_another_plan_is_told_by_what_differs_not_by_all_there_is(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    many = [f"task-{n}" for n in range(50)]
+    journal.claim({"tasks": {"a": many, "b": ["y"]}, "policy": {"name": "p", "arguments": {}}})
+    with pytest.raises(UsageError) as told:
+        journal.claim(
+            {"tasks": {"a": [*many[:40], "z"], "b": ["y"]}, "policy": {"name": "p", "arguments": {"gain": 2}}}
+        )
+    assert str(told.value).splitlines()[1:] == [
+        "  tasks a: task-40, task-41, task-42, task-43 and 6 more only there, z only now",
+        "  policy arguments gain: not given there, 2 now",
+        "Give another --output.",
+    ]
+    with pytest.raises(UsageError, match="tasks a: in another order"):
+        journal.claim({"tasks": {"a": many[::-1], "b": ["y"]}})
+
+
 def test_one_writer(tmp_path: Path) -> None:
     first = Journal(tmp_path)
     with pytest.raises(UsageError, match="another run is writing"):

@@ -195,6 +195,14 @@ def test_nobody_there_is_told_as_ever_with_tls(certificates: Certificates) -> No
         client.describe()
 
 
+def test_a_machine_that_nobody_knows_is_said_to_be_unknown() -> None:
+    with (
+        PolicyClient("no-such-machine.invalid:9", timeout=0.5) as client,
+        pytest.raises(PolicyUnreachable, match=r"There is no machine of the name 'no-such-machine.invalid'"),
+    ):
+        client.describe()
+
+
 def test_what_python_callers_can_get_wrong(certificates: Certificates) -> None:
     for wrong in (
         {"address": "tls://unix:///tmp/x.sock"},

@@ -89,6 +89,13 @@ def test_a_module_that_does_not_exist() -> None:
     assert "PYTHONPATH" in message
 
 
+@pytest.mark.parametrize(
+    "file", ["mine.py:MyPolicy", "./mine.py:MyPolicy", "folder/mine.py:MyPolicy", "./mine:MyPolicy"]
+)
+def test_a_file_is_no_module(file: str) -> None:
+    assert "mine:MyPolicy, from the folder that it is in" in refusal(file)
+
+
 @pytest.mark.usefixtures("module")
 def test_a_name_that_is_only_half_there() -> None:
     assert "''" in refusal(":MyPolicy")

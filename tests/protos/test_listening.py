@@ -12,6 +12,17 @@ from protos.errors import UsageError
 from protos.rpc import SERVER_OPTIONS, bind
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:99999", "127.0.0.1:http", "127.0.0.1"])
+def test_no_address(address: str) -> None:
+    async def listen() -> None:
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        with pytest.raises(UsageError, match=r"it is not HOST:PORT.*Give another with --listen"):
+            bind(server, address)
+        await server.stop(None)
+
+    asyncio.run(listen())
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "localhost", "[::1]"])
 def test_a_port_that_is_taken(host: str, capfd: pytest.CaptureFixture[str]) -> None:
     family = socket.AF_INET6 if host == "[::1]" else socket.AF_INET

@@ -68,6 +68,7 @@ def prepare_libero(assets: Path) -> Path:
         LiberoSetupFailed: the package is not installed.
     """
     package = write_config(assets)
+    importlib.import_module("env_worker.benchmarks._libero.robosuite_log")
     libero: Any = importlib.import_module("libero.libero")
     # The configuration's `assets` entry is ignored by get_assets_path(); its cache is not.
     libero._assets_path_cache = str(assets)

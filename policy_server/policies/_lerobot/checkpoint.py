@@ -11,6 +11,7 @@ import json
 import logging
 import re
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,12 +200,12 @@ def read_config(checkpoint: Checkpoint, overrides: Mapping[str, Any]) -> Any:
     arguments = [f"--{name}={v if isinstance(v, str) else json.dumps(v)}" for name, v in overrides.items()]
     complaint = io.StringIO()
     try:
-        with _quiet_stdout(), contextlib.redirect_stderr(complaint):
+        with _quiet_stdout(), contextlib.redirect_stderr(complaint), _no_leftovers():
             config: Any = PreTrainedConfig.from_pretrained(checkpoint.folder, cli_overrides=arguments)
     except (Exception, SystemExit) as error:  # draccus raises many kinds, and exits where argparse does
         given = ", ".join(f"{k}={v!r}" for k, v in overrides.items() if k != "device")
         said = complaint.getvalue().strip().splitlines()
-        why = said[-1] if isinstance(error, SystemExit) and said else _first_line(error)
+        why = said[-1] if isinstance(error, SystemExit) and said else _first_line(_first_cause(error))
         raise UsageError(
             f"the configuration in {str(checkpoint.folder)!r} cannot be used{f' with {given}' if given else ''}: {why}"
         ) from error
@@ -314,6 +315,25 @@ def _quiet_stdout() -> Iterator[None]:
     """LeRobot prints while it loads; a policy server's stdout is for the program that started it."""
     with contextlib.redirect_stdout(sys.stderr):
         yield
+
+
+@contextlib.contextmanager
+def _no_leftovers() -> Iterator[None]:
+    """LeRobot writes the configuration to a temporary file and leaves it there: it goes with a folder of our own."""
+    usual = tempfile.tempdir
+    with tempfile.TemporaryDirectory(prefix="sparring-config-") as folder:
+        tempfile.tempdir = folder
+        try:
+            yield
+        finally:
+            tempfile.tempdir = usual
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """What draccus only says that it could not do anything with."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def _first_line(error: BaseException) -> str:

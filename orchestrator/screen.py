@@ -1,0 +1,28 @@
+"""How things are put on the screen, or in a file where there is none."""
+
+from __future__ import annotations
+
+from rich.console import Console, RenderableType
+
+_WIDTH_OF_A_PIPE = 200
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """A number and its noun: 1 slot, 2 slots; `many` where it is not made with an s."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def show(renderable: RenderableType, console: Console | None = None) -> None:
+    """Prints on standard output, or on a console that is given.
+
+    A pipe has no width to fit into, and lines in a file have no blanks at their end.
+    """
+    console = console or Console()
+    if console.is_terminal:
+        console.print(renderable, highlight=False)
+        return
+    console.width = _WIDTH_OF_A_PIPE
+    with console.capture() as captured:
+        console.print(renderable, highlight=False, soft_wrap=True)
+    for line in captured.get().splitlines():
+        console.out(line.rstrip(), highlight=False)

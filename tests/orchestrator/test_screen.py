@@ -1,0 +1,52 @@
+"""What is on the screen while a run goes, and afterwards."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+from rich.table import Table
+
+from orchestrator.display import PlainDisplay, Tally
+from orchestrator.journal import EpisodeRow
+from orchestrator.screen import count, show
+from protos import evaluation_pb2 as pb
+
+
+def episode(steps: int) -> EpisodeRow:
+    numbers = dict.fromkeys(("physics_s", "render_s", "policy_s", "transport_s", "reward_sum", "reward_max"), 0.0)
+    counts = dict.fromkeys(("renders", "round_trips", "out_of_range"), 0)
+    return EpisodeRow(
+        benchmark="toy", task="good", index=0, seed=0, outcome="success", steps=steps, seconds=1.0, attempts=1,
+        video="", error="", **numbers, **counts,
+    )  # fmt: skip
+
+
+def test_one_is_not_many() -> None:
+    assert [count(n, "slot") for n in (0, 1, 2)] == ["0 slots", "1 slot", "2 slots"]
+    assert [count(n, "retry", "retries") for n in (1, 2)] == ["1 retry", "2 retries"]
+    file = io.StringIO()
+    display = PlainDisplay(Tally(2, 0, 0), Console(file=file))
+    display.on_worker("w", 1)
+    display.on_worker("v", 2)
+    assert file.getvalue().splitlines() == ["worker w joined with 1 slot", "worker v joined with 2 slots"]
+
+
+def test_in_a_file_tables_are_as_wide_as_they_must_be_and_end_where_they_end() -> None:
+    file = io.StringIO()
+    table = Table("a", "b", box=None)
+    table.add_row("word " * 30, "x")
+    table.add_row("short", "")
+    show(table, Console(file=file, width=80))
+    lines = file.getvalue().splitlines()
+    assert len(lines) == 3
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_steps_of_an_episode_are_counted_once() -> None:
+    """As the coordinator tells it: the slot is idle, then its episode is recorded."""
+    tally = Tally(2, 0, 0)
+    tally.running("w", pb.SlotActivity(slot=0, task="good", steps=90))
+    tally.running("w", pb.SlotActivity(slot=0))
+    tally.count(episode(100))
+    assert tally.steps == 100
