@@ -54,6 +54,7 @@ T = TypeVar("T")
 
 _CLOSING_SECONDS: Final = 1.0
 _STATUS_SECONDS: Final = 0.01
+_LOOK_UP_SECONDS: Final = 1.0
 
 
 class PolicyUnreachable(SparringError):
@@ -444,12 +445,25 @@ async def _channel(connection: Connection) -> grpc.aio.Channel:
 def _doubt(address: str) -> str:
     """What may be wrong with an address where nobody answers. A name may be known later: a container's, say."""
     host = address.removeprefix(TLS_SCHEME).rpartition(":")[0].strip("[]")
-    if not address.startswith("unix:"):
+    if not address.startswith("unix:") and _is_unknown(host):
+        return f"There is no machine of the name {host!r}, as far as this one knows; is it written right?"
+    return "Is it running there, or is it busy for longer than that (--policy-timeout)?"
+
+
+def _is_unknown(host: str) -> bool:
+    found: list[bool] = []
+
+    def look_up() -> None:
         try:
             socket.getaddrinfo(host, None)
-        except OSError:
-            return f"There is no machine of the name {host!r}, as far as this one knows; is it written right?"
-    return "Is it running there, or is it busy for longer than that (--policy-timeout)?"
+        except (OSError, UnicodeError):
+            found.append(False)
+
+    # A thread, because a look-up has no deadline of its own, and some resolvers take half a minute to say no.
+    thread = threading.Thread(target=look_up, daemon=True)
+    thread.start()
+    thread.join(_LOOK_UP_SECONDS)
+    return found == [False]
 
 
 def _translated(error: grpc.RpcError, address: str, timeout: float) -> SparringError:
