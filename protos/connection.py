@@ -116,7 +116,7 @@ class Connection:
                     "or leave out tls:// and --policy-ca."
                 )
             return ""
-        except OSError:  # not there, or going away; it may come
+        except (OSError, UnicodeError):  # not there, going away (it may come), or no name at all
             return ""
         if not self.encrypted:
             return (

@@ -110,7 +110,7 @@ def _is_taken(address: str) -> bool:
         found = socket.getaddrinfo(
             host.strip("[]") or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-    except (OSError, OverflowError):
+    except (OSError, UnicodeError):
         return False
     for family, kind, protocol, _, place in found:
         with socket.socket(family, kind, protocol) as probe:
