@@ -127,14 +127,19 @@ def main() -> None:
                 if sessions == LOCK_STEP:  # right before the servers that they are compared with
                     turns.add(LEROBOT, sessions, _alone(alone.lock_step, options.seconds))
                     turns.add(NETWORK, sessions, _alone(alone.network(sessions), options.seconds))
-                for name, server in servers.items():
-                    turn = _served(server, sessions, options.seconds)
+                # Another one first in each round: what a contender finds (caches, clock rates) is the one before's doing.
+                for name in _rotated(list(servers), number):
+                    turn = _served(servers[name], sessions, options.seconds)
                     turns.add(name, sessions, turn)
                     turns.add(f"{name}, its batches", sessions, _network_on(turn.batches, alone))
                     if name == BATCHING:
-                        memory.setdefault(sessions, psutil.Process(server[1]).memory_info().rss / 2**20)
+                        memory.setdefault(sessions, psutil.Process(servers[name][1]).memory_info().rss / 2**20)
             sys.stderr.write(f"round {number + 1} of {options.rounds}\n")
     _report(turns, options.sessions, alone.parameters, memory)
+
+
+def _rotated(names: list[str], by: int) -> list[str]:
+    return names[by % len(names) :] + names[: by % len(names)]
 
 
 def _report(turns: Turns, sessions: list[int], parameters: float, memory: dict[int, float]) -> None:
