@@ -127,7 +127,7 @@ def main() -> None:
                 if sessions == LOCK_STEP:  # right before the servers that they are compared with
                     turns.add(LEROBOT, sessions, _alone(alone.lock_step, options.seconds))
                     turns.add(NETWORK, sessions, _alone(alone.network(sessions), options.seconds))
-                # Another one first in each round: what a contender finds (caches, clock rates) is the one before's doing.
+                # Another one first in each round: what a contender finds (caches, clock rates) is its forerunner's doing.
                 for name in _rotated(list(servers), number):
                     turn = _served(servers[name], sessions, options.seconds)
                     turns.add(name, sessions, turn)
