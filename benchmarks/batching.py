@@ -9,7 +9,7 @@ called again and again with the same batch of eight.
 What the server adds to the network is measured twice: against the network alone on the very batches that the server
 made (the server's own work: gRPC, codec, stacking, processors), and against the network on batches of eight.
 
-    python benchmarks/batching.py [--rounds 3] [--seconds 6] [--sessions 1 2 4 8 16] [--threads 1]
+    python benchmarks/batching.py [--rounds 5] [--seconds 4] [--sessions 1 2 4 8 16] [--threads 1]
 
 All compute with one thread unless told otherwise: on a machine that others use, too, torch's threads mostly wait for
 each other. There, the clock measures the neighbours; CPU time is what a contender needed itself.
@@ -106,36 +106,47 @@ class Turns:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each contender")
-    parser.add_argument("--seconds", type=float, default=6.0, help="length of a turn; auto learns in the first of them")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each contender")
+    parser.add_argument("--seconds", type=float, default=4.0, help="length of a turn; auto learns in the first of them")
     parser.add_argument("--sessions", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="sessions at once")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of each contender")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
 
     turns, memory = Turns(), dict[int, float]()
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sparring-bench-")))
+    with tempfile.TemporaryDirectory(prefix="sparring-bench-") as name:
+        folder = Path(name)
         save(act_config(SIDE, chunk_size=CHUNK, n_action_steps=CHUNK), folder / "act")
-        servers = {
-            name: stack.enter_context(_server(folder, str(number), options.threads, *flags))
-            for number, (name, flags) in enumerate(SERVERS.items())
-        }
         alone = LeRobot(folder / "act")
         for number in range(options.rounds):
-            for sessions in options.sessions:
-                if sessions == LOCK_STEP:  # right before the servers that they are compared with
-                    turns.add(LEROBOT, sessions, _alone(alone.lock_step, options.seconds))
-                    turns.add(NETWORK, sessions, _alone(alone.network(sessions), options.seconds))
-                # Another one first in each round: what a contender finds (caches, clock rates) is its forerunner's doing.
-                for name in _rotated(list(servers), number):
-                    turn = _served(servers[name], sessions, options.seconds)
-                    turns.add(name, sessions, turn)
-                    turns.add(f"{name}, its batches", sessions, _network_on(turn.batches, alone))
-                    if name == BATCHING:
-                        memory.setdefault(sessions, psutil.Process(servers[name][1]).memory_info().rss / 2**20)
+            _play_round(number, options, folder, alone, turns, memory)
             sys.stderr.write(f"round {number + 1} of {options.rounds}\n")
     _report(turns, options.sessions, alone.parameters, memory)
+
+
+def _play_round(
+    number: int, options: argparse.Namespace, folder: Path, alone: LeRobot, turns: Turns, memory: dict[int, float]
+) -> None:
+    """A turn of every contender at every number of sessions.
+
+    Servers are new in each round, because where its weights happen to lie in memory makes a process a few percent
+    faster or slower for all its life. Another one is first, because a contender finds the caches of the one before.
+    """
+    with ExitStack() as stack:
+        servers = {
+            name: stack.enter_context(_server(folder, f"{number}-{place}", options.threads, *SERVERS[name]))
+            for place, name in enumerate(_rotated(list(SERVERS), number))
+        }
+        for sessions in options.sessions:
+            if sessions == LOCK_STEP:  # right before the servers that they are compared with
+                turns.add(LEROBOT, sessions, _alone(alone.lock_step, options.seconds))
+                turns.add(NETWORK, sessions, _alone(alone.network(sessions), options.seconds))
+            for name, server in servers.items():
+                turn = _served(server, sessions, options.seconds)
+                turns.add(name, sessions, turn)
+                turns.add(f"{name}, its batches", sessions, _network_on(turn.batches, alone))
+                if name == BATCHING:
+                    memory.setdefault(sessions, psutil.Process(server[1]).memory_info().rss / 2**20)
 
 
 def _rotated(names: list[str], by: int) -> list[str]:
