@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -22,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 
+from policy_server.refusals import PolicyDenied, PolicyFailed, PolicyRefused, PolicyUnreachable, translated
 from protos import PROTOCOL_VERSION
 from protos import policy_pb2 as pb
-from protos.access import TLS_SCHEME
 from protos.connection import Connection
-from protos.errors import SparringError, UsageError
+from protos.errors import SparringError
 from protos.policy_pb2_grpc import PolicyStub
 from protos.rpc import StreamEnded
 from protos.spec import Offer, PolicySpec
@@ -54,23 +53,6 @@ T = TypeVar("T")
 
 _CLOSING_SECONDS: Final = 1.0
 _STATUS_SECONDS: Final = 0.01
-_LOOK_UP_SECONDS: Final = 1.0
-
-
-class PolicyUnreachable(SparringError):
-    """The server cannot be reached, went away, or did not answer in time. Trying again may help."""
-
-
-class PolicyRefused(SparringError):
-    """The server does not serve this client: the two do not fit together, or a rule was broken. Do not try again."""
-
-
-class PolicyDenied(PolicyRefused, UsageError):
-    """The server does not let this client in, or the two do not trust each other: token or TLS are not right."""
-
-
-class PolicyFailed(SparringError):
-    """The policy itself failed on this episode; the server is well."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +176,7 @@ class PolicyClient:
         try:
             return Description.from_message(self._loop.run(self._unless_at_odds(ask())))
         except grpc.RpcError as error:
-            raise _translated(error, self.address, self.timeout) from error
+            raise translated(error, self.address, self.timeout) from error
 
     def open(self, offer: Offer, *, benchmark: str = "", client: str = "", patience: float | None = None) -> Session:
         """Opens a session and says hello.
@@ -339,9 +321,9 @@ class Session:
             # Cancelling a call that was never connected does not wake its writer, so this wait has a timer of its own.
             self._loop.run(guard(asyncio.wait_for(self._call.wait_for_connection(), seconds)))
         except grpc.RpcError as error:
-            raise _translated(error, self._address, seconds) from error
+            raise translated(error, self._address, seconds) from error
         except (TimeoutError, asyncio.CancelledError):
-            raise _translated(StreamEnded(grpc.StatusCode.DEADLINE_EXCEEDED, ""), self._address, seconds) from None
+            raise translated(StreamEnded(grpc.StatusCode.DEADLINE_EXCEEDED, ""), self._address, seconds) from None
         welcome = self._exchange(pb.RolloutRequest(hello=hello), "welcome", seconds).welcome
         self.needs = PolicySpec.from_message(welcome.needs)
         self.policy = Description.from_message(welcome.policy)
@@ -354,7 +336,7 @@ class Session:
         try:
             answer = self._loop.run(self._write_and_read(request, seconds))
         except grpc.RpcError as error:
-            raise _translated(error, self._address, seconds) from error
+            raise translated(error, self._address, seconds) from error
         kind = answer.WhichOneof("message")
         if kind != expected:
             raise PolicyRefused(f"the server at {self._address} answered with {kind!r} where {expected!r} was due.")
@@ -429,7 +411,7 @@ async def fetch_stats(address: str, *, timeout: float, token: str = "", ca: byte
     try:
         return await stub.Stats(pb.StatsRequest(), timeout=timeout, metadata=connection.metadata)
     except grpc.RpcError as error:
-        raise _translated(error, address, timeout) from error
+        raise translated(error, address, timeout) from error
     finally:
         await channel.close()
 
@@ -440,42 +422,3 @@ def _serialized(request: pb.RolloutRequest | bytes) -> bytes:
 
 async def _channel(connection: Connection) -> grpc.aio.Channel:
     return connection.channel()
-
-
-def _doubt(address: str) -> str:
-    """What may be wrong with an address where nobody answers. A name may be known later: a container's, say."""
-    host = address.removeprefix(TLS_SCHEME).rpartition(":")[0].strip("[]")
-    if not address.startswith("unix:") and _is_unknown(host):
-        return f"There is no machine of the name {host!r}, as far as this one knows; is it written right?"
-    return "Is it running there, or is it busy for longer than that (--policy-timeout)?"
-
-
-def _is_unknown(host: str) -> bool:
-    found: list[bool] = []
-
-    def look_up() -> None:
-        try:
-            socket.getaddrinfo(host, None)
-        except (OSError, UnicodeError):
-            found.append(False)
-
-    # A thread, because a look-up has no deadline of its own, and some resolvers take half a minute to say no.
-    thread = threading.Thread(target=look_up, daemon=True)
-    thread.start()
-    thread.join(_LOOK_UP_SECONDS)
-    return found == [False]
-
-
-def _translated(error: grpc.RpcError, address: str, timeout: float) -> SparringError:
-    code, details = error.code(), error.details() or ""
-    if code == grpc.StatusCode.ABORTED:
-        return PolicyFailed(details)
-    if code == grpc.StatusCode.UNAUTHENTICATED:
-        return PolicyDenied(f"the policy server at {address} lets nobody in without its token: {details}")
-    if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED):
-        return PolicyRefused(details)
-    if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return PolicyUnreachable(f"the policy server at {address} has no room: {details}")
-    if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-        return PolicyUnreachable(f"no policy server answered at {address} within {timeout:g} s. {_doubt(address)}")
-    return PolicyUnreachable(f"the policy server at {address} went away: {details or code.name}")

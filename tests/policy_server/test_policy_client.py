@@ -186,7 +186,8 @@ def test_importing_the_client_imports_nothing_heavy(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     loaded = done.stdout.split()
     assert not {name.partition(".")[0] for name in loaded} & set(heavy)
-    assert {name for name in loaded if name.startswith("policy_server.")} == {"policy_server.client"}
+    parts = {"policy_server.client", "policy_server.refusals"}
+    assert {name for name in loaded if name.startswith("policy_server.")} == parts
 
 
 def test_clients_that_come_and_go_in_threads_leave_no_tracebacks_in_the_log(
