@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from rich.console import Console, RenderableType
 
-_WIDTH_OF_A_PIPE = 200
+_WIDTH_OF_A_PIPE: Final = 200
 
 
 def count(number: int, one: str, many: str = "") -> str:
