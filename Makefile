@@ -89,7 +89,7 @@ test-all: test
 	SPARRING_TEST_ALL=1 $(LIBERO)/bin/python -m pytest tests/libero
 
 protos: $(DEV)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m protos.generate
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m sparring.protos.generate
 
 clean:
 	rm -rf $(VENV) .venvs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -45,8 +45,8 @@ import torchvision_on_cpu  # noqa: F401
 from checkpoints import act_config, save
 from common import child, conclude, show
 
-from policy_server.client import Offer, PolicyClient, fetch_stats
-from protos.spec import TensorSpec
+from sparring.policy_server.client import Offer, PolicyClient, fetch_stats
+from sparring.protos.spec import TensorSpec
 
 SIDE: Final = 96
 LOCK_STEP: Final = 8
@@ -188,9 +188,9 @@ def _report(turns: Turns, sessions: list[int], parameters: float, memory: dict[i
 @contextmanager
 def _server(folder: Path, name: str, threads: int, *flags: str) -> Iterator[tuple[str, int]]:
     arguments = json.dumps({"device": "cpu", "threads": threads})
-    program = (  # as `python -m policy_server`, beside a torchvision that imports
+    program = (  # as `python -m sparring.policy_server`, beside a torchvision that imports
         f"import sys; sys.path.insert(0, {str(ROOT / 'tests' / 'lerobot')!r}); import torchvision_on_cpu; "
-        "from policy_server.__main__ import main; main()"
+        "from sparring.policy_server.__main__ import main; main()"
     )
     listen = f"--listen=unix://{folder}/{name}.sock"
     with child(

@@ -20,13 +20,13 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from orchestrator.coordinator import Watcher
-from orchestrator.journal import EpisodeRow
-from orchestrator.plan import EpisodeId, make_plan
-from orchestrator.results import Results
-from orchestrator.run import run
-from orchestrator.settings import RunSettings
-from protos import evaluation_pb2 as pb
+from sparring.orchestrator.results.journal import EpisodeRow
+from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.run.coordinator import Watcher
+from sparring.orchestrator.run.execution import run
+from sparring.orchestrator.run.plan import EpisodeId, make_plan
+from sparring.orchestrator.settings import RunSettings
+from sparring.protos import evaluation_pb2 as pb
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _ORPHAN_SECONDS: Final = 10.0

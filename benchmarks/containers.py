@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from common import conclude, evaluate, show
 
-from orchestrator.containers import connect, release
-from policy_server.policies.base import Array, Observation, Policy, PolicySpec
+from sparring.orchestrator.launchers.docker.engine import connect, release
+from sparring.policy_server.policies.base import Array, Observation, Policy, PolicySpec
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ("metaworld", "libero", "policy-server", "orchestrator")

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from common import child
 
-from protos.tensor import Array
+from sparring.protos.tensor import Array
 
 OBSERVATION: Final[dict[str, Array]] = {
     "observation.images.image": np.random.default_rng(0).integers(0, 256, (256, 256, 3), np.uint8),
@@ -34,16 +34,16 @@ def serve_sparring(folder: Path) -> Iterator[dict[str, str]]:
     """The policy server as it ships, with the policy that does nothing."""
     arguments = json.dumps({"observations": list(OBSERVATION), "chunk": CHUNK})
     listen = ["--listen", f"unix://{folder}/policy.sock", "--listen", "127.0.0.1:0"]
-    with child("-m", "policy_server", "--policy", "zero", "--policy-args", arguments, *listen) as server:
+    with child("-m", "sparring.policy_server", "--policy", "zero", "--policy-args", arguments, *listen) as server:
         assert server.stdout is not None
         unix, tcp = json.loads(server.stdout.readline())["listening"]
         yield {"sparring (unix)": unix, "sparring (tcp)": tcp}
 
 
 def sparring_client(address: str) -> Ask:
-    from policy_server.client import Offer, PolicyClient
-    from protos.process import keep_freed_memory
-    from protos.spec import spec_of
+    from sparring.policy_server.client import Offer, PolicyClient
+    from sparring.protos.process import keep_freed_memory
+    from sparring.protos.spec import spec_of
 
     keep_freed_memory()  # as every slot does
     offer = Offer(

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 from common import Quiet, conclude, evaluate, show
 
-from orchestrator.journal import EpisodeRow
+from sparring.orchestrator.results.journal import EpisodeRow
 
 MIB = 2**20
 STEPS = 10

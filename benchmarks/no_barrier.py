@@ -15,9 +15,9 @@ from statistics import median
 
 from common import Quiet, conclude, evaluate, show
 
-from orchestrator.journal import EpisodeRow
-from orchestrator.plan import EpisodeId
-from protos import evaluation_pb2 as pb
+from sparring.orchestrator.results.journal import EpisodeRow
+from sparring.orchestrator.run.plan import EpisodeId
+from sparring.protos import evaluation_pb2 as pb
 
 # The expert needs from 50 to 500 steps for these.
 TASKS = "drawer-close-v3,reach-v3,button-press-v3,door-open-v3,stick-pull-v3,peg-unplug-side-v3,basketball-v3"

@@ -23,6 +23,7 @@ ONLY_IN = {
     **{f"docker/constraints/{image}.txt": (image,) for image in IMAGES},
 }
 ROOMS = (
+    "src/",
     "protos/",
     "policy_server/",
     "env_worker/",

@@ -44,6 +44,6 @@ LABEL org.opencontainers.image.title="sparring/orchestrator" \
 USER sparring
 # `outputs/` is here.
 WORKDIR /
-HEALTHCHECK --interval=2s --timeout=10s --start-period=60s --retries=5 CMD python -m protos.probe "$SPARRING_PROBE"
+HEALTHCHECK --interval=2s --timeout=10s --start-period=60s --retries=5 CMD python -m sparring.protos.net.probe "$SPARRING_PROBE"
 ENTRYPOINT ["sparring"]
 CMD ["--help"]

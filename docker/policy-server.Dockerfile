@@ -56,6 +56,6 @@ LABEL org.opencontainers.image.title="sparring/policy-server" \
       dev.sparring.role="policy-server"
 USER sparring
 WORKDIR /policies
-HEALTHCHECK --interval=2s --timeout=10s --start-period=600s --retries=5 CMD python -m protos.probe "$SPARRING_PROBE"
+HEALTHCHECK --interval=2s --timeout=10s --start-period=600s --retries=5 CMD python -m sparring.protos.net.probe "$SPARRING_PROBE"
 ENTRYPOINT ["sparring"]
 CMD ["serve", "--help"]

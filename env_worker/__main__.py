@@ -1,4 +1,4 @@
-"""`python -m env_worker`: a worker that dials an orchestrator."""
+"""`python -m sparring.env_worker`: a worker that dials an orchestrator."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def main() -> None:
 
 def _work(options: argparse.Namespace) -> int:
     """Works for one run; returns the exit code."""
-    from env_worker.gl import choose_backend
-    from env_worker.standing import Reporter
-    from env_worker.worker import OrchestratorGone, Worker, WorkerRefused
-    from protos.errors import SparringError, UsageError
+    from sparring.env_worker.gl import choose_backend
+    from sparring.env_worker.worker.persistent import Reporter
+    from sparring.env_worker.worker.worker import OrchestratorGone, Worker, WorkerRefused
+    from sparring.protos.errors import SparringError, UsageError
 
     reporter = Reporter(options.report_to) if options.report_to is not None else None
 
@@ -44,7 +44,7 @@ def _work(options: argparse.Namespace) -> int:
             name=options.name,
             slots=options.slots,
             benchmark=options.benchmark,
-            patience=options.patience,
+            connect_timeout=options.connect_timeout,
             on_joined=lambda assignment: reporter.joined(assignment.benchmark, assignment.slots) if reporter else None,
         )
         await worker.run(stop)
@@ -65,17 +65,18 @@ def _work(options: argparse.Namespace) -> int:
 
 def _stay(options: argparse.Namespace) -> int:
     """Works for one run after the other; returns the exit code."""
-    from env_worker.standing import StandingWorker
+    from sparring.env_worker.worker.persistent import PersistentWorker
 
-    flags = ("orchestrator", "slots", "benchmark", "name", "patience")
-    worker = StandingWorker(options.orchestrator, [f"--{flag}={getattr(options, flag)}" for flag in flags])
+    given = {name: getattr(options, name) for name in ("orchestrator", "slots", "benchmark", "name", "connect_timeout")}
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+    worker = PersistentWorker(options.orchestrator, flags)
     return asyncio.run(_until_told(worker.run, options))
 
 
 async def _until_told(run: Callable[[asyncio.Event], Coroutine[Any, Any, T]], options: argparse.Namespace) -> T:
     """Runs something that ends when its event is set: by a signal, or by the end of the parent."""
-    from env_worker.heartbeat import beat
-    from protos.process import stop_with_parent
+    from sparring.env_worker.worker.heartbeat import beat
+    from sparring.protos.process import stop_with_parent
 
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -90,12 +91,14 @@ async def _until_told(run: Callable[[asyncio.Event], Coroutine[Any, Any, T]], op
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m env_worker", description="Runs episodes for an orchestrator.")
+    parser = argparse.ArgumentParser(
+        prog="python -m sparring.env_worker", description="Runs episodes for an orchestrator."
+    )
     parser.add_argument("--orchestrator", required=True, help="address of the orchestrator's Work service")
     parser.add_argument("--slots", type=int, default=0, help="episodes at once; 0: the orchestrator decides")
     parser.add_argument("--benchmark", default="", help="work for this benchmark only")
     parser.add_argument("--name", default="", help="name of the worker in logs and displays")
-    parser.add_argument("--patience", type=float, default=30.0, help="seconds to wait for the orchestrator")
+    parser.add_argument("--connect-timeout", type=float, default=30.0, help="seconds to wait for the orchestrator")
     parser.add_argument("--stay", action="store_true", help="wait for the next run when one has ended, until SIGTERM")
     parser.add_argument("--exit-with-parent", action="store_true", help="stop when standard input closes")
     # How a standing worker hears from the worker of a run: a file descriptor.

@@ -1,6 +1,6 @@
 """A Simulator as a gymnasium.Env, for people who want to train on exactly what will be evaluated.
 
-from env_worker.as_gym import make_env
+from sparring.env_worker.as_gym import make_env
 env = make_env("metaworld", "reach-v3", look=["observation.state"])
 """
 
@@ -12,11 +12,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from env_worker.benchmark import Simulator
-from env_worker.registry import get_benchmark
-from protos.errors import unknown
-from protos.spec import TensorSpec
-from protos.tensor import Array
+from sparring.env_worker.benchmark import Simulator
+from sparring.env_worker.registry import get_benchmark
+from sparring.protos.errors import unknown
+from sparring.protos.spec import TensorSpec
+from sparring.protos.tensor import Array
 
 
 def make_env(benchmark: str, task: str, *, look: Iterable[str] = (), **settings: Any) -> SimulatorEnv:

@@ -29,9 +29,9 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from env_worker.hub import BLOCK, MARKER, PARTIAL, AssetsError, AssetSource, Hub, RemoteFile, reason_of
-from env_worker.locks import one_at_a_time, say
-from protos.errors import UsageError
+from sparring.env_worker.hub import BLOCK, MARKER, PARTIAL, AssetsError, AssetSource, Hub, RemoteFile, reason_of
+from sparring.env_worker.locks import one_at_a_time, say
+from sparring.protos.errors import UsageError
 
 _WAIT: Final = 3600.0
 """Seconds to wait for another process that downloads the same."""

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar
 
-from protos.errors import UsageError, unknown
-from protos.spec import Offer, TensorSpec
-from protos.tensor import Array
+from sparring.protos.errors import UsageError, unknown
+from sparring.protos.spec import Offer, TensorSpec
+from sparring.protos.tensor import Array
 
 Names = frozenset[str]
 Observation = Mapping[str, Array]

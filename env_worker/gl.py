@@ -6,7 +6,7 @@ import ctypes.util
 import os
 import sys
 
-from protos.errors import UsageError
+from sparring.protos.errors import UsageError
 
 _BACKENDS = ("", "egl", "osmesa", "glfw", "glx", "cgl", "wgl", "on", "enable", "enabled", "true", "1")
 

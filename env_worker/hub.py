@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal
 
-from protos.errors import SparringError, UsageError
+from sparring.protos.errors import SparringError, UsageError
 
 HUB: Final = "https://huggingface.co"
 MARKER: Final = ".complete.json"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from protos.errors import SparringError
+from sparring.protos.errors import SparringError
 
 
 @contextmanager

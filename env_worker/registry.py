@@ -8,9 +8,9 @@ import pkgutil
 from importlib.metadata import entry_points
 from typing import Final
 
-from env_worker import benchmarks
-from env_worker.benchmark import Benchmark
-from protos.errors import SparringError, unknown
+from sparring.env_worker import benchmarks
+from sparring.env_worker.benchmark import Benchmark
+from sparring.protos.errors import SparringError, unknown
 
 ENTRY_POINTS: Final = "sparring.benchmarks"
 

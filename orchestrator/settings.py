@@ -14,8 +14,8 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from protos.address import host_and_port, server_addresses
-from protos.errors import UsageError, unknown
+from sparring.protos.errors import UsageError, unknown
+from sparring.protos.net.address import host_and_port, server_addresses
 
 MAX_AUTO_SLOTS = 64
 CONTAINER_SETTINGS = ("image", "worker_connection", "worker_memory", "worker_pids", "worker_gpus")

@@ -1,1 +1,1 @@
-"""Serves a policy over gRPC. Other rooms import `policy_server.client` and nothing else from here."""
+"""Serves a policy over gRPC. Other rooms import `sparring.policy_server.client` and nothing else from here."""

@@ -1,4 +1,4 @@
-"""`python -m policy_server`: hosts a policy until it is told to stop."""
+"""`python -m sparring.policy_server`: hosts a policy until it is told to stop."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from typing import Any, NoReturn
 
 import grpc
 
-from policy_server.batcher import AUTO, QueueDelay
-from policy_server.policies import known_policies, load_policy
-from policy_server.server import PolicyServer, serve_until
-from protos.access import TLS_SCHEME, check_certificate, leaves_the_machine, read_token
-from protos.errors import SparringError, UsageError
-from protos.process import keep_freed_memory, stop_with_parent
+from sparring.policy_server.batcher import AUTO, QueueDelay
+from sparring.policy_server.policies import known_policies, load_policy
+from sparring.policy_server.server import PolicyServer, serve_until
+from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.net.access import TLS_SCHEME, check_certificate, leaves_the_machine, read_token
+from sparring.protos.process import keep_freed_memory, stop_with_parent
 
-log = logging.getLogger("policy_server")
+log = logging.getLogger("sparring.policy_server")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -146,7 +146,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m policy_server", description="Hosts a policy over gRPC.")
+    parser = _Parser(prog="python -m sparring.policy_server", description="Hosts a policy over gRPC.")
 
     def add(*names: str, **settings: Any) -> None:
         parser.add_argument(*names, **settings)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import grpc
 from grpc_health.v1 import health
 
-from protos.access import TOKEN_HEADER, token_header
+from sparring.protos.net.access import TOKEN_HEADER, token_header
 
 _OPEN: Final = f"/{health.SERVICE_NAME}/"
 """Whoever runs the server (a container engine, a load balancer) must be able to ask whether it is well."""

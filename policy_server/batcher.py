@@ -14,11 +14,11 @@ from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 
-from policy_server.figures import Figures
-from policy_server.patience import Patience
-from policy_server.policies.base import Instruction, Observation, Policy, remarks_of, spec_on
-from protos.errors import SparringError
-from protos.tensor import Array, TensorError, dtype_code
+from sparring.policy_server.batch_wait import Patience
+from sparring.policy_server.policies.base import Instruction, Observation, Policy, remarks_of, spec_on
+from sparring.policy_server.stats import Figures
+from sparring.protos.errors import SparringError
+from sparring.protos.tensor import Array, TensorError, dtype_code
 
 log = logging.getLogger(__name__)
 

@@ -21,19 +21,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 
-from policy_server.refusals import PolicyDenied, PolicyFailed, PolicyRefused, PolicyUnreachable, translated
-from protos import PROTOCOL_VERSION
-from protos import policy_pb2 as pb
-from protos.connection import Connection
-from protos.errors import SparringError
-from protos.policy_pb2_grpc import PolicyStub
-from protos.rpc import StreamEnded
-from protos.spec import Offer, PolicySpec
-from protos.tensor import Array, decode, encode_into
-from protos.wire import ObservationCodec
+from sparring.policy_server.errors import PolicyDenied, PolicyFailed, PolicyRefused, PolicyUnreachable, translated
+from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import policy_pb2 as pb
+from sparring.protos.errors import SparringError
+from sparring.protos.net.connection import Connection
+from sparring.protos.net.rpc import StreamEnded
+from sparring.protos.policy_pb2_grpc import PolicyStub
+from sparring.protos.spec import Offer, PolicySpec
+from sparring.protos.tensor import Array, decode, encode_into
+from sparring.protos.wire import ObservationCodec
 
 if TYPE_CHECKING:  # exists in the type stubs only
-    from protos.policy_pb2_grpc import PolicyAsyncStub
+    from sparring.protos.policy_pb2_grpc import PolicyAsyncStub
 
 __all__ = [
     "Chunk",
@@ -45,7 +45,7 @@ __all__ = [
     "PolicyRefused",
     "PolicySpec",
     "PolicyUnreachable",
-    "Session",
+    "RemoteSession",
     "fetch_stats",
 ]
 
@@ -178,15 +178,17 @@ class PolicyClient:
         except grpc.RpcError as error:
             raise translated(error, self.address, self.timeout) from error
 
-    def open(self, offer: Offer, *, benchmark: str = "", client: str = "", patience: float | None = None) -> Session:
+    def open(
+        self, offer: Offer, *, benchmark: str = "", client: str = "", connect_timeout: float | None = None
+    ) -> RemoteSession:
         """Opens a session and says hello.
 
         Args:
             offer: What the policy may look at, and the action space.
             benchmark: Name of the benchmark, empty for a robot.
             client: Who calls, for the server's log.
-            patience: Seconds to wait for the server's welcome, where there are others to turn to; a server that is not
-                there is then an error at once. None: as long as for any answer.
+            connect_timeout: Seconds to wait for the server's welcome, where there are others to turn to; a server that
+                is not there is then an error at once. None: as long as for any answer.
 
         Raises:
             PolicyRefused: If the policy and the offer do not fit together, with both sides as a table.
@@ -201,12 +203,12 @@ class PolicyClient:
         )
 
         async def call() -> Any:
-            return rollout(wait_for_ready=patience is None, metadata=self._connection.metadata)
+            return rollout(wait_for_ready=connect_timeout is None, metadata=self._connection.metadata)
 
-        session = Session(self.address, self._loop.run(call()), self._loop, self.timeout)
+        session = RemoteSession(self.address, self._loop.run(call()), self._loop, self.timeout)
         hello = pb.Hello(protocol=PROTOCOL_VERSION, client=client, benchmark=benchmark, offer=offer.to_message())
         try:
-            session._greet(hello, self._unless_at_odds, self.timeout if patience is None else patience)
+            session._greet(hello, self._unless_at_odds, self.timeout if connect_timeout is None else connect_timeout)
         except SparringError:
             session.close()
             raise
@@ -240,7 +242,7 @@ class PolicyClient:
         self.close()
 
 
-class Session:
+class RemoteSession:
     """One stream to the server; the policy's memory of this caller lives at its other end. Made by `PolicyClient.open`.
 
     After any error the session is over: open a new one.
@@ -303,7 +305,7 @@ class Session:
         """Ends the stream."""
         self._call.cancel()
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> RemoteSession:
         return self
 
     def __exit__(

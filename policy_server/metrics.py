@@ -7,10 +7,10 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from policy_server.figures import Figures
-from protos import policy_pb2 as pb
-from protos.address import host_and_port
-from protos.errors import UsageError
+from sparring.policy_server.stats import Figures
+from sparring.protos import policy_pb2 as pb
+from sparring.protos.errors import UsageError
+from sparring.protos.net.address import host_and_port
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import HistogramMetricFamily, Metric

@@ -17,18 +17,18 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from policy_server.authentication import TokenCheck
-from policy_server.batcher import Batcher, EpisodeInterrupted, PolicyFailed, QueueDelay, QueueFull
-from policy_server.figures import Figures
-from policy_server.metrics import MetricsServer
-from policy_server.policies.base import Policy, remarks_of, spec_on
-from policy_server.session import Draining, OutOfOrder, Session
-from protos import PROTOCOL_VERSION
-from protos import policy_pb2 as pb
-from protos.errors import SparringError, UsageError
-from protos.rpc import SERVER_OPTIONS, bind, discard
-from protos.spec import SpecMismatch
-from protos.tensor import TensorError
+from sparring.policy_server.authentication import TokenCheck
+from sparring.policy_server.batcher import Batcher, EpisodeInterrupted, PolicyFailed, QueueDelay, QueueFull
+from sparring.policy_server.metrics import MetricsServer
+from sparring.policy_server.policies.base import Policy, remarks_of, spec_on
+from sparring.policy_server.session import Draining, OutOfOrder, SessionHandler
+from sparring.policy_server.stats import Figures
+from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import policy_pb2 as pb
+from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.net.rpc import SERVER_OPTIONS, bind, discard
+from sparring.protos.spec import SpecMismatch
+from sparring.protos.tensor import TensorError
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class _Servicer:
         self._figures = figures
         self._max_sessions = max_sessions
         self._numbers = itertools.count(1)
-        self.sessions: dict[Session, asyncio.Task[Any] | None] = {}
+        self.sessions: dict[SessionHandler, asyncio.Task[Any] | None] = {}
         self.draining = False
         self._cut_off = False
 
@@ -97,7 +97,7 @@ class _Servicer:
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"the policy server holds {self._max_sessions} sessions and takes no more; raise --max-sessions.",
             )
-        session = Session(
+        session = SessionHandler(
             f"session-{next(self._numbers)}",
             hosted.description,
             partial(spec_on, hosted.policy),

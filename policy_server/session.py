@@ -7,14 +7,14 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from policy_server.batcher import Batcher, PolicyFailed
-from policy_server.policies.base import Instruction, Observation
-from protos import PROTOCOL_VERSION
-from protos import policy_pb2 as pb
-from protos.errors import SparringError
-from protos.spec import Offer, PolicySpec, SpecMismatch
-from protos.tensor import Array, TensorError, decode, encode
-from protos.wire import ObservationCodec
+from sparring.policy_server.batcher import Batcher, PolicyFailed
+from sparring.policy_server.policies.base import Instruction, Observation
+from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import policy_pb2 as pb
+from sparring.protos.errors import SparringError
+from sparring.protos.spec import Offer, PolicySpec, SpecMismatch
+from sparring.protos.tensor import Array, TensorError, decode, encode
+from sparring.protos.wire import ObservationCodec
 
 
 class OutOfOrder(SparringError):
@@ -25,7 +25,7 @@ class Draining(SparringError):
     """The server is about to end and starts nothing new."""
 
 
-class Session:
+class SessionHandler:
     """Answers the messages of one stream, one after the other.
 
     A message that breaks the rules raises, and the stream ends with it: a mixed-up action must be

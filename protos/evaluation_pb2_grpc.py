@@ -2,7 +2,7 @@
 """Client and server classes corresponding to protobuf-defined services."""
 import grpc
 
-from protos import evaluation_pb2 as protos_dot_evaluation__pb2
+from sparring.protos import evaluation_pb2 as sparring_dot_protos_dot_evaluation__pb2
 
 
 class WorkStub(object):
@@ -16,8 +16,8 @@ class WorkStub(object):
         """
         self.Work = channel.stream_stream(
                 '/sparring.evaluation.v1.Work/Work',
-                request_serializer=protos_dot_evaluation__pb2.WorkerMessage.SerializeToString,
-                response_deserializer=protos_dot_evaluation__pb2.OrchestratorMessage.FromString,
+                request_serializer=sparring_dot_protos_dot_evaluation__pb2.WorkerMessage.SerializeToString,
+                response_deserializer=sparring_dot_protos_dot_evaluation__pb2.OrchestratorMessage.FromString,
                 )
 
 
@@ -36,8 +36,8 @@ def add_WorkServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Work': grpc.stream_stream_rpc_method_handler(
                     servicer.Work,
-                    request_deserializer=protos_dot_evaluation__pb2.WorkerMessage.FromString,
-                    response_serializer=protos_dot_evaluation__pb2.OrchestratorMessage.SerializeToString,
+                    request_deserializer=sparring_dot_protos_dot_evaluation__pb2.WorkerMessage.FromString,
+                    response_serializer=sparring_dot_protos_dot_evaluation__pb2.OrchestratorMessage.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -61,7 +61,7 @@ class Work(object):
             timeout=None,
             metadata=None):
         return grpc.experimental.stream_stream(request_iterator, target, '/sparring.evaluation.v1.Work/Work',
-            protos_dot_evaluation__pb2.WorkerMessage.SerializeToString,
-            protos_dot_evaluation__pb2.OrchestratorMessage.FromString,
+            sparring_dot_protos_dot_evaluation__pb2.WorkerMessage.SerializeToString,
+            sparring_dot_protos_dot_evaluation__pb2.OrchestratorMessage.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -25,7 +25,7 @@ import abc
 import collections.abc
 import grpc
 import grpc.aio
-import protos.evaluation_pb2
+import sparring.protos.evaluation_pb2
 import typing
 
 _T = typing.TypeVar("_T")
@@ -38,15 +38,15 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
 class WorkStub:
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
     Work: grpc.StreamStreamMultiCallable[
-        protos.evaluation_pb2.WorkerMessage,
-        protos.evaluation_pb2.OrchestratorMessage,
+        sparring.protos.evaluation_pb2.WorkerMessage,
+        sparring.protos.evaluation_pb2.OrchestratorMessage,
     ]
     """The stream of one worker: leases out, results in."""
 
 class WorkAsyncStub:
     Work: grpc.aio.StreamStreamMultiCallable[
-        protos.evaluation_pb2.WorkerMessage,
-        protos.evaluation_pb2.OrchestratorMessage,
+        sparring.protos.evaluation_pb2.WorkerMessage,
+        sparring.protos.evaluation_pb2.OrchestratorMessage,
     ]
     """The stream of one worker: leases out, results in."""
 
@@ -54,9 +54,9 @@ class WorkServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
     def Work(
         self,
-        request_iterator: _MaybeAsyncIterator[protos.evaluation_pb2.WorkerMessage],
+        request_iterator: _MaybeAsyncIterator[sparring.protos.evaluation_pb2.WorkerMessage],
         context: _ServicerContext,
-    ) -> typing.Union[collections.abc.Iterator[protos.evaluation_pb2.OrchestratorMessage], collections.abc.AsyncIterator[protos.evaluation_pb2.OrchestratorMessage]]:
+    ) -> typing.Union[collections.abc.Iterator[sparring.protos.evaluation_pb2.OrchestratorMessage], collections.abc.AsyncIterator[sparring.protos.evaluation_pb2.OrchestratorMessage]]:
         """The stream of one worker: leases out, results in."""
 
 def add_WorkServicer_to_server(servicer: WorkServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -9,7 +9,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+HERE = Path(__file__).resolve().parent
+SOURCES = HERE.parent / "src"
+"""Where packages are: protobuf knows files by their paths below it, so ours are called after `sparring`."""
 TOOLS_VERSION = "1.62.3"
 
 
@@ -21,13 +23,13 @@ def generate(destination: Path) -> list[Path]:
 
     if version("grpcio-tools") != TOOLS_VERSION:
         raise SystemExit(f"stubs are made with grpcio-tools {TOOLS_VERSION}, {version('grpcio-tools')} is installed.")
-    sources = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "protos").glob("*.proto"))
+    sources = sorted(str(path.relative_to(SOURCES)) for path in (SOURCES / "sparring" / "protos").glob("*.proto"))
     outputs = [f"--{kind}_out={destination}" for kind in ("python", "grpc_python", "mypy", "mypy_grpc")]
-    if protoc.main(["protoc", f"-I{ROOT}", *outputs, *sources]) != 0:
+    if protoc.main(["protoc", f"-I{SOURCES}", *outputs, *sources]) != 0:
         raise SystemExit("protoc failed, see above.")
-    return sorted((destination / "protos").glob("*_pb2*"))
+    return sorted((destination / "sparring" / "protos").glob("*_pb2*"))
 
 
 if __name__ == "__main__":
-    generate(ROOT)
+    generate(SOURCES)
     sys.stdout.write("stubs regenerated\n")

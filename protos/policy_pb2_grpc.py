@@ -2,7 +2,7 @@
 """Client and server classes corresponding to protobuf-defined services."""
 import grpc
 
-from protos import policy_pb2 as protos_dot_policy__pb2
+from sparring.protos import policy_pb2 as sparring_dot_protos_dot_policy__pb2
 
 
 class PolicyStub(object):
@@ -16,18 +16,18 @@ class PolicyStub(object):
         """
         self.Describe = channel.unary_unary(
                 '/sparring.policy.v1.Policy/Describe',
-                request_serializer=protos_dot_policy__pb2.DescribeRequest.SerializeToString,
-                response_deserializer=protos_dot_policy__pb2.PolicyDescription.FromString,
+                request_serializer=sparring_dot_protos_dot_policy__pb2.DescribeRequest.SerializeToString,
+                response_deserializer=sparring_dot_protos_dot_policy__pb2.PolicyDescription.FromString,
                 )
         self.Rollout = channel.stream_stream(
                 '/sparring.policy.v1.Policy/Rollout',
-                request_serializer=protos_dot_policy__pb2.RolloutRequest.SerializeToString,
-                response_deserializer=protos_dot_policy__pb2.RolloutResponse.FromString,
+                request_serializer=sparring_dot_protos_dot_policy__pb2.RolloutRequest.SerializeToString,
+                response_deserializer=sparring_dot_protos_dot_policy__pb2.RolloutResponse.FromString,
                 )
         self.Stats = channel.unary_unary(
                 '/sparring.policy.v1.Policy/Stats',
-                request_serializer=protos_dot_policy__pb2.StatsRequest.SerializeToString,
-                response_deserializer=protos_dot_policy__pb2.ServerStats.FromString,
+                request_serializer=sparring_dot_protos_dot_policy__pb2.StatsRequest.SerializeToString,
+                response_deserializer=sparring_dot_protos_dot_policy__pb2.ServerStats.FromString,
                 )
 
 
@@ -60,18 +60,18 @@ def add_PolicyServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Describe': grpc.unary_unary_rpc_method_handler(
                     servicer.Describe,
-                    request_deserializer=protos_dot_policy__pb2.DescribeRequest.FromString,
-                    response_serializer=protos_dot_policy__pb2.PolicyDescription.SerializeToString,
+                    request_deserializer=sparring_dot_protos_dot_policy__pb2.DescribeRequest.FromString,
+                    response_serializer=sparring_dot_protos_dot_policy__pb2.PolicyDescription.SerializeToString,
             ),
             'Rollout': grpc.stream_stream_rpc_method_handler(
                     servicer.Rollout,
-                    request_deserializer=protos_dot_policy__pb2.RolloutRequest.FromString,
-                    response_serializer=protos_dot_policy__pb2.RolloutResponse.SerializeToString,
+                    request_deserializer=sparring_dot_protos_dot_policy__pb2.RolloutRequest.FromString,
+                    response_serializer=sparring_dot_protos_dot_policy__pb2.RolloutResponse.SerializeToString,
             ),
             'Stats': grpc.unary_unary_rpc_method_handler(
                     servicer.Stats,
-                    request_deserializer=protos_dot_policy__pb2.StatsRequest.FromString,
-                    response_serializer=protos_dot_policy__pb2.ServerStats.SerializeToString,
+                    request_deserializer=sparring_dot_protos_dot_policy__pb2.StatsRequest.FromString,
+                    response_serializer=sparring_dot_protos_dot_policy__pb2.ServerStats.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -95,8 +95,8 @@ class Policy(object):
             timeout=None,
             metadata=None):
         return grpc.experimental.unary_unary(request, target, '/sparring.policy.v1.Policy/Describe',
-            protos_dot_policy__pb2.DescribeRequest.SerializeToString,
-            protos_dot_policy__pb2.PolicyDescription.FromString,
+            sparring_dot_protos_dot_policy__pb2.DescribeRequest.SerializeToString,
+            sparring_dot_protos_dot_policy__pb2.PolicyDescription.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
@@ -112,8 +112,8 @@ class Policy(object):
             timeout=None,
             metadata=None):
         return grpc.experimental.stream_stream(request_iterator, target, '/sparring.policy.v1.Policy/Rollout',
-            protos_dot_policy__pb2.RolloutRequest.SerializeToString,
-            protos_dot_policy__pb2.RolloutResponse.FromString,
+            sparring_dot_protos_dot_policy__pb2.RolloutRequest.SerializeToString,
+            sparring_dot_protos_dot_policy__pb2.RolloutResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
@@ -129,7 +129,7 @@ class Policy(object):
             timeout=None,
             metadata=None):
         return grpc.experimental.unary_unary(request, target, '/sparring.policy.v1.Policy/Stats',
-            protos_dot_policy__pb2.StatsRequest.SerializeToString,
-            protos_dot_policy__pb2.ServerStats.FromString,
+            sparring_dot_protos_dot_policy__pb2.StatsRequest.SerializeToString,
+            sparring_dot_protos_dot_policy__pb2.ServerStats.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -36,7 +36,7 @@ import abc
 import collections.abc
 import grpc
 import grpc.aio
-import protos.policy_pb2
+import sparring.protos.policy_pb2
 import typing
 
 _T = typing.TypeVar("_T")
@@ -49,39 +49,39 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
 class PolicyStub:
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
     Describe: grpc.UnaryUnaryMultiCallable[
-        protos.policy_pb2.DescribeRequest,
-        protos.policy_pb2.PolicyDescription,
+        sparring.protos.policy_pb2.DescribeRequest,
+        sparring.protos.policy_pb2.PolicyDescription,
     ]
     """What is hosted here and what it needs. Needs no session."""
 
     Rollout: grpc.StreamStreamMultiCallable[
-        protos.policy_pb2.RolloutRequest,
-        protos.policy_pb2.RolloutResponse,
+        sparring.protos.policy_pb2.RolloutRequest,
+        sparring.protos.policy_pb2.RolloutResponse,
     ]
     """The stream of one slot: observations in, chunks of actions out."""
 
     Stats: grpc.UnaryUnaryMultiCallable[
-        protos.policy_pb2.StatsRequest,
-        protos.policy_pb2.ServerStats,
+        sparring.protos.policy_pb2.StatsRequest,
+        sparring.protos.policy_pb2.ServerStats,
     ]
     """What the server has done since it began. Needs no session."""
 
 class PolicyAsyncStub:
     Describe: grpc.aio.UnaryUnaryMultiCallable[
-        protos.policy_pb2.DescribeRequest,
-        protos.policy_pb2.PolicyDescription,
+        sparring.protos.policy_pb2.DescribeRequest,
+        sparring.protos.policy_pb2.PolicyDescription,
     ]
     """What is hosted here and what it needs. Needs no session."""
 
     Rollout: grpc.aio.StreamStreamMultiCallable[
-        protos.policy_pb2.RolloutRequest,
-        protos.policy_pb2.RolloutResponse,
+        sparring.protos.policy_pb2.RolloutRequest,
+        sparring.protos.policy_pb2.RolloutResponse,
     ]
     """The stream of one slot: observations in, chunks of actions out."""
 
     Stats: grpc.aio.UnaryUnaryMultiCallable[
-        protos.policy_pb2.StatsRequest,
-        protos.policy_pb2.ServerStats,
+        sparring.protos.policy_pb2.StatsRequest,
+        sparring.protos.policy_pb2.ServerStats,
     ]
     """What the server has done since it began. Needs no session."""
 
@@ -89,25 +89,25 @@ class PolicyServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
     def Describe(
         self,
-        request: protos.policy_pb2.DescribeRequest,
+        request: sparring.protos.policy_pb2.DescribeRequest,
         context: _ServicerContext,
-    ) -> typing.Union[protos.policy_pb2.PolicyDescription, collections.abc.Awaitable[protos.policy_pb2.PolicyDescription]]:
+    ) -> typing.Union[sparring.protos.policy_pb2.PolicyDescription, collections.abc.Awaitable[sparring.protos.policy_pb2.PolicyDescription]]:
         """What is hosted here and what it needs. Needs no session."""
 
     @abc.abstractmethod
     def Rollout(
         self,
-        request_iterator: _MaybeAsyncIterator[protos.policy_pb2.RolloutRequest],
+        request_iterator: _MaybeAsyncIterator[sparring.protos.policy_pb2.RolloutRequest],
         context: _ServicerContext,
-    ) -> typing.Union[collections.abc.Iterator[protos.policy_pb2.RolloutResponse], collections.abc.AsyncIterator[protos.policy_pb2.RolloutResponse]]:
+    ) -> typing.Union[collections.abc.Iterator[sparring.protos.policy_pb2.RolloutResponse], collections.abc.AsyncIterator[sparring.protos.policy_pb2.RolloutResponse]]:
         """The stream of one slot: observations in, chunks of actions out."""
 
     @abc.abstractmethod
     def Stats(
         self,
-        request: protos.policy_pb2.StatsRequest,
+        request: sparring.protos.policy_pb2.StatsRequest,
         context: _ServicerContext,
-    ) -> typing.Union[protos.policy_pb2.ServerStats, collections.abc.Awaitable[protos.policy_pb2.ServerStats]]:
+    ) -> typing.Union[sparring.protos.policy_pb2.ServerStats, collections.abc.Awaitable[sparring.protos.policy_pb2.ServerStats]]:
         """What the server has done since it began. Needs no session."""
 
 def add_PolicyServicer_to_server(servicer: PolicyServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

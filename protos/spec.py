@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from protos import policy_pb2 as pb
-from protos.errors import SparringError
-from protos.tensor import dtype_code, dtype_of
+from sparring.protos import policy_pb2 as pb
+from sparring.protos.errors import SparringError
+from sparring.protos.tensor import dtype_code, dtype_of
 
 
 class SpecMismatch(SparringError):

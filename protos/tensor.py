@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from protos.errors import SparringError
-from protos.policy_pb2 import (
+from sparring.protos.errors import SparringError
+from sparring.protos.policy_pb2 import (
     DTYPE_BOOL,
     DTYPE_FLOAT16,
     DTYPE_FLOAT32,

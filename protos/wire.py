@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from protos.spec import PolicySpec
-from protos.tensor import Array, dtype_code, dtype_of
+from sparring.protos.spec import PolicySpec
+from sparring.protos.tensor import Array, dtype_code, dtype_of
 
 # Tags of policy.proto: field number and wire type (0 a varint, 2 length-delimited).
 _REQUEST_OBSERVATION: Final = bytes([3 << 3 | 2])

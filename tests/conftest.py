@@ -16,7 +16,8 @@ from support import ROOT, Sparring, orphans
 TOY = ROOT / "tests" / "toy"
 
 # The toy's entry points must be found by everything that tests start (pytest's own path has them by configuration).
-os.environ["PYTHONPATH"] = os.pathsep.join([str(TOY), str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+_PATH = [str(TOY), str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+os.environ["PYTHONPATH"] = os.pathsep.join(_PATH).rstrip(os.pathsep)
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +31,7 @@ def sparring(tmp_path: Path) -> Sparring:
     """Runs the command in an empty folder and returns what it said. Nothing it started may outlive it."""
 
     def run(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "orchestrator", *arguments]
+        command = [sys.executable, "-m", "sparring", *arguments]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=timeout, check=False)
         assert orphans(tmp_path) == [], done.stderr
         return done
@@ -45,7 +46,7 @@ def start_sparring(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[st
 
     def start(*arguments: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "orchestrator", *arguments],
+            [sys.executable, "-m", "sparring", *arguments],
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

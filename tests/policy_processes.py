@@ -19,7 +19,7 @@ class PolicyProcess:
         listen = () if "--listen" in flags else ("--listen", "127.0.0.1:0")
         self.log = (folder / "server.log").open("w")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "orchestrator", "serve", *flags, *listen],
+            [sys.executable, "-m", "sparring", "serve", *flags, *listen],
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=self.log,

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from support import ROOT, pins
 
-from orchestrator.containers import release
-from protos import PROTOCOL_VERSION
+from sparring.orchestrator.launchers.docker.engine import release
+from sparring.protos import PROTOCOL_VERSION
 
 NAMING = [ROOT / "compose.yaml", ROOT / "compose.hosting.yaml", ROOT / ".github/workflows/images.yml"]
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task
-from protos.errors import SparringError, UsageError
-from protos.spec import Offer, TensorSpec, spec_of
-from protos.tensor import Array
+from sparring.env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task
+from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.spec import Offer, TensorSpec, spec_of
+from sparring.protos.tensor import Array
 
 IMAGE: Final = "observation.image"
 OBSERVATION: Final = "observation"

@@ -16,20 +16,20 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
-from env_worker.assets import find_assets
-from env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, SmokeTest, Step, Task
-from env_worker.benchmarks._libero.installation import (
+from sparring.env_worker.assets import find_assets
+from sparring.env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, SmokeTest, Step, Task
+from sparring.env_worker.benchmarks._libero.installation import (
     LiberoSetupFailed,
     load_init_states,
     prepare_libero,
     write_config,
 )
-from env_worker.benchmarks._libero.scene import MAX_FRAMES, MAX_JOINTS, SCENE_BYTES, PrivilegedScene
-from env_worker.benchmarks._libero.tasks import EPISODE_LIMITS, INITIAL_STATES, LiberoTask, select, tasks_of
-from env_worker.hub import AssetSource
-from protos.errors import UsageError
-from protos.spec import Offer, TensorSpec
-from protos.tensor import Array
+from sparring.env_worker.benchmarks._libero.scene import MAX_FRAMES, MAX_JOINTS, SCENE_BYTES, PrivilegedScene
+from sparring.env_worker.benchmarks._libero.tasks import EPISODE_LIMITS, INITIAL_STATES, LiberoTask, select, tasks_of
+from sparring.env_worker.hub import AssetSource
+from sparring.protos.errors import UsageError
+from sparring.protos.spec import Offer, TensorSpec
+from sparring.protos.tensor import Array
 
 ASSETS_VARIABLE: Final = "SPARRING_LIBERO_ASSETS"
 ASSET_FOLDERS: Final = (
@@ -93,7 +93,7 @@ class Libero(Benchmark):
     name: ClassVar[str] = "libero"
     summary: ClassVar[str] = "130 manipulation tasks of a Panda arm, in five suites"
     requires: ClassVar[Sequence[str]] = ("libero", "robosuite", "bddl", "mujoco", "numba", "cv2")
-    preload: ClassVar[Sequence[str]] = ("env_worker.benchmarks._libero.robosuite_log", "libero.libero.envs")
+    preload: ClassVar[Sequence[str]] = ("sparring.env_worker.benchmarks._libero.robosuite_log", "libero.libero.envs")
     settings: ClassVar[type[Any]] = LiberoSettings
     smoke: ClassVar[SmokeTest | None] = SmokeTest(
         "libero_goal/1",

@@ -8,10 +8,20 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, SmokeTest, Step, Task, TaskTable
-from protos.errors import SparringError
-from protos.spec import Offer, TensorSpec
-from protos.tensor import Array
+from sparring.env_worker.benchmark import (
+    Benchmark,
+    Names,
+    Observation,
+    RenderMeter,
+    Simulator,
+    SmokeTest,
+    Step,
+    Task,
+    TaskTable,
+)
+from sparring.protos.errors import SparringError
+from sparring.protos.spec import Offer, TensorSpec
+from sparring.protos.tensor import Array
 
 IMAGE: Final = "observation.image"
 STATE: Final = "observation.state"

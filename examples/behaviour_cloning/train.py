@@ -24,8 +24,8 @@ from examples.behaviour_cloning.policy import (
     StateNet,
     save,
 )
-from orchestrator import evaluate
-from protos.errors import SparringError
+from sparring import evaluate
+from sparring.protos.errors import SparringError
 
 log = logging.getLogger("train")
 
@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     """Trains, evaluates every so many steps, saves the checkpoint, the curve and its figure; returns the last rates."""
     options = _parser().parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    logging.getLogger("orchestrator").setLevel(logging.WARNING)
+    logging.getLogger("sparring").setLevel(logging.WARNING)
     seed_everything(options.seed)
     torch.set_num_threads(options.threads)
 

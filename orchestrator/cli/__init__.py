@@ -1,5 +1,5 @@
 """The `sparring` command; one file per subcommand."""
 
-from orchestrator.cli.main import main
+from sparring.orchestrator.cli.main import main
 
 __all__ = ["main"]

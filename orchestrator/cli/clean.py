@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from orchestrator.containers import RUN_LABEL, WORKER_LABEL, connect
+from sparring.orchestrator.launchers.docker.engine import RUN_LABEL, WORKER_LABEL, connect
 
 
 @click.command(short_help="remove containers that a killed run has left")

@@ -17,13 +17,13 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from env_worker.gl import advice, choose_backend
-from env_worker.registry import all_benchmarks
-from env_worker.worker import installed_versions
-from orchestrator.containers import connect, release
-from orchestrator.environments import environment_state, recipes, state
-from orchestrator.screen import show
-from protos.errors import SparringError
+from sparring.env_worker.gl import advice, choose_backend
+from sparring.env_worker.registry import all_benchmarks
+from sparring.env_worker.worker.worker import installed_versions
+from sparring.orchestrator.display.screen import show
+from sparring.orchestrator.launchers.docker.engine import connect, release
+from sparring.orchestrator.machine.environments import environment_state, recipes, state
+from sparring.protos.errors import SparringError
 
 Verdict = Literal["ok", "note", "bad"]
 

@@ -9,9 +9,9 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.environments import create as create_environment
-from orchestrator.environments import environment_state, recipes, venvs_folder
-from orchestrator.screen import show
+from sparring.orchestrator.display.screen import show
+from sparring.orchestrator.machine.environments import create as create_environment
+from sparring.orchestrator.machine.environments import environment_state, recipes, venvs_folder
 
 
 @click.group(short_help="make and list environments of benchmarks")

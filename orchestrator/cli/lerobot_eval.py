@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from orchestrator.cli.options import given
-from orchestrator.cli.run import evaluate_settings, run
-from orchestrator.lerobot_flags import in_lerobots_flags, translate
-from protos.errors import UsageError
+from sparring.orchestrator.cli.lerobot_flags import in_lerobots_flags, translate
+from sparring.orchestrator.cli.options import given
+from sparring.orchestrator.cli.run import evaluate_settings, run
+from sparring.protos.errors import UsageError
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from env_worker.registry import all_benchmarks, get_benchmark
-from orchestrator.environments import state
-from orchestrator.screen import show
-from protos.errors import SparringError
+from sparring.env_worker.registry import all_benchmarks, get_benchmark
+from sparring.orchestrator.display.screen import show
+from sparring.orchestrator.machine.environments import state
+from sparring.protos.errors import SparringError
 
 
 @click.group(short_help="list benchmarks, tasks and policies")
@@ -52,7 +52,11 @@ def policies() -> None:
     """The policies that --policy takes."""
     # Asked of the policy server's own program: what is in that room is not for this one to import.
     asked = subprocess.run(
-        [sys.executable, "-m", "policy_server", "--list"], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "sparring.policy_server", "--list"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     if asked.returncode != 0:
         raise SparringError(f"the policy server cannot be asked: {asked.stderr.strip()}")

@@ -10,15 +10,15 @@ from typing import Final
 
 import click
 
-from orchestrator.cli.clean import clean
-from orchestrator.cli.doctor import doctor
-from orchestrator.cli.env import env
-from orchestrator.cli.lerobot_eval import lerobot_eval
-from orchestrator.cli.ls import ls
-from orchestrator.cli.processes import serve, worker
-from orchestrator.cli.run import resume, run
-from orchestrator.cli.smoke import smoke
-from protos.errors import SparringError, UsageError
+from sparring.orchestrator.cli.clean import clean
+from sparring.orchestrator.cli.doctor import doctor
+from sparring.orchestrator.cli.env import env
+from sparring.orchestrator.cli.lerobot_eval import lerobot_eval
+from sparring.orchestrator.cli.ls import ls
+from sparring.orchestrator.cli.processes import serve, worker
+from sparring.orchestrator.cli.run import resume, run
+from sparring.orchestrator.cli.smoke import smoke
+from sparring.protos.errors import SparringError, UsageError
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -46,7 +46,7 @@ def main() -> None:
     # gRPC's own notes on handshakes that fail, beside the sentence of ours that says so; children inherit it.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    logging.getLogger("orchestrator").setLevel(logging.INFO)
+    logging.getLogger("sparring").setLevel(logging.INFO)
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Abort:

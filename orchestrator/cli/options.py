@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import click
 
-from orchestrator.settings import RunSettings, parse_pairs
+from sparring.orchestrator.settings import RunSettings, parse_pairs
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import click
 
-from env_worker.registry import get_benchmark
-from orchestrator.environments import interpreter
-from orchestrator.settings import parse_pairs
-from protos.errors import UsageError
+from sparring.env_worker.registry import get_benchmark
+from sparring.orchestrator.machine.environments import interpreter
+from sparring.orchestrator.settings import parse_pairs
+from sparring.protos.errors import UsageError
 
 
 @click.command(short_help="host a policy for others")
@@ -93,7 +93,7 @@ def serve(
         arguments["rename"] = parse_pairs(rename, "--rename")
     files = {"token-file": token_file, "tls-cert": tls_cert, "tls-key": tls_key}
     _become(
-        "policy_server",
+        "sparring.policy_server",
         f"--policy={policy}",
         f"--policy-args={json.dumps(arguments)}",
         f"--benchmark={benchmark}",
@@ -115,14 +115,14 @@ def serve(
 @click.option("--benchmark", default="", help="work for this benchmark only")
 @click.option("--name", default="", help="name of the worker in logs and displays; default: host and process")
 @click.option(
-    "--patience", type=float, default=30.0, show_default=True, help="seconds to wait for the run to be reached"
+    "--connect-timeout", type=float, default=30.0, show_default=True, help="seconds to wait for the run to be reached"
 )
 @click.option(
     "--stay",
     is_flag=True,
     help="wait for the next run when one has ended or none is there yet, until SIGTERM or Ctrl-C",
 )
-def worker(orchestrator: str, slots: int, benchmark: str, name: str, patience: float, stay: bool) -> None:
+def worker(orchestrator: str, slots: int, benchmark: str, name: str, connect_timeout: float, stay: bool) -> None:
     """Runs episodes for a run that is going on somewhere, until it has ended.
 
     With --stay it is a standing worker: it serves one run after the other at that address, for as long as it is left.
@@ -131,12 +131,12 @@ def worker(orchestrator: str, slots: int, benchmark: str, name: str, patience: f
         raise UsageError(f"--orchestrator {orchestrator!r} is not HOST:PORT.")
     python = interpreter(get_benchmark(benchmark)) if benchmark else Path(sys.executable)
     _become(
-        "env_worker",
+        "sparring.env_worker",
         f"--orchestrator={orchestrator}",
         f"--slots={slots}",
         f"--benchmark={benchmark}",
         f"--name={name}",
-        f"--patience={patience}",
+        f"--connect-timeout={connect_timeout}",
         *(["--stay"] if stay else []),
         python=python,
     )

@@ -16,18 +16,18 @@ import click
 from rich.console import Console
 from rich.logging import RichHandler
 
-from orchestrator.cli.options import given, setting_options
-from orchestrator.coordinator import RunStopped
-from orchestrator.display import Tally, make_display
-from orchestrator.journal import FILE_NAME, Journal
-from orchestrator.plan import Plan, make_plan
-from orchestrator.results import read_run
-from orchestrator.run import Interrupted, prepare
-from orchestrator.run import run as run_plan
-from orchestrator.screen import count
-from orchestrator.settings import CONTAINER_SETTINGS, RunSettings, read_settings
-from orchestrator.table import print_table
-from protos.errors import SparringError, UsageError
+from sparring.orchestrator.cli.options import given, setting_options
+from sparring.orchestrator.display.progress import Tally, make_display
+from sparring.orchestrator.display.screen import count
+from sparring.orchestrator.display.table import print_table
+from sparring.orchestrator.results.journal import FILE_NAME, Journal
+from sparring.orchestrator.results.results import read_run
+from sparring.orchestrator.run.coordinator import RunStopped
+from sparring.orchestrator.run.execution import Interrupted, prepare
+from sparring.orchestrator.run.execution import run as run_plan
+from sparring.orchestrator.run.plan import Plan, make_plan
+from sparring.orchestrator.settings import CONTAINER_SETTINGS, RunSettings, read_settings
+from sparring.protos.errors import SparringError, UsageError
 
 log = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import click
 
-from env_worker.registry import get_benchmark
-from orchestrator.containers import connect
-from orchestrator.display import Display, Tally
-from orchestrator.environments import interpreter
-from orchestrator.smoke import smoke as smoke_here
-from orchestrator.smoke_images import IMAGES, SECONDS, explain, smoke_image
-from protos.errors import SparringError, UsageError
+from sparring.env_worker.registry import get_benchmark
+from sparring.orchestrator.display.progress import Display, Tally
+from sparring.orchestrator.launchers.docker.engine import connect
+from sparring.orchestrator.machine.environments import interpreter
+from sparring.orchestrator.smoke.episode import smoke as smoke_here
+from sparring.orchestrator.smoke.images import IMAGES, SECONDS, explain, smoke_image
+from sparring.protos.errors import SparringError, UsageError
 
 
 @click.command(short_help="try images with one episode each")

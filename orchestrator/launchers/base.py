@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from protos.errors import SparringError
+from sparring.protos.errors import SparringError
 
 
 class LaunchFailed(SparringError):

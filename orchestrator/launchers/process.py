@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from env_worker.registry import get_benchmark
-from orchestrator.environments import interpreter
-from orchestrator.launchers.base import Launcher, WorkerOrder
-from orchestrator.launchers.keep import Death, keep_all, keep_worker
-from orchestrator.sockets import temporary_folder
-from orchestrator.supervise import Child
+from sparring.env_worker.registry import get_benchmark
+from sparring.orchestrator.launchers.base import Launcher, WorkerOrder
+from sparring.orchestrator.launchers.keep_alive import Death, keep_all, keep_worker
+from sparring.orchestrator.machine.child import Child
+from sparring.orchestrator.machine.environments import interpreter
+from sparring.orchestrator.machine.sockets import temporary_folder
 
 
 class ProcessLauncher(Launcher):
@@ -33,7 +33,9 @@ class ProcessLauncher(Launcher):
             arguments = order.arguments(benchmark, name)
             log = order.logs / f"worker-{benchmark}.log"
             temporary = temporary_folder(order.sockets)
-            return _Process(await Child.start("env_worker", arguments, python=python, log=log, temporary=temporary))
+            return _Process(
+                await Child.start("sparring.env_worker", arguments, python=python, log=log, temporary=temporary)
+            )
 
         await keep_worker(benchmark, start, results_of=self._results_of)
 

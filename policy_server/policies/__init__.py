@@ -11,22 +11,22 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final
 
-from policy_server.policies.base import Policy
-from protos.errors import UsageError, unknown
-from protos.spec import PolicySpec
+from sparring.policy_server.policies.base import Policy
+from sparring.protos.errors import UsageError, unknown
+from sparring.protos.spec import PolicySpec
 
 ENTRY_POINTS: Final = "sparring.policies"
 _LEROBOT: Final = "lerobot:"
 _SEE: Final = "docs/policies.md shows one that is whole"
 
 _SHIPPED: Final = {
-    "random": "policy_server.policies.blind:RandomPolicy",
-    "zero": "policy_server.policies.blind:ZeroPolicy",
-    "replay": "policy_server.policies.replay:ReplayPolicy",
+    "random": "sparring.policy_server.policies.blind:RandomPolicy",
+    "zero": "sparring.policy_server.policies.blind:ZeroPolicy",
+    "replay": "sparring.policy_server.policies.replay:ReplayPolicy",
 }
 _EXPERTS: Final = {
-    "libero": "policy_server.policies.libero_expert:LiberoExpert",
-    "metaworld": "policy_server.policies.metaworld_expert:MetaworldExpert",
+    "libero": "sparring.policy_server.policies.libero_expert:LiberoExpert",
+    "metaworld": "sparring.policy_server.policies.metaworld_expert:MetaworldExpert",
 }
 
 
@@ -73,7 +73,7 @@ def _find(name: str, benchmark: str) -> Any:
             return _import(point.value)
     if name.startswith(_LEROBOT):
         checkpoint = name.removeprefix(_LEROBOT)
-        return partial(_import("policy_server.policies.lerobot:LeRobotPolicy"), checkpoint)
+        return partial(_import("sparring.policy_server.policies.lerobot:LeRobotPolicy"), checkpoint)
     if ":" in name:
         return _import(name)
     raise unknown(
@@ -95,7 +95,7 @@ def _find_experts(benchmarks: str) -> Any:
             )
 
     def make(*, look: Sequence[str] = ()) -> Policy:
-        from policy_server.policies.expert import Experts
+        from sparring.policy_server.policies.expert import Experts
 
         experts = {name: _import(_EXPERTS[name])() for name in names}
         return Experts(experts, look) if len(names) > 1 or look else experts[names[0]]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from protos.spec import Offer, PolicySpec, TensorSpec
-from protos.tensor import Array
+from sparring.protos.spec import Offer, PolicySpec, TensorSpec
+from sparring.protos.tensor import Array
 
 __all__ = ["Array", "Instruction", "Observation", "Policy", "PolicySpec", "TensorSpec", "remarks_of", "spec_on"]
 

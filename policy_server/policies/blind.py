@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
+from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
 
 
 class _Blind(Policy):

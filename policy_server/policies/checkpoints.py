@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import torch
 
-from protos.errors import UsageError
+from sparring.protos.errors import UsageError
 
 _TORCH_SUFFIXES: Final = (".pt", ".pth")
 _SAVE_HINT: Final = 'save the weights with safetensors.torch.save_file(module.state_dict(), "weights.safetensors")'

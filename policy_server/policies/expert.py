@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec, TensorSpec
-from protos.errors import UsageError
-from protos.spec import SpecMismatch
+from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec, TensorSpec
+from sparring.protos.errors import UsageError
+from sparring.protos.spec import SpecMismatch
 
 
 class Experts(Policy):

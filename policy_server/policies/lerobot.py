@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from policy_server.policies._lerobot.checkpoint import (
+from sparring.policy_server.policies._lerobot.checkpoint import (
     PROCESSORS,
     import_lerobot,
     load_module,
@@ -22,16 +22,16 @@ from policy_server.policies._lerobot.checkpoint import (
     read_config,
     require_lerobot,
 )
-from policy_server.policies._lerobot.dice import EpisodeDice, Unsplittable
-from policy_server.policies._lerobot.environments import XvlaOnLibero, environments_of
-from policy_server.policies._lerobot.memory import ACTION, memory_of
-from policy_server.policies._lerobot.sentences import pads_to_neighbours
-from policy_server.policies._lerobot.trial import Trial
-from policy_server.policies.base import Observation
-from policy_server.policies.torch import Batch, TooManyRows, TorchPolicy
-from policy_server.policies.undisturbed import dice_kept
-from protos.errors import UsageError
-from protos.spec import PolicySpec, TensorSpec
+from sparring.policy_server.policies._lerobot.environments import XvlaOnLibero, environments_of
+from sparring.policy_server.policies._lerobot.episode_rng import EpisodeDice, Unsplittable
+from sparring.policy_server.policies._lerobot.memory import ACTION, memory_of
+from sparring.policy_server.policies._lerobot.sentences import pads_to_neighbours
+from sparring.policy_server.policies._lerobot.trial import Trial
+from sparring.policy_server.policies.base import Observation
+from sparring.policy_server.policies.torch import Batch, TooManyRows, TorchPolicy
+from sparring.policy_server.policies.undisturbed import dice_kept
+from sparring.protos.errors import UsageError
+from sparring.protos.spec import PolicySpec, TensorSpec
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from policy_server.policies._libero.player import Player
-from policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
+from sparring.policy_server.policies._libero.player import Player
+from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
 
 
 class LiberoExpert(Policy):

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec, TensorSpec
-from protos.errors import UsageError
+from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec, TensorSpec
+from sparring.protos.errors import UsageError
 
 STATE = "environment_state"
 

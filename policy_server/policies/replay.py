@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
-from protos.errors import UsageError
+from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
+from sparring.protos.errors import UsageError
 
 
 @dataclass

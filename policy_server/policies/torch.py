@@ -12,10 +12,10 @@ from typing import Any, Final, TypeVar, cast
 import numpy as np
 import torch
 
-from policy_server.policies.base import Array, Instruction, Observation, Policy
-from policy_server.policies.checkpoints import load_weights, sha256_of
-from policy_server.policies.torch_batch import Batch, TorchSession, zero_observation
-from protos.errors import SparringError, UsageError
+from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy
+from sparring.policy_server.policies.checkpoints import load_weights, sha256_of
+from sparring.policy_server.policies.torch_batch import Batch, TorchSession, zero_observation
+from sparring.protos.errors import SparringError, UsageError
 
 __all__ = ["Batch", "TooManyRows", "TorchPolicy", "TorchSession", "choose_device"]
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from policy_server.policies.base import Instruction, Observation
-from protos.errors import SparringError
-from protos.spec import Offer, PolicySpec
+from sparring.policy_server.policies.base import Instruction, Observation
+from sparring.protos.errors import SparringError
+from sparring.protos.spec import Offer, PolicySpec
 
 
 @dataclass

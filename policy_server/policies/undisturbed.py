@@ -72,7 +72,7 @@ def evaluation_mode(policy: object) -> Iterator[None]:
     modes = [(module, module.training) for root in roots for module in root.modules()]
     trained = any(parameter.requires_grad for root in roots for parameter in root.parameters())
     # Who has no such policy need not import their class.
-    kind = getattr(sys.modules.get("policy_server.policies.torch"), "TorchPolicy", ())
+    kind = getattr(sys.modules.get("sparring.policy_server.policies.torch"), "TorchPolicy", ())
     told = [thing for thing in found if trained and isinstance(thing, kind)]
     try:
         for thing in told:

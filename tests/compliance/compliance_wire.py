@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import grpc
 
-from protos import PROTOCOL_VERSION
-from protos import policy_pb2 as pb
-from protos.policy_pb2_grpc import PolicyStub
+from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import policy_pb2 as pb
+from sparring.protos.policy_pb2_grpc import PolicyStub
 
 DEADLINE: Final = 20.0
 """Seconds until a server that does not answer has failed."""

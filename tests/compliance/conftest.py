@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from protos import policy_pb2 as pb
-from protos.policy_pb2_grpc import PolicyStub
+from sparring.protos import policy_pb2 as pb
+from sparring.protos.policy_pb2_grpc import PolicyStub
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE))  # for the helpers beside this file, whatever pytest's import mode
@@ -85,7 +85,15 @@ def _reached(address: str, config: pytest.Config) -> Iterator[Target]:
 @contextmanager
 def _own_server(arguments: list[str]) -> Iterator[str]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "policy_server", "--listen=127.0.0.1:0", "--exit-with-parent", "--grace=0", *arguments],
+        [
+            sys.executable,
+            "-m",
+            "sparring.policy_server",
+            "--listen=127.0.0.1:0",
+            "--exit-with-parent",
+            "--grace=0",
+            *arguments,
+        ],
         cwd=HERE.parent.parent,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])},
         stdin=subprocess.PIPE,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from policy_server.policies.base import Array, Observation, Policy, PolicySpec, TensorSpec
+from sparring.policy_server.policies.base import Array, Observation, Policy, PolicySpec, TensorSpec
 
 
 class StrictPolicy(Policy):

@@ -6,8 +6,8 @@ import grpc
 import pytest
 from compliance_wire import Target, assert_refused
 
-from protos import PROTOCOL_VERSION
-from protos import policy_pb2 as pb
+from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import policy_pb2 as pb
 
 PRECONDITION = grpc.StatusCode.FAILED_PRECONDITION
 

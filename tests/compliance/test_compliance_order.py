@@ -9,7 +9,7 @@ import grpc
 import pytest
 from compliance_wire import ELEMENT_BYTES, FLOATS, Target, assert_refused
 
-from protos import policy_pb2 as pb
+from sparring.protos import policy_pb2 as pb
 
 PRECONDITION = grpc.StatusCode.FAILED_PRECONDITION
 

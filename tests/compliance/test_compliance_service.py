@@ -15,8 +15,8 @@ from compliance_wire import DEADLINE, Target
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from protos import PROTOCOL_VERSION
-from protos import policy_pb2 as pb
+from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import policy_pb2 as pb
 
 HERE = Path(__file__).parent
 SERVICE = "sparring.policy.v1.Policy"
@@ -64,8 +64,8 @@ def test_a_client_that_dies_in_the_middle_of_an_episode_leaves_the_server_well(t
         program = textwrap.dedent("""
             import os, sys
             from compliance_wire import Way
-            from protos import policy_pb2 as pb
-            from protos.policy_pb2_grpc import PolicyStub
+            from sparring.protos import policy_pb2 as pb
+            from sparring.protos.policy_pb2_grpc import PolicyStub
 
             requests = [pb.RolloutRequest.FromString(bytes.fromhex(line)) for line in sys.stdin.read().split()]
             channel = Way(*sys.argv[1:]).connect()

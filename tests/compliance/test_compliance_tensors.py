@@ -6,7 +6,7 @@ import grpc
 import pytest
 from compliance_wire import Target, assert_refused, zeros
 
-from protos import policy_pb2 as pb
+from sparring.protos import policy_pb2 as pb
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 

@@ -17,8 +17,8 @@ sys.path.append(str(Path(__file__).parent))  # for the helpers beside this file,
 from container_support import PLAN, BuildImage, containers
 from support import ROOT
 
-from orchestrator.containers import SHIPPED_IMAGES, Engine, connect, release
-from protos.errors import SparringError
+from sparring.orchestrator.launchers.docker.engine import SHIPPED_IMAGES, Engine, connect, release
+from sparring.protos.errors import SparringError
 
 HERE = Path(__file__).parent
 TAG = "sparring-test/toy"
@@ -100,7 +100,7 @@ def _nothing_is_left(engine: Engine, tmp_path: Path) -> Iterator[None]:
 def calm(toy_image: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results of the plan that these tests run, with workers as processes."""
     folder = tmp_path_factory.mktemp("calm")
-    command = [sys.executable, "-m", "orchestrator", "run", *PLAN, "--output", "out"]
+    command = [sys.executable, "-m", "sparring", "run", *PLAN, "--output", "out"]
     subprocess.run(command, cwd=folder, check=True, timeout=120)
     return folder / "out"
 

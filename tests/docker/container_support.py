@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from orchestrator.containers import Engine
+from sparring.orchestrator.launchers.docker.engine import Engine
 
 PLAN = (
     "--benchmark", "toy", "--task", "good", "--policy", "toy_policies:Wanderer", "--episodes", "4", "--slots", "2",

@@ -9,7 +9,7 @@ import pytest
 from container_support import PLAN, BuildImage, containers
 from support import Sparring, StartSparring, free_port, read_csv
 
-from orchestrator.containers import Engine
+from sparring.orchestrator.launchers.docker.engine import Engine
 
 pytestmark = pytest.mark.docker
 

@@ -14,7 +14,7 @@ import pytest
 from container_support import PLAN, SLOW, BuildImage, Proxy, containers
 from support import Sparring, StartSparring, free_port, read_csv, recorded, wait_for
 
-from orchestrator.containers import Engine
+from sparring.orchestrator.launchers.docker.engine import Engine
 
 pytestmark = pytest.mark.docker
 
@@ -238,7 +238,7 @@ def test_a_slot_that_runs_out_of_memory_is_an_error_that_says_so(
 
 
 def clean(*flags: str) -> str:
-    command = [sys.executable, "-m", "orchestrator", "clean", *flags]
+    command = [sys.executable, "-m", "sparring", "clean", *flags]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 

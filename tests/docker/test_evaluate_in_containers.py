@@ -16,8 +16,8 @@ from container_support import containers
 from support import Sparring, orphans, read_csv, wait_for
 from toy_policies import Forward, Wanderer
 
-from orchestrator import Evaluator
-from orchestrator.containers import Engine
+from sparring import Evaluator
+from sparring.orchestrator.launchers.docker.engine import Engine
 
 pytestmark = pytest.mark.docker
 
@@ -46,7 +46,7 @@ def names(engine: Engine, folder: Path) -> list[str]:
 def test_metaworld_in_a_container_that_stays(
     connection: str, sparring: Sparring, evaluator: Evaluator, engine: Engine, images: dict[str, str], tmp_path: Path
 ) -> None:
-    from policy_server.policies.metaworld_expert import MetaworldExpert
+    from sparring.policy_server.policies.metaworld_expert import MetaworldExpert
 
     plan: dict[str, Any] = {"benchmark": "metaworld", "tasks": "reach-v3", "episodes": 4, "slots": 2}
     flags = ("--benchmark", "metaworld", "--task", "reach-v3", "--episodes", "4", "--slots", "2", "--policy", "expert")
@@ -104,7 +104,7 @@ def test_a_container_that_is_killed_between_calls_is_replaced(
 
 
 def test_an_image_that_is_not_there_is_a_sentence(evaluator: Evaluator) -> None:
-    from protos.errors import SparringError
+    from sparring.protos.errors import SparringError
 
     with pytest.raises(SparringError, match="sparring-test/nowhere"):
         evaluator.evaluate(Forward(), **TOY, image={"toy": "sparring-test/nowhere:1"})
@@ -112,7 +112,7 @@ def test_an_image_that_is_not_there_is_a_sentence(evaluator: Evaluator) -> None:
 
 TRAINING = """
 import sys, time
-from orchestrator import evaluate
+from sparring import evaluate
 from toy_policies import Forward
 here = dict(benchmark="toy", tasks="good", slots=2, launcher="docker", image={"toy": sys.argv[1]})
 sys.stdout.write(f"{evaluate(Forward(), **here, episodes=2).overall.successes}\\n"); sys.stdout.flush()

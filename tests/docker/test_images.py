@@ -8,8 +8,8 @@ import subprocess
 import pytest
 from support import ROOT, pins
 
-from orchestrator.containers import Engine, release
-from protos import PROTOCOL_VERSION
+from sparring.orchestrator.launchers.docker.engine import Engine, release
+from sparring.protos import PROTOCOL_VERSION
 
 pytestmark = pytest.mark.docker
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support import ROOT, Sparring
 
-from orchestrator.containers import Engine
+from sparring.orchestrator.launchers.docker.engine import Engine
 
 pytestmark = pytest.mark.docker
 

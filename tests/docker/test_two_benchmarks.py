@@ -11,7 +11,7 @@ import yaml
 from container_support import containers
 from support import Sparring, read_csv, recorded
 
-from orchestrator.containers import Engine
+from sparring.orchestrator.launchers.docker.engine import Engine
 
 pytestmark = pytest.mark.docker
 

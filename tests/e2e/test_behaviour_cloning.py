@@ -12,15 +12,15 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
-from support import Sparring, read_csv
-
-import orchestrator
 from examples.behaviour_cloning.demonstrations import read_demonstrations
 from examples.behaviour_cloning.policy import IMAGE, PROPRIOCEPTION, ClonedPolicy, PixelNet, StateNet, save
 from examples.behaviour_cloning.train import main as train
-from orchestrator import Evaluator, evaluate
-from policy_server.policies.base import Observation, Policy, PolicySpec
-from protos.errors import UsageError
+from support import Sparring, read_csv
+
+import sparring
+from sparring import Evaluator, evaluate
+from sparring.policy_server.policies.base import Observation, Policy, PolicySpec
+from sparring.protos.errors import UsageError
 
 TASK = "drawer-close-v3"
 CLONED = "examples.behaviour_cloning.policy:ClonedPolicy"
@@ -29,7 +29,7 @@ CLONED = "examples.behaviour_cloning.policy:ClonedPolicy"
 @pytest.fixture(autouse=True)
 def _no_workers_left() -> Iterator[None]:
     yield
-    orchestrator.close()
+    sparring.close()
 
 
 def test_from_demonstrations_to_a_policy_that_works(sparring: Sparring, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ TOY = ("run", "--benchmark", "toy", "--task", "short", "--policy", "toy_policies
 
 
 def probe(address: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "protos.probe", address]
+    command = [sys.executable, "-m", "sparring.protos.net.probe", address]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
 

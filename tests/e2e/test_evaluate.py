@@ -24,14 +24,14 @@ import pytest
 from support import Sparring, StartSparring, free_port, orphans, processes_of, read_csv, wait_for
 from toy_policies import Forward, LacksAct, Raises, Wanderer, WantsTooMuch
 
-from orchestrator import Evaluator
-from orchestrator.coordinator import RunStopped
-from orchestrator.fleet import _PER_CALL
-from orchestrator.live import _NOT_HERE
-from orchestrator.results import Results
-from orchestrator.run import Interrupted
-from orchestrator.settings import RunSettings
-from protos.errors import UsageError
+from sparring import Evaluator
+from sparring.orchestrator.live.evaluator import _NOT_HERE
+from sparring.orchestrator.live.warm_workers import _PER_CALL
+from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.run.coordinator import RunStopped
+from sparring.orchestrator.run.execution import Interrupted
+from sparring.orchestrator.settings import RunSettings
+from sparring.protos.errors import UsageError
 
 TOY: dict[str, Any] = {"benchmark": "toy", "tasks": "good", "episodes": 4, "slots": 2}
 
@@ -245,7 +245,7 @@ def test_a_call_that_never_came_to_a_run_leaves_no_folder(evaluator: Evaluator, 
 
 TRAINING = """
 import sys, time
-from orchestrator import evaluate
+from sparring import evaluate
 from toy_policies import Forward
 results = evaluate(Forward(), benchmark="toy", tasks="good", episodes=2, slots=2)
 sys.stdout.write(f"{results.overall.successes}\\n"); sys.stdout.flush()
@@ -305,7 +305,7 @@ def test_a_fork_of_the_program_leaves_its_workers_alone(tmp_path: Path) -> None:
         "    if child == 0: sys.exit(0)\n"  # runs what is registered with atexit, in the copy
         "    assert os.waitpid(child, 0)[1] == 0\n"
         "with multiprocessing.get_context('fork').Pool(2) as pool: assert pool.map(abs, [-1, 2]) == [1, 2]\n"
-        "from orchestrator import live\n"
+        "from sparring.orchestrator.live import evaluator as live\n"
         "before = live._shared._fleets[0]\n"
         "assert evaluate(Forward(), benchmark='toy', tasks='good', episodes=2, slots=2).overall.successes == 4\n"
         "assert live._shared._fleets == [before]\n"
@@ -330,7 +330,7 @@ def test_temporary_folders_of_others_are_left_alone(evaluator: Evaluator) -> Non
 
 
 def test_metaworld_warm_and_equal_to_the_command(sparring: Sparring, evaluator: Evaluator, tmp_path: Path) -> None:
-    from policy_server.policies.metaworld_expert import MetaworldExpert
+    from sparring.policy_server.policies.metaworld_expert import MetaworldExpert
 
     flags = ("--benchmark", "metaworld", "--task", "reach-v3", "--episodes", "4", "--slots", "2")
     assert sparring("run", *flags, "--policy", "expert", "--output", "command").returncode == 0

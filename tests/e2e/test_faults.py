@@ -113,7 +113,7 @@ def test_workers_that_cannot_live_are_given_up_with_their_last_words(
     sparring: Sparring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(
-        "import os, sys\nif 'env_worker' in sys.orig_argv:\n    os.write(2, b'no air\\n')\n    os._exit(7)\n"
+        "import os, sys\nif 'sparring.env_worker' in sys.orig_argv:\n    os.write(2, b'no air\\n')\n    os._exit(7)\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}")
     done = sparring("run", "--benchmark", "toy", "--task", "short", "--policy", "zero", "--output", "out")
@@ -162,7 +162,7 @@ def test_a_remote_policy_that_goes_away_stops_the_run_with_a_sentence(
 
 
 def test_a_worker_without_a_run_gives_up(sparring: Sparring) -> None:
-    done = sparring("worker", "--orchestrator", "127.0.0.1:9", "--patience", "1")
+    done = sparring("worker", "--orchestrator", "127.0.0.1:9", "--connect-timeout", "1")
     assert done.returncode == 1
     assert "no orchestrator answered at 127.0.0.1:9 within 1 s" in done.stderr
 
@@ -174,7 +174,7 @@ def test_a_disk_that_fills_up_stops_the_run_and_loses_nothing(
     limited = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, resource.RLIM_INFINITY));"
-        "sys.argv[0] = 'sparring'; from orchestrator.cli import main; main()"
+        "sys.argv[0] = 'sparring'; from sparring.orchestrator.cli import main; main()"
     )
     command = [sys.executable, "-c", limited, *SLOW, "--slots", "2", "--episodes", "500", "--output", "out"]
     began = time.monotonic()

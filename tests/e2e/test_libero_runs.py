@@ -78,7 +78,7 @@ def test_without_assets_and_without_a_network_there_is_a_sentence(
 
 def test_a_policy_that_wants_another_resolution_is_refused(sparring: Sparring, tmp_path: Path) -> None:
     (tmp_path / "wants.py").write_text(
-        "from policy_server.policies.base import Policy, PolicySpec, TensorSpec\n"
+        "from sparring.policy_server.policies.base import Policy, PolicySpec, TensorSpec\n"
         "class P(Policy):\n"
         "    spec = PolicySpec({'observation.images.image': TensorSpec('uint8', (360, 360, 3))}, action_dim=7)\n"
         "    def act(self, observations, states): ...\n"

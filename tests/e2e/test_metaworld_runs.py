@@ -74,7 +74,7 @@ def test_one_look_per_chunk_gives_the_rewards_of_looking_always(sparring: Sparri
 
 def test_a_wrong_resolution_is_refused_at_once(sparring: Sparring, tmp_path: Path) -> None:
     (tmp_path / "wants.py").write_text(
-        "from policy_server.policies.base import Policy, PolicySpec, TensorSpec\n"
+        "from sparring.policy_server.policies.base import Policy, PolicySpec, TensorSpec\n"
         "class P(Policy):\n"
         "    spec = PolicySpec({'observation.image': TensorSpec('uint8', (256, 256, 3))}, action_dim=4)\n"
         "    def act(self, observations, states): ...\n"

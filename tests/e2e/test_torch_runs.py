@@ -23,7 +23,7 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     trace = tmp_path.parent / f"{tmp_path.name}.trace"
     arguments = {"trace": str(trace), "seconds": 0.03, "device": "cpu", "deterministic": True}
     process = subprocess.Popen(
-        [sys.executable, "-m", "policy_server", "--policy=toy_torch_policies:Recurrent",
+        [sys.executable, "-m", "sparring.policy_server", "--policy=toy_torch_policies:Recurrent",
          f"--policy-args={json.dumps(arguments)}", "--listen=127.0.0.1:0"],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip

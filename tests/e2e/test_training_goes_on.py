@@ -15,9 +15,9 @@ import pytest
 import torch
 from toy_policies import POSITION
 
-from orchestrator import Evaluator
-from policy_server.policies.base import Observation, Policy, PolicySpec
-from policy_server.policies.torch import Batch, TorchPolicy
+from sparring import Evaluator
+from sparring.policy_server.policies.base import Observation, Policy, PolicySpec
+from sparring.policy_server.policies.torch import Batch, TorchPolicy
 
 TOY: dict[str, Any] = {"benchmark": "toy", "tasks": "short", "episodes": 3, "slots": 2}
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from env_worker.as_gym import make_env
-from env_worker.benchmarks.metaworld import ENVIRONMENT_STATE, MetaworldSettings, MetaworldSimulator
-from protos.errors import UsageError
+from sparring.env_worker.as_gym import make_env
+from sparring.env_worker.benchmarks.metaworld import ENVIRONMENT_STATE, MetaworldSettings, MetaworldSimulator
+from sparring.protos.errors import UsageError
 
 
 def test_gymnasium_finds_nothing_wrong_with_it() -> None:

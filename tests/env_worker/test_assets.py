@@ -28,12 +28,12 @@ from urllib.parse import unquote
 import pytest
 from support import free_port, wait_for
 
-from env_worker import assets
-from env_worker import hub as hub_module
-from env_worker.assets import find_assets, is_complete
-from env_worker.hub import AssetsError, AssetSource
-from env_worker.locks import one_at_a_time
-from protos.errors import SparringError, UsageError
+from sparring.env_worker import assets
+from sparring.env_worker import hub as hub_module
+from sparring.env_worker.assets import find_assets, is_complete
+from sparring.env_worker.hub import AssetsError, AssetSource
+from sparring.env_worker.locks import one_at_a_time
+from sparring.protos.errors import SparringError, UsageError
 
 SOURCE = AssetSource("someone/things")
 PARTS = ("meshes", "textures")
@@ -178,7 +178,7 @@ def start_finding() -> subprocess.Popen[str]:
     code = (
         # A shell that starts us in the background makes us ignore Ctrl-C, and our children with us.
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from env_worker.assets import AssetSource, find_assets\n"
+        "from sparring.env_worker.assets import AssetSource, find_assets\n"
         f"find_assets(setting=None, variable={VARIABLE!r}, cache_name='things', parts={PARTS!r}, source={SOURCE!r})"
     )
     return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)

@@ -14,17 +14,23 @@ import numpy as np
 import pytest
 from toy_benchmark import Toy, ToySettings, ToySimulator
 
-from env_worker.benchmark import NOTHING
-from env_worker.episode import Order, Record, run_episode
-from policy_server.client import PolicyClient, PolicyFailed, Session
+from sparring.env_worker.benchmark import NOTHING
+from sparring.env_worker.episode.play import Order, Record, run_episode
+from sparring.policy_server.client import PolicyClient, PolicyFailed, RemoteSession
 
 POSITION = frozenset({"position"})
 
 
 @contextmanager
-def playing(simulator: ToySimulator, policy: str, **arguments: object) -> Iterator[Session]:
+def playing(simulator: ToySimulator, policy: str, **arguments: object) -> Iterator[RemoteSession]:
     """A session of a real policy server."""
-    command = [sys.executable, "-m", "policy_server", f"--policy={policy}", f"--policy-args={json.dumps(arguments)}"]
+    command = [
+        sys.executable,
+        "-m",
+        "sparring.policy_server",
+        f"--policy={policy}",
+        f"--policy-args={json.dumps(arguments)}",
+    ]
     with subprocess.Popen([*command, "--listen=127.0.0.1:0", "--grace=0"], stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         address = json.loads(server.stdout.readline())["listening"][0]
@@ -38,7 +44,7 @@ def toy(name: str = "short") -> tuple[ToySimulator, Order]:
     return ToySimulator(name, ToySettings()), Order(task=task, index=0, seed=3)
 
 
-def play(simulator: ToySimulator, session: Session, order: Order) -> Record:
+def play(simulator: ToySimulator, session: RemoteSession, order: Order) -> Record:
     return run_episode(simulator, session, order, on_step=lambda steps: None)
 
 
@@ -74,9 +80,9 @@ def test_history_looks_at_the_last_steps_of_a_chunk() -> None:
 
 
 class _Recording:
-    """Stands in for a Session: what reaches a policy cannot be seen from outside a real one."""
+    """Stands in for a RemoteSession: what reaches a policy cannot be seen from outside a real one."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: RemoteSession) -> None:
         self._session = session
         self.needs = session.needs
         self.seen: list[np.ndarray] = []

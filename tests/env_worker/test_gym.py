@@ -8,9 +8,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from env_worker.benchmark import NOTHING
-from env_worker.benchmarks.gym import Gym, GymSettings
-from protos.errors import SparringError, UsageError
+from sparring.env_worker.benchmark import NOTHING
+from sparring.env_worker.benchmarks.gym import Gym, GymSettings
+from sparring.protos.errors import SparringError, UsageError
 
 
 class Walk(gymnasium.Env):

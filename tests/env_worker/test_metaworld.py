@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from env_worker.benchmark import NOTHING, Names, Simulator
-from env_worker.benchmarks.metaworld import (
+from sparring.env_worker.benchmark import NOTHING, Names, Simulator
+from sparring.env_worker.benchmarks.metaworld import (
     ENVIRONMENT_STATE,
     IMAGE,
     STATE,
@@ -17,7 +17,7 @@ from env_worker.benchmarks.metaworld import (
     MetaworldSettings,
     MetaworldSimulator,
 )
-from protos.errors import UsageError
+from sparring.protos.errors import UsageError
 
 ALL = frozenset({ENVIRONMENT_STATE, IMAGE, STATE})
 RAW = frozenset({ENVIRONMENT_STATE})
@@ -25,7 +25,7 @@ RAW = frozenset({ENVIRONMENT_STATE})
 
 @pytest.fixture(scope="module", autouse=True)
 def rendering() -> None:
-    from env_worker.gl import choose_backend
+    from sparring.env_worker.gl import choose_backend
 
     assert choose_backend(), "no GL backend: run tools/system-libraries"
 

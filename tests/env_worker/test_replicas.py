@@ -12,16 +12,24 @@ from functools import partial
 import pytest
 from support import free_port
 
-from env_worker import replicas
-from env_worker.replicas import PolicyServers
-from policy_server.client import Offer, PolicyClient, PolicyRefused, PolicyUnreachable
+from sparring.env_worker.worker import replicas
+from sparring.env_worker.worker.replicas import PolicyServers
+from sparring.policy_server.client import Offer, PolicyClient, PolicyRefused, PolicyUnreachable
 
 OFFER = Offer({}, (-1.0,), (1.0,))
 
 
 class Server:
     def __init__(self, listen: str = "127.0.0.1:0", *flags: str) -> None:
-        command = [sys.executable, "-m", "policy_server", "--policy=zero", f"--listen={listen}", "--grace=0", *flags]
+        command = [
+            sys.executable,
+            "-m",
+            "sparring.policy_server",
+            "--policy=zero",
+            f"--listen={listen}",
+            "--grace=0",
+            *flags,
+        ]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert self.process.stdout is not None
         self.address: str = json.loads(self.process.stdout.readline())["listening"][0]
@@ -71,7 +79,7 @@ def test_one_that_is_gone_is_left_at_once_and_returned_to_when_it_is_back(
     pair[0] = Server(addresses[0])
     assert not servers.wants_home(), "not yet"
     assert opened(servers) == addresses[1]
-    monkeypatch.setattr(replicas, "_HOMESICK_SECONDS", 0.0)
+    monkeypatch.setattr(replicas, "_LOOK_HOME_SECONDS", 0.0)
     assert servers.wants_home()
     assert opened(servers) == addresses[0]
     assert not servers.wants_home()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from env_worker.addresses import from_here, to_dial
-from env_worker.memory import OomWatch
+from sparring.env_worker.worker.addresses import from_here, to_dial
+from sparring.env_worker.worker.memory import OomWatch
 
 ADDRESSES = [
     "unix:///tmp/p.sock",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from env_worker.gl import choose_backend
+from sparring.env_worker.gl import choose_backend
 
 
 def make_envs(config: Any, tasks: str, *, steps: int, side: int) -> dict[str, dict[int, Any]]:

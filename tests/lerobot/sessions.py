@@ -12,9 +12,9 @@ import torch
 from lerobot.configs.policies import PreTrainedConfig
 from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 
-from policy_server.policies import load_policy
-from policy_server.policies.base import Array, Instruction, Observation
-from protos.spec import Offer, TensorSpec
+from sparring.policy_server.policies import load_policy
+from sparring.policy_server.policies.base import Array, Instruction, Observation
+from sparring.protos.spec import Offer, TensorSpec
 
 SIDE = 64
 IMAGE, STATE = "observation.image", "observation.state"

@@ -30,7 +30,7 @@ from tiny_models import (
     tokenizer,
 )
 
-from protos.spec import TensorSpec
+from sparring.protos.spec import TensorSpec
 
 FAMILIES: dict[str, Callable[..., Any]] = {
     "smolvla": smolvla_config,

@@ -19,14 +19,14 @@ from support import ROOT
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LOAD = """
 import sys
-from policy_server.policies import load_policy
+from sparring.policy_server.policies import load_policy
 print(load_policy("lerobot:" + sys.argv[1], {"device": "cpu"}).spec.chunk_length)
 """
 # What comes before that, and without the seconds that importing LeRobot takes.
 OPEN = """
 import sys
-from policy_server.policies._lerobot.checkpoint import open_checkpoint
-from protos.errors import UsageError
+from sparring.policy_server.policies._lerobot.checkpoint import open_checkpoint
+from sparring.protos.errors import UsageError
 try:
     print(open_checkpoint(sys.argv[1]).type)
 except UsageError as error:

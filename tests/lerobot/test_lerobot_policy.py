@@ -21,9 +21,9 @@ from lerobot.policies.factory import make_pre_post_processors
 from sessions import IMAGE, LOOKS, OFFER, SIDE, STATE, STEPS, alone, by_lerobot, load, together
 from tiny_vla import TinyVLAConfig
 
-from policy_server.policies._lerobot.dice import EpisodeDice, Unsplittable
-from protos.errors import UsageError
-from protos.spec import Offer, SpecMismatch, TensorSpec
+from sparring.policy_server.policies._lerobot.episode_rng import EpisodeDice, Unsplittable
+from sparring.protos.errors import UsageError
+from sparring.protos.spec import Offer, SpecMismatch, TensorSpec
 
 CONFIGS: dict[str, Callable[[], Any]] = {
     "act": lambda: act_config(SIDE),

@@ -24,8 +24,8 @@ from test_lerobot_policy import refusal
 WITHOUT_PEFT = """
 import sys
 sys.modules["peft"] = None  # as where it is not installed
-from policy_server.policies import load_policy
-from protos.errors import UsageError
+from sparring.policy_server.policies import load_policy
+from sparring.protos.errors import UsageError
 print(load_policy("lerobot:" + sys.argv[1], {"device": "cpu"}).spec.chunk_length)
 try:
     load_policy("lerobot:" + sys.argv[2], {"device": "cpu"})

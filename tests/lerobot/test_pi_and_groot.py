@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from sessions import STEPS, alone, by_lerobot, film, load
 from tiny_models import LEROBOT, groot_config, pi0_config, pi0_fast_config, pi05_config, tiny_gemmas
 
-from protos.errors import UsageError
+from sparring.protos.errors import UsageError
 
 if LEROBOT < (0, 6):
     pytest.skip("needs LeRobot 0.6, which the tests' other environment has", allow_module_level=True)

@@ -21,11 +21,11 @@ from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 from support import Sparring
 from tiny_xvla import IMAGES, SENTENCES, save_xvla, xvla_config
 
-from env_worker.benchmarks.libero import lerobot_state, offers
-from policy_server.policies import load_policy
-from policy_server.policies.base import Array, Instruction, Observation
-from protos.errors import UsageError
-from protos.spec import SpecMismatch
+from sparring.env_worker.benchmarks.libero import lerobot_state, offers
+from sparring.policy_server.policies import load_policy
+from sparring.policy_server.policies.base import Array, Instruction, Observation
+from sparring.protos.errors import UsageError
+from sparring.protos.spec import SpecMismatch
 
 SIDE, STEPS = 64, 10
 OFFER = offers(control="absolute", resolution=SIDE)

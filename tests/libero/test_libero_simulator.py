@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from env_worker.benchmark import NOTHING, Simulator
-from env_worker.benchmarks._libero.installation import load_init_states, prepare_libero, write_config
-from env_worker.benchmarks._libero.tasks import EPISODE_LIMITS, select
-from env_worker.benchmarks.libero import Libero, LiberoSettings, lerobot_state, offers
-from env_worker.gl import choose_backend
+from sparring.env_worker.benchmark import NOTHING, Simulator
+from sparring.env_worker.benchmarks._libero.installation import load_init_states, prepare_libero, write_config
+from sparring.env_worker.benchmarks._libero.tasks import EPISODE_LIMITS, select
+from sparring.env_worker.benchmarks.libero import Libero, LiberoSettings, lerobot_state, offers
+from sparring.env_worker.gl import choose_backend
 
 AGENT, WRIST, STATE = "observation.images.image", "observation.images.image2", "observation.state"
 LOOK = frozenset({AGENT, WRIST, "agentview_image", "robot0_eye_in_hand_image", STATE, "robot0_joint_pos"})
@@ -40,7 +40,7 @@ class Official:
     """LIBERO's own environment: rebuilt at every reset, both cameras rendered at every step."""
 
     def __init__(self, name: str) -> None:
-        from env_worker.benchmarks.libero import _assets
+        from sparring.env_worker.benchmarks.libero import _assets
 
         (_, task), *_ = select(name)
         package = prepare_libero(_assets(LiberoSettings()))
@@ -196,7 +196,7 @@ def test_the_offered_rotation_is_the_one_that_absolute_control_takes() -> None:
 
 
 def test_robosuite_writes_no_file_that_is_the_first_users_alone() -> None:
-    from env_worker.benchmarks.libero import _assets
+    from sparring.env_worker.benchmarks.libero import _assets
 
     write_config(_assets(LiberoSettings()))
     script = (  # as the process does that slots are forked from

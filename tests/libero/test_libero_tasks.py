@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 
-from env_worker.benchmarks._libero.tasks import EPISODE_LIMITS, sentence_of, tasks_of
-from env_worker.benchmarks.libero import Libero
-from protos.errors import UsageError
+from sparring.env_worker.benchmarks._libero.tasks import EPISODE_LIMITS, sentence_of, tasks_of
+from sparring.env_worker.benchmarks.libero import Libero
+from sparring.protos.errors import UsageError
 
 
 def package() -> Path:

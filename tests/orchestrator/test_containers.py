@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from support import Sparring
 
-from orchestrator import containers
-from orchestrator.containers import EngineFailed, connect, owner, owner_state
-from orchestrator.settings import parse_memory
+from sparring.orchestrator.launchers.docker import engine as containers
+from sparring.orchestrator.launchers.docker.engine import EngineFailed, connect, owner, owner_state
+from sparring.orchestrator.settings import parse_memory
 
 RUN = ("run", "--benchmark", "toy", "--task", "short", "--policy", "zero", "--launcher", "docker", "--output", "out")
 
@@ -49,7 +49,8 @@ def test_an_engine_that_one_may_not_use(tmp_path: Path) -> None:
     # Root may use everything, and so becomes nobody first; imported before, as nobody may read next to nothing.
     script = (
         "import os, socket, sys; s = socket.socket(socket.AF_UNIX); s.bind('/tmp/' + sys.argv[1]); s.listen();"
-        "os.chmod('/tmp/' + sys.argv[1], 0); import docker.client; from orchestrator.containers import connect;"
+        "os.chmod('/tmp/' + sys.argv[1], 0); import docker.client;"
+        "from sparring.orchestrator.launchers.docker.engine import connect;"
         "os.getuid() or os.setuid(65534); os.environ['DOCKER_HOST'] = 'unix:///tmp/' + sys.argv[1]; connect()"
     )
     name = f"sparring-test-{os.getpid()}.sock"
@@ -66,7 +67,11 @@ def test_an_engine_that_one_may_not_use(tmp_path: Path) -> None:
 def test_an_owner_is_alive_dead_or_of_another_machine() -> None:
     assert owner_state(owner()) == "alive"
     ended = subprocess.run(
-        [sys.executable, "-c", "from orchestrator.containers import owner; import sys; sys.stdout.write(owner())"],
+        [
+            sys.executable,
+            "-c",
+            "from sparring.orchestrator.launchers.docker.engine import owner; import sys; sys.stdout.write(owner())",
+        ],
         capture_output=True,
         text=True,
         check=True,

@@ -22,9 +22,9 @@ from typing import Any, ClassVar
 import pytest
 from support import ROOT, free_port, wait_for
 
-from env_worker.benchmark import Benchmark, Simulator, Task
-from orchestrator import environments
-from orchestrator.environments import (
+from sparring.env_worker.benchmark import Benchmark, Simulator, Task
+from sparring.orchestrator.machine import environments
+from sparring.orchestrator.machine.environments import (
     STAMP,
     EnvironmentFailed,
     create,
@@ -35,7 +35,7 @@ from orchestrator.environments import (
     state,
     venvs_folder,
 )
-from protos.errors import UsageError
+from sparring.protos.errors import UsageError
 
 
 class Foreign(Benchmark):
@@ -75,7 +75,7 @@ def venvs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (recipe / "constraints.txt").write_text("numpy==1.0\n")
     (recipe / "no-deps.txt").write_text("# nothing\n")
     monkeypatch.setattr(environments, "RECIPES", tmp_path / "recipes")
-    monkeypatch.setattr(environments, "_requirement", lambda name: [str(write_wheel(tmp_path, "env_worker"))])
+    monkeypatch.setattr(environments, "_requirement", lambda name: [str(write_wheel(tmp_path, "sparring/env_worker"))])
     monkeypatch.setenv("SPARRING_VENVS", str(tmp_path / "venvs"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_RETRIES", "0")
@@ -147,7 +147,7 @@ class TestPlaces:
 
     def test_of_an_installed_package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("SPARRING_VENVS", raising=False)
-        monkeypatch.setattr(environments, "RECIPES", tmp_path / "site-packages/env_worker/environments")
+        monkeypatch.setattr(environments, "RECIPES", tmp_path / "site-packages/sparring/env_worker/environments")
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
         assert venvs_folder() == tmp_path / "data/sparring/venvs"
         monkeypatch.delenv("XDG_DATA_HOME")
@@ -173,7 +173,7 @@ class TestPlaces:
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: sparring\nVersion: 9.9\n")
         if origin:
             (info / "direct_url.json").write_text(json.dumps(origin))
-        monkeypatch.setattr(environments, "RECIPES", tmp_path / "env_worker/environments")
+        monkeypatch.setattr(environments, "RECIPES", tmp_path / "sparring/env_worker/environments")
         monkeypatch.setattr(environments, "distribution", lambda _: importlib.metadata.Distribution.at(info))
         assert environments._requirement("libero") == [expected]
 
@@ -183,7 +183,7 @@ class TestCreate:
         pretend(venvs / "toy", recipe="another")
         python = create("toy")
         assert interpreter(Foreign()) == python == venvs / "toy/bin/python"
-        subprocess.run([python, "-I", "-c", "import env_worker"], check=True, timeout=60)
+        subprocess.run([python, "-I", "-c", "import sparring.env_worker"], check=True, timeout=60)
         said = capfd.readouterr()
         assert "environment toy [2/4]: installing sparring" in said.err
         assert said.out == ""
@@ -209,7 +209,9 @@ class TestCreate:
     ) -> None:
         pretend(venvs / "toy", recipe="older")
         monkeypatch.setattr(environments, "_requirement", lambda name: [str(write_wheel(tmp_path, "something"))])
-        with pytest.raises(EnvironmentFailed, match=r"a command failed(.*\n)*not installed after all: env_worker"):
+        with pytest.raises(
+            EnvironmentFailed, match=r"a command failed(.*\n)*not installed after all: sparring.env_worker"
+        ):
             create("toy", force=True)
         assert "older" in (venvs / "toy" / STAMP).read_text()
         assert not (venvs / "toy.older").exists()
@@ -230,7 +232,7 @@ class TestInterruptions:
     def start(self, venvs: Path, requirement: str) -> subprocess.Popen[str]:
         code = (
             "from pathlib import Path\n"
-            "from orchestrator import environments\n"
+            "from sparring.orchestrator.machine import environments\n"
             f"environments.RECIPES = Path({str(environments.RECIPES)!r})\n"
             f"environments._requirement = lambda name: [{requirement!r}]\n"
             "environments.create('toy', force=True)\n"
@@ -263,7 +265,7 @@ class TestInterruptions:
             process.communicate(timeout=10)
             assert environment_state("toy").kind == "half-made"
 
-            second = self.start(venvs, str(write_wheel(venvs.parent, "env_worker")))
+            second = self.start(venvs, str(write_wheel(venvs.parent, "sparring/env_worker")))
             assert second.stderr is not None
             assert "another process makes the environment 'toy'; waiting" in second.stderr.readline()
             connection.close()  # and the listener with it: pip gives up

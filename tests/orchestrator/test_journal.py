@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from support import ROOT
 
-from orchestrator.journal import COLUMNS, EpisodeRow, Journal, JournalError
-from protos.errors import UsageError
+from sparring.orchestrator.results.journal import COLUMNS, EpisodeRow, Journal, JournalError
+from sparring.protos.errors import UsageError
 
 ROW = EpisodeRow(
     benchmark="toy",
@@ -140,7 +140,7 @@ import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests" / "orchestrator")
 from dataclasses import replace
 from pathlib import Path
 from test_journal import ROW
-from orchestrator.journal import Journal
+from sparring.orchestrator.results.journal import Journal
 journal = Journal(Path({str(tmp_path)!r}))
 for index in range(100_000):
     journal.record(replace(ROW, index=index))

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.lerobot_flags import Translated, in_lerobots_flags, translate
-from orchestrator.plan import make_plan
-from orchestrator.settings import RunSettings
-from protos.errors import UsageError
+from sparring.orchestrator.cli.lerobot_flags import Translated, in_lerobots_flags, translate
+from sparring.orchestrator.run.plan import make_plan
+from sparring.orchestrator.settings import RunSettings
+from sparring.protos.errors import UsageError
 
 NOW = datetime(2026, 11, 16, 5, 4, 3)
 METAWORLD = ("--policy.path=me/act", "--env.type=metaworld", "--env.task=reach-v3")

@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from env_worker.benchmark import Task
-from orchestrator.plan import EpisodeId, Plan
-from orchestrator.scheduler import MAX_LOSSES, Lease, Scheduler, SlotId
+from sparring.env_worker.benchmark import Task
+from sparring.orchestrator.run.plan import EpisodeId, Plan
+from sparring.orchestrator.run.scheduler import MAX_LOSSES, Lease, Scheduler, SlotId
 
 A, B, C = (SlotId("toy", "w", n) for n in range(3))
 

@@ -7,10 +7,10 @@ import io
 from rich.console import Console
 from rich.table import Table
 
-from orchestrator.display import PlainDisplay, Tally
-from orchestrator.journal import EpisodeRow
-from orchestrator.screen import count, show
-from protos import evaluation_pb2 as pb
+from sparring.orchestrator.display.progress import PlainDisplay, Tally
+from sparring.orchestrator.display.screen import count, show
+from sparring.orchestrator.results.journal import EpisodeRow
+from sparring.protos import evaluation_pb2 as pb
 
 
 def episode(steps: int) -> EpisodeRow:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator.seating import Seating
-from orchestrator.serving import ServingWatch, quantile, summarized, total
-from policy_server.figures import Figures
-from policy_server.policies.blind import ZeroPolicy
-from policy_server.server import PolicyServer
-from protos import policy_pb2 as pb
+from sparring.orchestrator.run.replica_balance import ReplicaBalance
+from sparring.orchestrator.serving.stats import ServingWatch, quantile, summarized, total
+from sparring.policy_server.policies.blind import ZeroPolicy
+from sparring.policy_server.server import PolicyServer
+from sparring.policy_server.stats import Figures
+from sparring.protos import policy_pb2 as pb
 
 
 def figures(*passes: tuple[int, float, float]) -> pb.ServerStats:
@@ -133,7 +133,7 @@ def test_what_a_server_did_before_it_could_be_asked_is_not_this_runs() -> None:
 
 
 def test_what_is_known_is_kept_while_a_run_goes_for_it_may_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.serving._EVERY_SECONDS", 0.01)
+    monkeypatch.setattr("sparring.orchestrator.serving.stats._EVERY_SECONDS", 0.01)
     kept: list[dict[str, Any]] = []
 
     async def work() -> None:
@@ -161,19 +161,19 @@ def test_servers_that_keep_no_figures_are_no_failure() -> None:
 
 
 def test_slots_are_spread_evenly_whatever_workers_come() -> None:
-    seating = Seating(["a", "b", "c"])
-    assert seating.seat("one", 2) == ["a", "b", "c"]
-    assert seating.seat("two", 1) == ["c", "a", "b"]
-    assert seating.seat("three", 4) == ["a", "b", "c"]
-    assert seating.seat("four", 1) == ["b", "c", "a"]
+    seating = ReplicaBalance(["a", "b", "c"])
+    assert seating.assign("one", 2) == ["a", "b", "c"]
+    assert seating.assign("two", 1) == ["c", "a", "b"]
+    assert seating.assign("three", 4) == ["a", "b", "c"]
+    assert seating.assign("four", 1) == ["b", "c", "a"]
 
 
 def test_a_worker_that_leaves_frees_its_places() -> None:
-    seating = Seating(["a", "b"])
-    assert seating.seat("libero", 1)[0] == "a"
-    assert seating.seat("metaworld", 1)[0] == "b"
+    seating = ReplicaBalance(["a", "b"])
+    assert seating.assign("libero", 1)[0] == "a"
+    assert seating.assign("metaworld", 1)[0] == "b"
     seating.leave("metaworld")
     seating.leave("nobody")
-    assert seating.seat("metaworld-1", 1)[0] == "b"
+    assert seating.assign("metaworld-1", 1)[0] == "b"
     seating.leave("libero")
-    assert seating.seat("libero-1", 1)[0] == "a"
+    assert seating.assign("libero-1", 1)[0] == "a"

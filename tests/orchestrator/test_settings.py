@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from orchestrator.cli.main import cli
-from orchestrator.cli.options import FILE_ONLY
-from orchestrator.launchers.base import share_slots
-from orchestrator.settings import RunSettings, parse_pairs, read_settings
-from protos.errors import UsageError
+from sparring.orchestrator.cli.main import cli
+from sparring.orchestrator.cli.options import FILE_ONLY
+from sparring.orchestrator.launchers.base import share_slots
+from sparring.orchestrator.settings import RunSettings, parse_pairs, read_settings
+from sparring.protos.errors import UsageError
 
 BASE = {"benchmark": "toy", "task": "short", "policy": "zero"}
 

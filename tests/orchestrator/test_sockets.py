@@ -7,8 +7,8 @@ import tempfile
 
 import pytest
 
-from orchestrator.sockets import socket_folder, temporary_folder
-from protos.errors import SparringError
+from sparring.orchestrator.machine.sockets import socket_folder, temporary_folder
+from sparring.protos.errors import SparringError
 
 
 @pytest.mark.parametrize("length", [20, 60, 72, 80, 200])

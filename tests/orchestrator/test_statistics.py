@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy.stats import binomtest
 
-from orchestrator.statistics import Summary, wilson
+from sparring.orchestrator.results.statistics import Summary, wilson
 
 
 @pytest.mark.parametrize(("successes", "n"), [(0, 10), (5, 10), (10, 10), (81, 263), (1, 29), (1, 1)])

@@ -24,10 +24,10 @@ def environment(*folders: Path) -> dict[str, str]:
 
 
 class Server:
-    """`python -m policy_server`, or another program that tells its address in the same way."""
+    """`python -m sparring.policy_server`, or another program that tells its address in the same way."""
 
     def __init__(
-        self, *arguments: str, program: tuple[str, ...] = ("-m", "policy_server"), listen: str = "127.0.0.1:0"
+        self, *arguments: str, program: tuple[str, ...] = ("-m", "sparring.policy_server"), listen: str = "127.0.0.1:0"
     ) -> None:
         self._errors: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in close()
         self.process = subprocess.Popen(
@@ -74,7 +74,7 @@ class Server:
 
 
 def refused_start(
-    *arguments: str, program: tuple[str, ...] = ("-m", "policy_server"), timeout: float = PATIENCE
+    *arguments: str, program: tuple[str, ...] = ("-m", "sparring.policy_server"), timeout: float = PATIENCE
 ) -> str:
     """What a server says that exits with 2 before it listens."""
     ended = subprocess.run(

@@ -23,17 +23,17 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from policy_serving import PATIENCE, ROOT, Server, refused_start
 
-from policy_server.__main__ import main
-from policy_server.client import Offer, PolicyClient, PolicyDenied, PolicyRefused, PolicyUnreachable
-from protos.access import leaves_the_machine
-from protos.errors import UsageError
-from protos.spec import TensorSpec
+from sparring.policy_server.__main__ import main
+from sparring.policy_server.client import Offer, PolicyClient, PolicyDenied, PolicyRefused, PolicyUnreachable
+from sparring.protos.errors import UsageError
+from sparring.protos.net.access import leaves_the_machine
+from sparring.protos.spec import TensorSpec
 
 Serve = Callable[..., Server]
 
 POLICY = "--policy=sample_policies:Fragile"
 OFFER = Offer({sample.SIGNAL: TensorSpec("float64", (1,))}, action_low=(-1.0, -1.0), action_high=(1.0, 1.0))
-SERVE = ("-m", "orchestrator", "serve")
+SERVE = ("-m", "sparring", "serve")
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import sample_policies as sample
 
-from policy_server.batcher import Answer, Batcher, EpisodeInterrupted, PolicyFailed, QueueFull, checked_chunk
-from policy_server.figures import Figures
-from policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
-from protos.errors import SparringError
-from protos.spec import Offer
+from sparring.policy_server.batcher import Answer, Batcher, EpisodeInterrupted, PolicyFailed, QueueFull, checked_chunk
+from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
+from sparring.policy_server.stats import Figures
+from sparring.protos.errors import SparringError
+from sparring.protos.spec import Offer
 
 OFFER = Offer({}, action_low=(-1.0, -1.0), action_high=(1.0, 1.0))
 TASK = Instruction("do the task", name="task", offer=OFFER)

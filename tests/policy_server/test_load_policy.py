@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from policy_server.policies import known_policies, load_policy
-from protos.errors import UsageError
+from sparring.policy_server.policies import known_policies, load_policy
+from sparring.protos.errors import UsageError
 
 NUMBERS = itertools.count()
 
 WHOLE = """
-from policy_server.policies.base import Policy, PolicySpec
+from sparring.policy_server.policies.base import Policy, PolicySpec
 
 class Helper:
     pass

@@ -14,9 +14,9 @@ import sample_policies as sample
 from policy_serving import Server, refused_start
 from prometheus_client.parser import text_string_to_metric_families
 
-from policy_server.client import Offer, PolicyClient, PolicyFailed, PolicyRefused, fetch_stats
-from protos import policy_pb2 as pb
-from protos.spec import TensorSpec
+from sparring.policy_server.client import Offer, PolicyClient, PolicyFailed, PolicyRefused, fetch_stats
+from sparring.protos import policy_pb2 as pb
+from sparring.protos.spec import TensorSpec
 
 OFFER = Offer({sample.SIGNAL: TensorSpec("float64", (1,))}, (-1.0, -1.0), (1.0, 1.0))
 
@@ -136,7 +136,9 @@ def test_an_address_that_is_none_is_a_sentence(address: str) -> None:
 
 
 def test_a_missing_library_is_a_sentence() -> None:
-    without = "import sys; sys.modules['prometheus_client'] = None; from policy_server.__main__ import main; main()"
+    without = (
+        "import sys; sys.modules['prometheus_client'] = None; from sparring.policy_server.__main__ import main; main()"
+    )
     said = refused_start("--policy=zero", "--listen=127.0.0.1:0", "--metrics=:0", program=("-c", without))
     assert "--metrics needs the prometheus_client library: pip install 'sparring[metrics]'" in said
 

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from policy_server.patience import Patience
+from sparring.policy_server.batch_wait import Patience
 
 
 class Slot:

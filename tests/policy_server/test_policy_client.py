@@ -18,19 +18,19 @@ import pytest
 import sample_policies as sample
 from policy_serving import PATIENCE, ROOT, Server, environment
 
-from policy_server.client import (
+from sparring.policy_server.client import (
     Offer,
     PolicyClient,
     PolicyFailed,
     PolicyRefused,
     PolicyUnreachable,
-    Session,
+    RemoteSession,
 )
-from protos import PROTOCOL_VERSION
-from protos import policy_pb2 as pb
-from protos.policy_pb2_grpc import PolicyStub
-from protos.spec import PolicySpec, TensorSpec
-from protos.tensor import TensorError, encode
+from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import policy_pb2 as pb
+from sparring.protos.policy_pb2_grpc import PolicyStub
+from sparring.protos.spec import PolicySpec, TensorSpec
+from sparring.protos.tensor import TensorError, encode
 
 Serve = Callable[..., Server]
 
@@ -49,7 +49,7 @@ def client(fragile: Server) -> Iterator[PolicyClient]:
 
 
 @pytest.fixture
-def session(client: PolicyClient) -> Iterator[Session]:
+def session(client: PolicyClient) -> Iterator[RemoteSession]:
     with client.open(OFFER, benchmark="bench", client="test") as session:
         yield session
 
@@ -76,12 +76,12 @@ def test_arguments_come_back_as_they_were_given(serve: Serve) -> None:
         assert client.describe().arguments == {"chunk": 3, "observations": ["a", "b"]}
 
 
-def test_a_session_knows_the_settled_needs(session: Session) -> None:
+def test_a_session_knows_the_settled_needs(session: RemoteSession) -> None:
     assert session.needs == PolicySpec({sample.SIGNAL: TensorSpec("float64", (1,))}, action_dim=2, chunk_length=3)
     assert session.policy.name == "sample_policies:Fragile"
 
 
-def test_many_episodes_and_steps_on_one_session(session: Session) -> None:
+def test_many_episodes_and_steps_on_one_session(session: RemoteSession) -> None:
     for episode in range(20):
         session.start(task="any", seed=episode)
         for step in (0, 3, 9):
@@ -149,7 +149,7 @@ def test_it_can_be_used_where_an_event_loop_is_running(fragile: Server) -> None:
     asyncio.run(notebook())
 
 
-def test_it_can_be_made_outside_an_event_loop_and_used_inside_one(client: PolicyClient, session: Session) -> None:
+def test_it_can_be_made_outside_an_event_loop_and_used_inside_one(client: PolicyClient, session: RemoteSession) -> None:
     session.start()
 
     async def control_loop() -> None:
@@ -173,7 +173,7 @@ def test_importing_the_client_imports_nothing_heavy(tmp_path: Path) -> None:
     heavy = ("torch", "metaworld", "mujoco", "gymnasium", "orchestrator", "env_worker")
     for name in heavy:
         (tmp_path / f"{name}.py").write_text(f"raise SystemExit('the client imported {name}')")
-    program = "import sys, policy_server.client; print(*sys.modules)"
+    program = "import sys, sparring.policy_server.client; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=tmp_path,
@@ -186,7 +186,7 @@ def test_importing_the_client_imports_nothing_heavy(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     loaded = done.stdout.split()
     assert not {name.partition(".")[0] for name in loaded} & set(heavy)
-    parts = {"policy_server.client", "policy_server.refusals"}
+    parts = {"sparring.policy_server.client", "sparring.policy_server.errors"}
     assert {name for name in loaded if name.startswith("policy_server.")} == parts
 
 
@@ -223,7 +223,7 @@ def test_clients_that_come_and_go_in_threads_leave_no_tracebacks_in_the_log(
     ids=["raises", "nan", "wrong shape", "too long", "text", "long double", "odd words"],
 )
 def test_a_policy_that_fails_ends_the_episode_with_its_message(
-    client: PolicyClient, session: Session, value: float, said: str
+    client: PolicyClient, session: RemoteSession, value: float, said: str
 ) -> None:
     session.start(seed=9)
     with pytest.raises(PolicyFailed) as caught:
@@ -248,7 +248,9 @@ def test_a_policy_that_fails_in_the_oddest_ways_does_not_take_the_server_with_it
         assert_serves(client)
 
 
-def test_a_policy_that_fails_with_very_many_words_has_still_failed(client: PolicyClient, session: Session) -> None:
+def test_a_policy_that_fails_with_very_many_words_has_still_failed(
+    client: PolicyClient, session: RemoteSession
+) -> None:
     """HTTP/2 headers hold a few kilobytes: a longer message must be cut, or the status arrives as another one."""
     session.start()
     with pytest.raises(PolicyFailed, match=r"RuntimeError: Error\(s\) in loading state_dict"):
@@ -266,7 +268,7 @@ def test_an_offer_with_very_many_names_is_refused_as_what_it_is(client: PolicyCl
         client.open(offer)
 
 
-def test_after_a_failed_start_no_action_can_be_had(client: PolicyClient, session: Session) -> None:
+def test_after_a_failed_start_no_action_can_be_had(client: PolicyClient, session: RemoteSession) -> None:
     """A peer's bug: the reply after a failed start was taken for another observation's, and so on for ever."""
     session.start(task="fine", seed=1)
     session.act(signal_of(20), step=0)
@@ -353,12 +355,12 @@ def test_an_offer_that_does_not_fit_is_refused_with_the_table(client: PolicyClie
     assert "siganl" in rows
 
 
-def test_acting_before_starting_is_refused(session: Session) -> None:
+def test_acting_before_starting_is_refused(session: RemoteSession) -> None:
     with pytest.raises(PolicyRefused, match="before its episode"):
         session.act(signal_of(20), step=0)
 
 
-def test_a_step_that_does_not_go_up_is_refused(session: Session) -> None:
+def test_a_step_that_does_not_go_up_is_refused(session: RemoteSession) -> None:
     session.start()
     session.act(signal_of(20), step=4)
     with pytest.raises(PolicyRefused, match="step 4"):
@@ -375,19 +377,21 @@ def test_a_step_that_does_not_go_up_is_refused(session: Session) -> None:
     ],
     ids=["nothing", "wrong shape", "wrong type", "too much"],
 )
-def test_an_observation_that_was_not_asked_for_is_refused(session: Session, tensors: dict[str, np.ndarray]) -> None:  # type: ignore[type-arg]
+def test_an_observation_that_was_not_asked_for_is_refused(
+    session: RemoteSession, tensors: dict[str, np.ndarray]
+) -> None:  # type: ignore[type-arg]
     session.start()
     with pytest.raises(PolicyRefused, match=sample.SIGNAL):
         session.act(tensors, step=0)
 
 
-def test_an_array_that_cannot_be_sent_is_refused_here(session: Session) -> None:
+def test_an_array_that_cannot_be_sent_is_refused_here(session: RemoteSession) -> None:
     session.start()
     with pytest.raises(TensorError):
         session.act({sample.SIGNAL: np.array(["text"])}, step=0)
 
 
-def test_a_closed_session_answers_with_an_error(session: Session) -> None:
+def test_a_closed_session_answers_with_an_error(session: RemoteSession) -> None:
     session.start()
     session.close()
     with pytest.raises(PolicyUnreachable):

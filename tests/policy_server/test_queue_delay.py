@@ -11,9 +11,9 @@ import pytest
 import virtual_time
 from virtual_time import VirtualThread
 
-from policy_server.batcher import Answer, Batcher
-from policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
-from protos.spec import Offer
+from sparring.policy_server.batcher import Answer, Batcher
+from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
+from sparring.protos.spec import Offer
 
 TASK = Instruction("go", name="go", offer=Offer({}, (-1.0,), (1.0,)))
 LONG = 30.0

@@ -20,14 +20,14 @@ import sample_policies as sample
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from policy_serving import PATIENCE, ROOT, Server, environment, refused_start
 
-from policy_server.__main__ import main
-from policy_server.client import Offer, PolicyClient, PolicyUnreachable, Session
-from protos.spec import TensorSpec
+from sparring.policy_server.__main__ import main
+from sparring.policy_server.client import Offer, PolicyClient, PolicyUnreachable, Session
+from sparring.protos.spec import TensorSpec
 
 Serve = Callable[..., Server]
 
-COMMAND = ("-m", "orchestrator", "serve")  # what `sparring serve` is
-MODULE = ("-m", "policy_server")
+COMMAND = ("-m", "sparring", "serve")  # what `sparring serve` is
+MODULE = ("-m", "sparring.policy_server")
 OFFER = Offer({sample.SIGNAL: TensorSpec("float64", (1,))}, action_low=(-1.0, -1.0), action_high=(1.0, 1.0))
 ONE_ACTION = Offer({}, action_low=(-1.0,), action_high=(1.0,))
 
@@ -59,7 +59,7 @@ def test_sparring_serve_hosts_what_it_is_told_to(serve: Serve) -> None:
 
 def test_sparring_serve_finds_a_class_in_the_current_folder(tmp_path: Path) -> None:
     (tmp_path / "my_module.py").write_text(
-        "from policy_server.policies.base import Policy, PolicySpec\n"
+        "from sparring.policy_server.policies.base import Policy, PolicySpec\n"
         "class MyPolicy(Policy):\n"
         "    def __init__(self, *, gain): self.spec = PolicySpec(action_dim=int(gain))\n"
         "    def act(self, observations, states): return []\n"
@@ -186,8 +186,8 @@ def test_a_client_that_dies_gives_its_session_back(serve: Serve) -> None:
     server = serve("--policy=sample_policies:Fragile", "--max-sessions=1")
     program = (
         "import os, sys\n"
-        "from policy_server.client import Offer, PolicyClient\n"
-        "from protos.spec import TensorSpec\n"
+        "from sparring.policy_server.client import Offer, PolicyClient\n"
+        "from sparring.protos.spec import TensorSpec\n"
         "offer = Offer({'signal': TensorSpec('float64', (1,))}, action_low=(-1.0,) * 2, action_high=(1.0,) * 2)\n"
         "session = PolicyClient(sys.argv[1], timeout=10).open(offer)\n"
         "session.start()\n"

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policy_server.batcher import Batcher, PolicyFailed
-from policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec, TensorSpec
-from policy_server.session import Draining, OutOfOrder, Session
-from protos import PROTOCOL_VERSION
-from protos import policy_pb2 as pb
-from protos.spec import Offer
-from protos.tensor import TensorError, decode, encode
+from sparring.policy_server.batcher import Batcher, PolicyFailed
+from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec, TensorSpec
+from sparring.policy_server.session import Draining, OutOfOrder, Session
+from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import policy_pb2 as pb
+from sparring.protos.spec import Offer
+from sparring.protos.tensor import TensorError, decode, encode
 
 OFFER = Offer(
     {"camera": TensorSpec("uint8", (2, 2, 3)), "joints": TensorSpec("float32", (4,))},

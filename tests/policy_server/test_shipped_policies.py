@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policy_server.batcher import checked_chunk
-from policy_server.policies import load_policy
-from policy_server.policies.base import Array, Instruction, Observation, Policy
-from protos.errors import UsageError
-from protos.spec import Offer
+from sparring.policy_server.batcher import checked_chunk
+from sparring.policy_server.policies import load_policy
+from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy
+from sparring.protos.errors import UsageError
+from sparring.protos.spec import Offer
 
 LOW, HIGH = (-1.0, 0.0, -5.0), (1.0, 0.5, 5.0)
 

@@ -16,12 +16,12 @@ import torch
 from safetensors.torch import save_file
 from support import ROOT
 
-from policy_server.batcher import PolicyFailed, checked_chunk
-from policy_server.policies import load_policy
-from policy_server.policies.base import Array, Instruction, Observation
-from policy_server.policies.torch import Batch, TorchPolicy, choose_device
-from protos.errors import SparringError, UsageError
-from protos.spec import Offer, PolicySpec, TensorSpec
+from sparring.policy_server.batcher import PolicyFailed, checked_chunk
+from sparring.policy_server.policies import load_policy
+from sparring.policy_server.policies.base import Array, Instruction, Observation
+from sparring.policy_server.policies.torch import Batch, TorchPolicy, choose_device
+from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.spec import Offer, PolicySpec, TensorSpec
 
 STATE = "observation.state"
 IMAGE = "observation.image"
@@ -482,8 +482,8 @@ def test_checkpoints_that_are_missing_cut_off_or_of_something_else(tmp_path: Pat
 
 def test_nobody_but_a_torch_policy_imports_torch() -> None:
     code = (
-        "import sys, policy_server.__main__, policy_server.server, policy_server.client\n"
-        "from policy_server.policies import load_policy, known_policies\n"
+        "import sys, sparring.policy_server.__main__, sparring.policy_server.server, sparring.policy_server.client\n"
+        "from sparring.policy_server.policies import load_policy, known_policies\n"
         "load_policy('zero', {}); known_policies()\n"
         "sys.exit('torch' in sys.modules)"
     )
@@ -494,8 +494,8 @@ def test_a_torch_policy_is_found_like_any_other(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "a_torch_policy.py").write_text(
-        "from policy_server.policies.torch import TorchPolicy\n"
-        "from protos.spec import PolicySpec\n"
+        "from sparring.policy_server.policies.torch import TorchPolicy\n"
+        "from sparring.protos.spec import PolicySpec\n"
         "class Mine(TorchPolicy):\n"
         "    spec = PolicySpec(['observation.state'], action_dim=3)\n"
         "    def forward(self, batch):\n"

@@ -16,13 +16,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from policy_serving import ROOT, environment, refused_start
 from support import free_port, wait_for
 
-from policy_server.client import Offer, PolicyClient, PolicyUnreachable
+from sparring.policy_server.client import Offer, PolicyClient, PolicyUnreachable
 
 POLICY = """
 import threading, time
 from pathlib import Path
 import numpy as np
-from policy_server.policies.base import Policy, PolicySpec
+from sparring.policy_server.policies.base import Policy, PolicySpec
 
 GATE = Path(__file__).parent
 
@@ -65,7 +65,7 @@ def gated(folder: Path, name: str = "Gated") -> Iterator[tuple[subprocess.Popen[
     """A server whose policy loads, and warms up, when it is let."""
     (folder / "gated_policy.py").write_text(POLICY)
     address = f"127.0.0.1:{free_port()}"
-    command = [sys.executable, "-m", "policy_server", f"--policy=gated_policy:{name}", f"--listen={address}"]
+    command = [sys.executable, "-m", "sparring.policy_server", f"--policy=gated_policy:{name}", f"--listen={address}"]
     with subprocess.Popen(
         [*command, "--grace=0"], cwd=ROOT, env=environment(folder), stdout=subprocess.PIPE, text=True
     ) as server:
@@ -103,7 +103,9 @@ def test_a_failing_warm_up_is_a_sentence_at_the_start(tmp_path: Path) -> None:
         pass
     for name in ("import", "warm"):
         (tmp_path / name).touch()
-    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from policy_server.__main__ import main; main()"
+    program = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from sparring.policy_server.__main__ import main; main()"
+    )
     ended = subprocess.run(
         [sys.executable, "-c", program, "--policy=gated_policy:Cold", "--listen=127.0.0.1:0"],
         cwd=ROOT, capture_output=True, text=True, timeout=30, check=False,

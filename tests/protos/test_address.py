@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from protos.address import host_and_port, server_addresses
-from protos.errors import UsageError
+from sparring.protos.errors import UsageError
+from sparring.protos.net.address import host_and_port, server_addresses
 
 
 @pytest.mark.parametrize(

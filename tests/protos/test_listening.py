@@ -8,8 +8,8 @@ import socket
 import grpc
 import pytest
 
-from protos.errors import UsageError
-from protos.rpc import SERVER_OPTIONS, bind
+from sparring.protos.errors import UsageError
+from sparring.protos.net.rpc import SERVER_OPTIONS, bind
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:99999", "127.0.0.1:http", "127.0.0.1"])

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protos import policy_pb2 as pb
-from protos.errors import SparringError
-from protos.spec import Offer, PolicySpec, SpecMismatch, TensorSpec, spec_of
+from sparring.protos import policy_pb2 as pb
+from sparring.protos.errors import SparringError
+from sparring.protos.spec import Offer, PolicySpec, SpecMismatch, TensorSpec, spec_of
 
 OFFER = Offer(
     observations={

@@ -11,10 +11,10 @@ import pytest
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 from grpc_tools import protoc
 
-from protos.generate import ROOT, generate
+from sparring.protos.generate import HERE, SOURCES, generate
 
-COMMITTED = sorted((ROOT / "protos").glob("*_pb2*"))
-SOURCES = sorted((ROOT / "protos").glob("*.proto"))
+COMMITTED = sorted(HERE.glob("*_pb2*"))
+PROTOS = sorted((SOURCES / "sparring" / "protos").glob("*.proto"))
 
 
 @pytest.fixture
@@ -42,9 +42,10 @@ def described() -> Iterator[FileDescriptorProto]:
 
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "set"
-        names = [str(path.relative_to(ROOT)) for path in SOURCES]
+        names = [str(path.relative_to(SOURCES)) for path in PROTOS]
         assert (
-            protoc.main(["protoc", f"-I{ROOT}", "--include_source_info", f"--descriptor_set_out={target}", *names]) == 0
+            protoc.main(["protoc", f"-I{SOURCES}", "--include_source_info", f"--descriptor_set_out={target}", *names])
+            == 0
         )
         yield from FileDescriptorSet.FromString(target.read_bytes()).file
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protos import policy_pb2 as pb
-from protos.tensor import MAX_TENSOR_BYTES, TensorError, decode, dtype_code, dtype_of, encode, encode_into
+from sparring.protos import policy_pb2 as pb
+from sparring.protos.tensor import MAX_TENSOR_BYTES, TensorError, decode, dtype_code, dtype_of, encode, encode_into
 
 NUMBERED = {name: number for name, number in pb.DType.items() if number}
 """Every type the contract has, by its name there."""

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from protos.errors import SparringError, UsageError, unknown
+from sparring.protos.errors import SparringError, UsageError, unknown
 
 TASKS = [f"{verb}-{thing}-v3" for verb in ("push", "pull", "open", "close") for thing in ("door", "drawer", "window")]
 

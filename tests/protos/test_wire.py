@@ -7,10 +7,10 @@ import random
 import numpy as np
 import pytest
 
-from protos import policy_pb2 as pb
-from protos.spec import PolicySpec, TensorSpec
-from protos.tensor import decode, encode_into
-from protos.wire import ObservationCodec
+from sparring.protos import policy_pb2 as pb
+from sparring.protos.spec import PolicySpec, TensorSpec
+from sparring.protos.tensor import decode, encode_into
+from sparring.protos.wire import ObservationCodec
 
 SPECS = {
     "image": TensorSpec("uint8", (4, 5, 3)),

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task, TaskTable
-from protos.spec import Offer, TensorSpec
-from protos.tensor import Array
+from sparring.env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task, TaskTable
+from sparring.protos.spec import Offer, TensorSpec
+from sparring.protos.tensor import Array
 
 _TASKS = TaskTable(
     benchmark="toy",

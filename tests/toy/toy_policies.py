@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec, TensorSpec
+from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec, TensorSpec
 
 POSITION = {"position": TensorSpec("float64", (1,))}
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from policy_server.policies.torch import Batch, TorchPolicy
-from protos.spec import PolicySpec, TensorSpec
+from sparring.policy_server.policies.torch import Batch, TorchPolicy
+from sparring.protos.spec import PolicySpec, TensorSpec
 
 
 class Recurrent(TorchPolicy):

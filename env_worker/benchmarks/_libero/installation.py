@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from env_worker.assets import cache_folder
-from protos.errors import SparringError
+from sparring.env_worker.assets import cache_folder
+from sparring.protos.errors import SparringError
 
 
 class LiberoSetupFailed(SparringError):
@@ -68,7 +68,7 @@ def prepare_libero(assets: Path) -> Path:
         LiberoSetupFailed: the package is not installed.
     """
     package = write_config(assets)
-    importlib.import_module("env_worker.benchmarks._libero.robosuite_log")
+    importlib.import_module("sparring.env_worker.benchmarks._libero.robosuite_log")
     libero: Any = importlib.import_module("libero.libero")
     # The configuration's `assets` entry is ignored by get_assets_path(); its cache is not.
     libero._assets_path_cache = str(assets)

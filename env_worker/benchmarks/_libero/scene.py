@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from protos.errors import SparringError
+from sparring.protos.errors import SparringError
 
 Array = npt.NDArray[np.float64]
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from protos.errors import UsageError, unknown
+from sparring.protos.errors import UsageError, unknown
 
 EPISODE_LIMITS: Mapping[str, int] = {
     "libero_spatial": 280,

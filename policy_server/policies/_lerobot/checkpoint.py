@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from policy_server.policies.checkpoints import check_safetensors, looks_like_pickle, sha256_of
-from protos.errors import UsageError, unknown
+from sparring.policy_server.policies.checkpoints import check_safetensors, looks_like_pickle, sha256_of
+from sparring.protos.errors import UsageError, unknown
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from policy_server.policies._lerobot.memory import ACTION
-from protos.spec import PolicySpec, SpecMismatch, TensorSpec
+from sparring.policy_server.policies._lerobot.memory import ACTION
+from sparring.protos.spec import PolicySpec, SpecMismatch, TensorSpec
 
 STATE: Final = "observation.state"
 _ROBOT_STATE: Final = "observation.robot_state"

@@ -12,11 +12,11 @@ from typing import Any, Final, Protocol
 
 import torch
 
-from policy_server.policies._lerobot.belongings import Belongings, Changes
-from policy_server.policies._lerobot.dice import EpisodeDice
-from policy_server.policies._lerobot.own_loop import OwnLoop, Show
-from policy_server.policies._lerobot.trial import Trial
-from policy_server.policies.torch_batch import Batch
+from sparring.policy_server.policies._lerobot.episode_rng import EpisodeDice
+from sparring.policy_server.policies._lerobot.module_state import Belongings, Changes
+from sparring.policy_server.policies._lerobot.own_loop import OwnLoop, Show
+from sparring.policy_server.policies._lerobot.trial import Trial
+from sparring.policy_server.policies.torch_batch import Batch
 
 ACTION: Final = "action"
 IMAGES: Final = "observation.images"

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from policy_server.policies._lerobot.belongings import Belongings
-from policy_server.policies._lerobot.dice import EpisodeDice
-from policy_server.policies.torch_batch import Batch
-from protos.errors import SparringError, UsageError
+from sparring.policy_server.policies._lerobot.episode_rng import EpisodeDice
+from sparring.policy_server.policies._lerobot.module_state import Belongings
+from sparring.policy_server.policies.torch_batch import Batch
+from sparring.protos.errors import SparringError, UsageError
 
 Show = Callable[[], Sequence[Mapping[str, Any]]]
 """Makes the processed observations of a batch, one step after the other, oldest first."""

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import torch
 
-from policy_server.policies._lerobot.dice import EpisodeDice
+from sparring.policy_server.policies._lerobot.episode_rng import EpisodeDice
 
 _SAME: Final = 1e-3
 _SAME_HALF: Final = 2e-2

@@ -9,9 +9,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from policy_server.policies._libero.grasp import ceiling, clearance
-from policy_server.policies._libero.motion import CLOSED, OPEN, Hand, Motion, half_turn_nearest, pointing_down, upward
-from policy_server.policies._libero.world import Array, Goal
+from sparring.policy_server.policies._libero.grasp import ceiling, clearance
+from sparring.policy_server.policies._libero.motion import (
+    CLOSED,
+    OPEN,
+    Hand,
+    Motion,
+    half_turn_nearest,
+    pointing_down,
+    upward,
+)
+from sparring.policy_server.policies._libero.world import Array, Goal
 
 _FLAT = 0.03
 _INSIDE = 0.012  # from the thing's middle, where the fingers press

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from policy_server.policies._libero.grasp import ceiling, plan_grasps
-from policy_server.policies._libero.motion import CLOSED, OPEN, Hand, Motion, half_turn_nearest, pointing_down, yaw_of
-from policy_server.policies._libero.world import Array, Goal, Joint, World
+from sparring.policy_server.policies._libero.grasp import ceiling, plan_grasps
+from sparring.policy_server.policies._libero.motion import (
+    CLOSED,
+    OPEN,
+    Hand,
+    Motion,
+    half_turn_nearest,
+    pointing_down,
+    yaw_of,
+)
+from sparring.policy_server.policies._libero.world import Array, Goal, Joint, World
 
 _UP = np.array([0.0, 0.0, 1.0])
 _STILL = 0.0  # a gripper command that keeps the fingers where they are

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from policy_server.policies._libero.motion import pointing_down
-from policy_server.policies._libero.world import Array
+from sparring.policy_server.policies._libero.motion import pointing_down
+from sparring.policy_server.policies._libero.world import Array
 
 Mask = npt.NDArray[np.bool_]
 

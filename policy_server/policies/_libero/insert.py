@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from policy_server.policies._libero.grasp import Grasp, ceiling, plan_grasps
-from policy_server.policies._libero.motion import (
+from sparring.policy_server.policies._libero.grasp import Grasp, ceiling, plan_grasps
+from sparring.policy_server.policies._libero.motion import (
     CLOSED,
     OPEN,
     Hand,
@@ -19,7 +19,7 @@ from policy_server.policies._libero.motion import (
     upward,
     yaw_of,
 )
-from policy_server.policies._libero.world import Array, Goal, Region
+from sparring.policy_server.policies._libero.world import Array, Goal, Region
 
 _PALM_SIDE = 0.032
 _BEFORE = 0.12

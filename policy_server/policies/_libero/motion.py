@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from policy_server.policies._libero.world import Array, World, rotation_vector
+from sparring.policy_server.policies._libero.world import Array, World, rotation_vector
 
 Motion = Iterator[Array]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from policy_server.policies._libero.grasp import ceiling, palm_floor, plan_grasps, support_height
-from policy_server.policies._libero.motion import (
+from sparring.policy_server.policies._libero.grasp import ceiling, palm_floor, plan_grasps, support_height
+from sparring.policy_server.policies._libero.motion import (
     CLOSED,
     OPEN,
     Hand,
@@ -15,7 +15,7 @@ from policy_server.policies._libero.motion import (
     upward,
     yaw_of,
 )
-from policy_server.policies._libero.world import Array, Goal, World
+from sparring.policy_server.policies._libero.world import Array, Goal, World
 
 _HAND_RADIUS = 0.11
 _ABOVE = 0.02

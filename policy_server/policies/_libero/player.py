@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policy_server.policies._libero.drag import Drag
-from policy_server.policies._libero.fixtures import Articulate
-from policy_server.policies._libero.insert import Insert
-from policy_server.policies._libero.motion import OPEN, Hand, Motion
-from policy_server.policies._libero.place import Carry
-from policy_server.policies._libero.world import Goal, World
+from sparring.policy_server.policies._libero.drag import Drag
+from sparring.policy_server.policies._libero.fixtures import Articulate
+from sparring.policy_server.policies._libero.insert import Insert
+from sparring.policy_server.policies._libero.motion import OPEN, Hand, Motion
+from sparring.policy_server.policies._libero.place import Carry
+from sparring.policy_server.policies._libero.world import Goal, World
 
 _PATIENCE = 15  # steps to wait for the simulator's verdict once all goals look met
 

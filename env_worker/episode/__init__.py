@@ -1,0 +1,1 @@
+"""An episode, from reset to outcome."""

@@ -1,0 +1,236 @@
+"""A worker: dials the orchestrator, holds slots, relays leases and results."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import platform
+import socket
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+
+from sparring.env_worker.registry import all_benchmarks, get_benchmark
+from sparring.env_worker.worker.addresses import from_here
+from sparring.env_worker.worker.memory import OomWatch
+from sparring.env_worker.worker.slots import SlotHandle, fork_server
+from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.evaluation_pb2_grpc import WorkStub
+from sparring.protos.net.rpc import CLIENT_OPTIONS, StreamEnded
+
+if TYPE_CHECKING:  # exists in the type stubs only
+    from sparring.protos.evaluation_pb2_grpc import WorkAsyncStub
+
+log = logging.getLogger(__name__)
+
+_VERSIONS_OF: Final = (
+    "sparring",
+    "numpy",
+    "grpcio",
+    "protobuf",
+    "gymnasium",
+    "mujoco",
+    "metaworld",
+    "hf-libero",
+    "robosuite",
+)
+_STOP_GRACE: Final = 5.0
+
+
+class OrchestratorGone(SparringError):
+    """The orchestrator cannot be reached, or went away."""
+
+
+class WorkerRefused(UsageError):
+    """The orchestrator does not want this worker."""
+
+
+class Worker:
+    """One worker's life.
+
+    Args:
+        address: Of the orchestrator's Work service.
+        name: For logs and displays; unique in the run.
+        slots: How many episodes at once; 0 lets the orchestrator decide.
+        benchmark: The only benchmark to work for; empty for any that is installed.
+        connect_timeout: Seconds to wait for the orchestrator to be reached.
+        on_joined: Called when the orchestrator has taken this worker in.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        name: str = "",
+        slots: int = 0,
+        benchmark: str = "",
+        connect_timeout: float = 30.0,
+        on_joined: Callable[[pb.Assignment], None] = lambda assignment: None,
+    ) -> None:
+        self._address = address
+        self._name = name or f"{socket.gethostname()}-{os.getpid()}"
+        self._wanted_slots = slots
+        self._benchmark = benchmark
+        self._connect_timeout = connect_timeout
+        self._assignment = pb.Assignment()
+        self._on_joined = on_joined
+        self._outbox: asyncio.Queue[pb.WorkerMessage] = asyncio.Queue()
+        self._slots: list[SlotHandle] = []
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Works until the orchestrator says stop, or `stop` is set.
+
+        Raises:
+            OrchestratorGone: If it cannot be reached or its stream breaks.
+            WorkerRefused: If it refuses this worker.
+            UsageError: If this worker cannot do what it was started for.
+        """
+        async with grpc.aio.insecure_channel(self._address, options=CLIENT_OPTIONS) as channel:
+            stub: WorkAsyncStub = WorkStub(channel)  # type: ignore[assignment]
+            call: Any = stub.Work(wait_for_ready=True)
+            try:
+                assignment = await self._dial(call, stop)
+                if assignment is None:
+                    return
+                self._on_joined(assignment)
+                self._assignment = assignment
+                await self._work(call, stop)
+            except TimeoutError:
+                raise OrchestratorGone(
+                    f"no orchestrator answered at {self._address} within {self._connect_timeout:g} s. "
+                    "Is `sparring run` running there?"
+                ) from None
+            except grpc.RpcError as error:
+                raise _translated(error, self._address) from error
+            finally:
+                call.cancel()
+                await asyncio.gather(*(slot.stop(grace=_STOP_GRACE) for slot in self._slots))
+
+    async def _dial(self, call: Any, stop: asyncio.Event) -> pb.Assignment | None:
+        """What this worker is for; None if it was told to stop before it knew."""
+
+        async def ask() -> pb.Assignment:
+            await asyncio.wait_for(call.wait_for_connection(), self._connect_timeout)
+            await call.write(pb.WorkerMessage(register=self._register()))
+            return await self._assigned(call)
+
+        asking = asyncio.create_task(ask(), name="dial")
+        stopping = asyncio.create_task(stop.wait(), name="stop")
+        try:
+            await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return asking.result() if asking.done() else None
+        finally:
+            asking.cancel()
+            stopping.cancel()
+            await asyncio.gather(asking, stopping, return_exceptions=True)
+
+    def _register(self) -> pb.Register:
+        if self._benchmark:
+            benchmark = get_benchmark(self._benchmark)
+            if missing := benchmark.missing():
+                raise UsageError(
+                    f"the benchmark {benchmark.name!r} needs {', '.join(missing)}, not installed in this Python. "
+                    f"Start the worker with `sparring worker --benchmark {benchmark.name}`, which finds the right one."
+                )
+            able = [self._benchmark]
+        else:
+            able = [name for name, benchmark in all_benchmarks().items() if not benchmark.missing()]
+        return pb.Register(
+            protocol=PROTOCOL_VERSION,
+            worker=self._name,
+            slots=self._wanted_slots,
+            benchmarks=able,
+            versions=installed_versions(),
+            host=socket.gethostname(),
+        )
+
+    async def _assigned(self, call: Any) -> pb.Assignment:
+        message = await asyncio.wait_for(call.read(), self._connect_timeout)
+        if message is grpc.aio.EOF:
+            raise StreamEnded(await call.code(), await call.details())
+        if message.WhichOneof("message") == "stop":
+            raise WorkerRefused(
+                f"the orchestrator at {self._address} has no use for this worker: {message.stop.reason}"
+            )
+        return self._as_seen_from_here(message.assignment)
+
+    def _as_seen_from_here(self, assignment: pb.Assignment) -> pb.Assignment:
+        assignment.policy_addresses[:] = from_here(assignment.policy_addresses, self._address)
+        return assignment
+
+    async def _work(self, call: Any, stop: asyncio.Event) -> None:
+        chores = [
+            asyncio.create_task(self._serve(), name="slots"),
+            asyncio.create_task(self._send(call), name="send"),
+            asyncio.create_task(self._watch(), name="watch"),
+            asyncio.create_task(self._receive(call), name="receive"),
+            asyncio.create_task(stop.wait(), name="stop"),
+        ]
+        try:
+            done, _ = await asyncio.wait(chores, return_when=asyncio.FIRST_COMPLETED)
+            for chore in done:
+                chore.result()
+        finally:
+            for chore in chores:
+                chore.cancel()
+            await asyncio.gather(*chores, return_exceptions=True)
+
+    async def _serve(self) -> None:
+        benchmark = get_benchmark(self._assignment.benchmark)
+        settings = benchmark.read_settings(json.loads(self._assignment.benchmark_settings))
+        await asyncio.to_thread(benchmark.prepare, settings)  # may download; heartbeats go on
+        context, oom = fork_server(benchmark), OomWatch()
+        self._slots = [
+            SlotHandle(context, number, self._assignment, benchmark.tasks_per_process, self._outbox.put_nowait, oom)
+            for number in range(self._assignment.slots)
+        ]
+        await asyncio.gather(*(slot.serve() for slot in self._slots))
+
+    async def _receive(self, call: Any) -> None:
+        while (message := await call.read()) is not grpc.aio.EOF:
+            kind = message.WhichOneof("message")
+            if kind == "stop":
+                log.info("stopping: %s", message.stop.reason)
+                return
+            if kind == "assignment":  # another run begins
+                self._assignment = self._as_seen_from_here(message.assignment)
+                for slot in self._slots:
+                    slot.assignment = self._assignment
+            elif kind == "lease":
+                self._slots[message.lease.slot].leases.put_nowait(message.lease)
+        raise StreamEnded(await call.code(), await call.details())
+
+    async def _send(self, call: Any) -> None:
+        while True:
+            await call.write(await self._outbox.get())
+
+    async def _watch(self) -> None:
+        while True:
+            for slot in self._slots:
+                slot.kill_if_stalled()
+            self._outbox.put_nowait(pb.WorkerMessage(heartbeat=pb.Heartbeat(slots=[s.activity for s in self._slots])))
+            await asyncio.sleep(self._assignment.heartbeat_seconds)
+
+
+def installed_versions() -> dict[str, str]:
+    """Versions of what can change a number, as installed here."""
+    versions = {"python": platform.python_version()}
+    for package in _VERSIONS_OF:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+def _translated(error: grpc.RpcError, address: str) -> SparringError:
+    details = error.details() or error.code().name
+    if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
+        return WorkerRefused(details)
+    return OrchestratorGone(f"the orchestrator at {address} went away: {details}")

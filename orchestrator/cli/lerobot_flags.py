@@ -1,0 +1,391 @@
+"""The flags of LeRobot's `lerobot-eval`, and the settings of a run that means the same by them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from sparring.env_worker.benchmarks._libero.tasks import EPISODE_LIMITS
+from sparring.orchestrator.settings import RunSettings, read_settings
+from sparring.protos.errors import UsageError, unknown
+
+_SEE: Final = "See docs/lerobot-eval.md."
+
+_FLAGS: Final = (
+    "policy.path",
+    "env.type",
+    "env.task",
+    "env.max_parallel_tasks",
+    "env.episode_length",
+    "env.obs_type",
+    "env.render_mode",
+    "eval.n_episodes",
+    "eval.batch_size",
+    "eval.use_async_envs",
+    "seed",
+    "output_dir",
+    "job_name",
+    "rename_map",
+    "trust_remote_code",
+    "config_path",
+    "env.fps",
+    "env.multitask_eval",
+    "env.disable_env_checker",
+    "eval.recording",
+    "eval.recording_repo_id",
+    "eval.recording_private",
+)
+"""Beside `policy.ANYTHING`, which goes to the policy."""
+
+_LIBERO_FLAGS: Final = (
+    "env.task_ids",
+    "env.camera_name",
+    "env.camera_name_mapping",
+    "env.control_mode",
+    "env.hard_reset",
+    "env.init_states",
+    "env.is_libero_plus",
+    "env.observation_height",
+    "env.observation_width",
+)
+
+_TEXTS: Final = frozenset(
+    (
+        "config_path",
+        "policy.path",
+        "env.type",
+        "env.task",
+        "env.control_mode",
+        "env.obs_type",
+        "env.render_mode",
+        "env.camera_name",
+        "output_dir",
+        "job_name",
+    )
+)
+"""Flags whose values are taken as they are: `005000` is the name of a folder, not a number."""
+
+_NOT_TAKEN: Final = {
+    "policy.type": "a policy with random weights is of no use here; give --policy.path",
+    "policy.discover_packages_path": "install the package instead: LeRobot finds what is installed",
+    "env.discover_packages_path": "benchmarks of your own are found by entry points (docs/benchmarks.md)",
+    "env.features": "what a benchmark shows is not for the command line to say",
+    "env.features_map": "names are mapped by --env.camera_name_mapping and --rename_map",
+}
+"""Flags that LeRobot has, and why there is no doing what they say."""
+
+_FIXED: Final = {
+    "env.render_mode": (("rgb_array",), "frames are rendered to arrays and nothing else"),
+    "env.init_states": ((True,), "episodes begin in LIBERO's own initial states"),
+    "env.hard_reset": ((True,), "episodes begin as after a hard reset"),
+    "env.camera_name": (
+        ("agentview_image,robot0_eye_in_hand_image",),
+        "LIBERO has these two cameras, and a policy sees those it asks for",
+    ),
+    "env.is_libero_plus": ((False,), "LIBERO-plus is not among the benchmarks"),
+    "eval.recording": (
+        (False,),
+        "`sparring run --record DIR` records episodes, in a format of its own (docs/recordings.md)",
+    ),
+    "eval.recording_repo_id": ((None,), "recordings are not pushed anywhere"),
+    "eval.recording_private": ((False,), "recordings are not pushed anywhere"),
+}
+"""Flags that can say one thing only."""
+
+_WITHOUT_EFFECT: Final = {
+    "env.obs_type": (("pixels", "pixels_agent_pos"), "a policy sees what it asks for"),
+    "env.fps": ((20, 30, 80), "a simulator has the rate of its benchmark: LIBERO 20, Meta-World 80"),
+    "env.multitask_eval": ((True, False), "it has no effect on an evaluation by LeRobot either"),
+    "env.disable_env_checker": ((True, False), "it has no effect on this benchmark in LeRobot either"),
+    "eval.use_async_envs": ((True, False), "simulators always run in processes of their own"),
+    "trust_remote_code": ((True, False), "no code is fetched"),
+}
+"""Flags that are taken, with what they may say, and why they change nothing."""
+
+FILMED_EPISODES: Final = 10
+"""Of each task, as LeRobot films them."""
+
+_SECTIONS: Final = ("policy", "env", "eval")
+_DEFAULT_TASK: Final = {"libero": "libero_10"}
+_DEFAULT_SIDE: Final = 360
+_IMAGES: Final = "observation.images."
+_CAMERAS: Final = {
+    "agentview_image": f"{_IMAGES}image",
+    "robot0_eye_in_hand_image": f"{_IMAGES}image2",
+}
+_STATE: Final = "observation.state"
+_OBSERVATIONS: Final = {
+    "libero": {name: name for name in (*_CAMERAS.values(), _STATE)},
+    "metaworld": {name: name for name in ("observation.image", _STATE)},
+}
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A run that means what a `lerobot-eval` command line said.
+
+    Attributes:
+        settings: Of the run.
+        notes: What the user should know about flags that change nothing here.
+    """
+
+    settings: RunSettings
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+def translate(
+    arguments: Sequence[str], *, own: Mapping[str, Any] | None = None, now: datetime | None = None
+) -> Translated:
+    """The run that a command line of `lerobot-eval` asks for.
+
+    Args:
+        arguments: After the command's name: `--flag=value` or `--flag value`.
+        own: Settings of Sparring's own that win over what follows from the flags.
+        now: For the name of the output folder.
+
+    Raises:
+        UsageError: If a flag is unknown, missing, or says something that cannot be done here.
+    """
+    flags = _read(arguments)
+    if flags.get("config_path"):
+        flags = {**_read_file(Path(flags["config_path"])), **flags}
+    kind = _required(flags, "env.type")
+    if kind not in _OBSERVATIONS:
+        raise unknown("--env.type", kind, _OBSERVATIONS, hint=_SEE)
+    _check(flags, kind)
+    path = _required(flags, "policy.path")
+    episodes = _integer(flags, "eval.n_episodes", 50, least=1)
+    values: dict[str, Any] = {
+        "benchmark": kind,
+        "task": _tasks(flags, kind),
+        "benchmark_arg": _benchmark_arguments(flags, kind),
+        "episodes": episodes,
+        "seed": _integer(flags, "seed", 1000, least=0),
+        "max_steps": _max_steps(flags, kind),
+        "policy": _policy(flags, path),
+        "policy_arg": _policy_arguments(flags, kind, path),
+        "slots": _slots(flags, episodes),
+        "max_parallel_tasks": _integer(flags, "env.max_parallel_tasks", 0, least=0),
+        "video": f"first:{FILMED_EPISODES}",
+        "video_names": "lerobot",
+        "output": _output(flags, kind, path, now or datetime.now()),
+    }
+    own = own or {}
+    if not own.keys() & {"policy", "policy_server"}:
+        # As in LeRobot, images are shown in whatever size they have; unlike there, it is said.
+        values["policy_arg"].setdefault("any_resolution", "warn")
+    for name, value in own.items():
+        values[name] = {**values[name], **value} if name in ("policy_arg", "benchmark_arg") else value
+    vain = {flag: why for flag, (_, why) in _WITHOUT_EFFECT.items()}
+    if kind == "metaworld":
+        vain["env.episode_length"] = "LeRobot does not hand it to Meta-World either; episodes have up to 500 steps"
+    notes = [f"--{flag} changes nothing here: {why}" for flag, why in vain.items() if flag in flags]
+    return Translated(read_settings(values, None), notes)
+
+
+def in_lerobots_flags(message: str) -> str:
+    """A message about LIBERO that tells a user to give flags of `sparring run`, with LeRobot's in their place."""
+    message = re.sub(r"--benchmark-arg control=(\w+)", r"--env.control_mode=\1", message)
+    size = r"--env.observation_height=\1 --env.observation_width=\1"
+    return re.sub(r"--benchmark-arg resolution=(\d+)", size, message)
+
+
+def _read(arguments: Sequence[str]) -> dict[str, Any]:
+    """Flags and their values; values are YAML, as LeRobot reads them."""
+    flags: dict[str, Any] = {}
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        if not argument.startswith("--") or argument == "--":
+            raise UsageError(f"{argument!r} is not a flag; lerobot-eval takes --flag=value. {_SEE}")
+        name, equals, text = argument[2:].partition("=")
+        _known(name)
+        if not equals:
+            if not rest or rest[0].startswith("--"):
+                raise UsageError(f"--{name} has no value.")
+            text = rest.pop(0)
+        try:
+            flags[name] = text if name in _TEXTS and text != "null" else yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise UsageError(f"the value of --{name} cannot be read: {text!r}.") from error
+    return flags
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    """The flags that a configuration file of LeRobot's stands for, YAML or JSON."""
+    try:
+        content = yaml.safe_load(path.read_text())  # JSON is YAML, too
+    except OSError as error:
+        raise UsageError(f"--config_path {str(path)!r} cannot be read: {error.strerror}.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"--config_path {str(path)!r} is neither YAML nor JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise UsageError(f"--config_path {str(path)!r} does not hold settings by name.")
+    flags: dict[str, Any] = {}
+    for name, value in content.items():
+        inner = value if name in _SECTIONS and isinstance(value, dict) else None
+        flags |= {str(name): value} if inner is None else {f"{name}.{key}": held for key, held in inner.items()}
+    for name in flags:
+        _known(name)
+    return flags
+
+
+def _known(name: str) -> None:
+    if name in _NOT_TAKEN:
+        raise UsageError(f"--{name} is not taken here: {_NOT_TAKEN[name]}.")
+    if name.startswith("policy.") and len(name) > len("policy."):
+        return  # a setting of the checkpoint's own configuration: the policy knows which there are
+    if name not in (*_FLAGS, *_LIBERO_FLAGS):
+        raise unknown("flag", f"--{name}", [f"--{flag}" for flag in (*_FLAGS, *_LIBERO_FLAGS)], hint=_SEE)
+
+
+def _check(flags: Mapping[str, Any], kind: str) -> None:
+    for flag in flags:
+        if flag in _LIBERO_FLAGS and kind != "libero":
+            raise UsageError(f"--{flag} is for --env.type=libero; LeRobot has no use for it with {kind}.")
+        allowed, why = {**_FIXED, **_WITHOUT_EFFECT}.get(flag, (None, ""))
+        if allowed is not None and flags[flag] not in allowed:
+            wanted = " or ".join(json.dumps(value) for value in allowed)
+            raise UsageError(f"--{flag} can only be {wanted} here: {why}.")
+
+
+def _required(flags: Mapping[str, Any], flag: str) -> str:
+    if flags.get(flag) in (None, ""):
+        raise UsageError(f"--{flag} is missing.")
+    return str(flags[flag])
+
+
+def _integer(flags: Mapping[str, Any], flag: str, default: int, *, least: int) -> int:
+    value = flags.get(flag, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UsageError(f"--{flag} must be a whole number of at least {least}, not {json.dumps(value, default=str)}.")
+    return value
+
+
+def _mapping(flags: Mapping[str, Any], flag: str) -> dict[str, str]:
+    value = flags.get(flag) or {}
+    if not isinstance(value, dict) or not all(isinstance(x, str) for pair in value.items() for x in pair):
+        raise UsageError(f'--{flag} must map names to names, like \'{{"one": "other"}}\', not {value!r}.')
+    return value
+
+
+def _tasks(flags: Mapping[str, Any], kind: str) -> str:
+    task = flags.get("env.task", _DEFAULT_TASK.get(kind))
+    if not isinstance(task, str) or not task.strip():
+        raise UsageError(f"--env.task is missing; see: sparring ls tasks --benchmark {kind}")
+    ids = flags.get("env.task_ids")
+    if ids is None:
+        return task
+    if not isinstance(ids, list) or not ids or not all(type(number) is int and number >= 0 for number in ids):
+        raise UsageError(f"--env.task_ids must be a list of numbers, like [0,3], not {ids!r}.")
+    suites = [suite.strip() for suite in task.split(",") if suite.strip()]
+    if any("/" in suite for suite in suites):
+        raise UsageError(f"--env.task {task!r} names single tasks already; leave out --env.task_ids, or name suites.")
+    return ",".join(f"{suite}/{number}" for suite in suites for number in sorted(set(ids)))
+
+
+def _benchmark_arguments(flags: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    if kind != "libero":
+        return {}
+    height = _integer(flags, "env.observation_height", _DEFAULT_SIDE, least=1)
+    width = _integer(flags, "env.observation_width", _DEFAULT_SIDE, least=1)
+    if height != width:
+        raise UsageError(
+            f"--env.observation_height={height} and --env.observation_width={width} differ; images are square here."
+        )
+    control = flags.get("env.control_mode", "relative")
+    if control not in ("relative", "absolute"):
+        raise UsageError(f"--env.control_mode must be relative or absolute, not {control!r}.")
+    return {"resolution": height, "control": control}
+
+
+def _max_steps(flags: Mapping[str, Any], kind: str) -> int:
+    if kind != "libero" or flags.get("env.episode_length") is None:
+        return 0
+    steps = _integer(flags, "env.episode_length", 0, least=1)
+    suites = {part.strip().partition("/")[0] for part in _tasks(flags, kind).split(",")}
+    for suite in suites & EPISODE_LIMITS.keys():
+        if steps > EPISODE_LIMITS[suite]:
+            raise UsageError(
+                f"--env.episode_length={steps} is more than the {EPISODE_LIMITS[suite]} steps that {suite} has; "
+                "episodes can be made shorter here, not longer."
+            )
+    return steps
+
+
+def _policy(flags: Mapping[str, Any], path: str) -> str:
+    revision = flags.get("policy.pretrained_revision")
+    if revision is None:
+        return f"lerobot:{path}"
+    if Path(path).expanduser().exists() or "@" in path:
+        raise UsageError(
+            f"--policy.pretrained_revision={revision} is for a checkpoint on the hub, by its bare name; "
+            f"--policy.path={path} is none. Leave it out."
+        )
+    return f"lerobot:{path}@{revision}"
+
+
+def _policy_arguments(flags: Mapping[str, Any], kind: str, path: str) -> dict[str, Any]:
+    arguments = {
+        flag.removeprefix("policy."): value
+        for flag, value in flags.items()
+        if flag.startswith("policy.") and flag not in ("policy.path", "policy.pretrained_revision")
+    }
+    looks_at = _checkpoint(path).get("input_features")
+    renamed = {
+        name: offered
+        for name, offered in _names(flags, kind).items()
+        # A camera that the checkpoint does not look at may have any name.
+        if name != offered and (not isinstance(looks_at, dict) or name in looks_at)
+    }
+    return {**arguments, "rename": renamed} if renamed else arguments
+
+
+def _names(flags: Mapping[str, Any], kind: str) -> dict[str, str]:
+    """What the policy calls each observation: LeRobot names cameras first, and then maps names of observations."""
+    names = dict(_OBSERVATIONS[kind])
+    for camera, name in _mapping(flags, "env.camera_name_mapping").items():
+        if camera not in _CAMERAS:
+            raise unknown("camera in --env.camera_name_mapping:", camera, _CAMERAS)
+        offered = _CAMERAS[camera]
+        names = {_IMAGES + name if ours == offered else known: ours for known, ours in names.items()}
+    renames = _mapping(flags, "rename_map")
+    for name in renames:
+        if name not in names:
+            raise unknown("observation in --rename_map:", name, names)
+    return {renames.get(name, name): offered for name, offered in names.items()}
+
+
+def _slots(flags: Mapping[str, Any], episodes: int) -> int | str:
+    """Simulators at once: LeRobot has a batch of them for each of its parallel tasks."""
+    batch = _integer(flags, "eval.batch_size", 0, least=0)
+    parallel = max(1, _integer(flags, "env.max_parallel_tasks", 1, least=0))
+    return "auto" if batch == 0 else min(batch, episodes) * parallel
+
+
+def _output(flags: Mapping[str, Any], kind: str, path: str, now: datetime) -> Path:
+    if flags.get("output_dir"):
+        return Path(str(flags["output_dir"]))
+    # Of a checkpoint on the hub, which is not fetched for that, the type is not known here: its name must do.
+    policy = _checkpoint(path).get("type") or Path(path.partition("@")[0]).name
+    job = str(flags.get("job_name") or f"{kind}_{policy}")
+    return Path("outputs/eval") / f"{now:%Y-%m-%d}" / f"{now:%H-%M-%S}_{job}"
+
+
+def _checkpoint(path: str) -> dict[str, Any]:
+    """The configuration in a checkpoint's folder; nothing, if there is none to be read."""
+    for folder in (Path(path).expanduser(), Path(path).expanduser() / "pretrained_model"):
+        try:
+            config = json.loads((folder / "config.json").read_text())
+        except (OSError, ValueError):
+            continue
+        if isinstance(config, dict):
+            return config
+    return {}

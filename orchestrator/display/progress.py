@@ -1,0 +1,211 @@
+"""How a run looks while it goes: a live picture on a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Final
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from sparring.orchestrator.display.screen import count
+from sparring.orchestrator.results.journal import EpisodeRow
+from sparring.orchestrator.run.plan import EpisodeId
+from sparring.protos import evaluation_pb2 as pb
+
+_PLAIN_SECONDS: Final = 5.0
+_RATE_WINDOW: Final = 10.0
+
+
+class Tally:
+    """Counts what goes by."""
+
+    def __init__(self, total: int, done: int, successes: int) -> None:
+        self.total = total
+        self.done = done
+        self.successes = successes
+        self.judged = done
+        self.errors = 0
+        self.retries = 0
+        self._began = time.monotonic()
+        self._done_before = done
+        self._finished_steps = 0
+        self._running_steps: dict[tuple[str, int], int] = {}
+        self._samples: list[tuple[float, int]] = [(self._began, 0)]
+
+    def count(self, row: EpisodeRow) -> None:
+        """An episode was recorded."""
+        self.done += 1
+        self._finished_steps += row.steps
+        if row.outcome == "error":
+            self.errors += 1
+        else:
+            self.judged += 1
+            self.successes += row.outcome == "success"
+
+    def running(self, worker: str, activity: pb.SlotActivity) -> None:
+        """A slot has made so many steps of an episode that is not recorded yet."""
+        self._running_steps[worker, activity.slot] = activity.steps
+
+    @property
+    def steps(self) -> int:
+        """Of recorded episodes and of those that are running."""
+        return self._finished_steps + sum(self._running_steps.values())
+
+    def steps_per_second(self) -> float:
+        """Over the last seconds."""
+        now = time.monotonic()
+        self._samples.append((now, self.steps))
+        while len(self._samples) > 2 and now - self._samples[0][0] > _RATE_WINDOW:
+            self._samples.pop(0)
+        (then, before), (_, after) = self._samples[0], self._samples[-1]
+        return max(0.0, (after - before) / max(1e-9, now - then))
+
+    def eta_seconds(self) -> float | None:
+        """How long the rest takes, if it goes on as it has; None before the first episode."""
+        finished = self.done - self._done_before
+        if not finished:
+            return None
+        return (time.monotonic() - self._began) / finished * (self.total - self.done)
+
+    def line(self) -> str:
+        """All of it in one line."""
+        rate = f"{100 * self.successes / self.judged:.1f} %" if self.judged else "-"
+        eta = self.eta_seconds()
+        parts = [f"{self.done}/{self.total} episodes", f"success {rate}", f"{self.steps_per_second():.0f} steps/s"]
+        if self.errors:
+            parts.append(count(self.errors, "error"))
+        if self.retries:
+            parts.append(count(self.retries, "retry", "retries"))
+        if eta is not None and self.done < self.total:
+            parts.append(f"ETA {_clock(eta)}")
+        return " · ".join(parts)
+
+
+class Display:
+    """Base of the displays; is a Watcher of the run, and a context that lasts as long as it."""
+
+    def __init__(self, tally: Tally) -> None:
+        self.tally = tally
+
+    def __enter__(self) -> Display:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def on_worker(self, worker: str, slots: int) -> None:
+        """A worker joined, or left."""
+
+    def on_result(self, row: EpisodeRow) -> None:
+        """An episode was recorded."""
+        self.tally.count(row)
+
+    def on_retry(self, episode: EpisodeId, reason: str) -> None:
+        """An episode goes back in the queue."""
+        self.tally.retries += 1
+
+    def on_activity(self, worker: str, activity: pb.SlotActivity) -> None:
+        """What a slot is doing."""
+        self.tally.running(worker, activity)
+
+
+class PlainDisplay(Display):
+    """A line every few seconds, and one for everything out of the ordinary."""
+
+    def __init__(self, tally: Tally, console: Console) -> None:
+        super().__init__(tally)
+        self._console = console
+        self._last = time.monotonic()
+
+    def on_worker(self, worker: str, slots: int) -> None:
+        self._say(f"worker {worker} joined with {count(slots, 'slot')}" if slots else f"worker {worker} left")
+
+    def on_result(self, row: EpisodeRow) -> None:
+        super().on_result(row)
+        if row.outcome == "error":
+            self._say(f"error: {row.task} #{row.index}: {row.error}")
+        if time.monotonic() - self._last >= _PLAIN_SECONDS or self.tally.done == self.tally.total:
+            self._last = time.monotonic()
+            self._say(self.tally.line())
+
+    def on_retry(self, episode: EpisodeId, reason: str) -> None:
+        super().on_retry(episode, reason)
+        self._say(f"trying again: {episode.task} #{episode.index}: {reason}")
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+class LiveDisplay(Display):
+    """A bar, the figures so far, and what each slot is doing."""
+
+    def __init__(self, tally: Tally, console: Console, title: str) -> None:
+        super().__init__(tally)
+        self._title = title
+        self._slots: dict[tuple[str, int], pb.SlotActivity] = {}
+        self._notes: list[str] = []
+        self._bar = Progress(TextColumn("{task.description}"), BarColumn(bar_width=40), TaskProgressColumn())
+        self._episodes = self._bar.add_task("episodes", total=tally.total, completed=tally.done)
+        self._live = Live(get_renderable=self._picture, console=console, refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> Display:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+    def on_worker(self, worker: str, slots: int) -> None:
+        self._slots = {key: activity for key, activity in self._slots.items() if key[0] != worker}
+        for number in range(slots):
+            self._slots[worker, number] = pb.SlotActivity(slot=number)
+        if not slots:
+            self._note(f"worker {worker} left")
+
+    def on_result(self, row: EpisodeRow) -> None:
+        super().on_result(row)
+        self._bar.update(self._episodes, completed=self.tally.done)
+        if row.outcome == "error":
+            self._note(f"error: {row.task} #{row.index}: {row.error}")
+
+    def on_retry(self, episode: EpisodeId, reason: str) -> None:
+        super().on_retry(episode, reason)
+        self._note(f"trying again: {episode.task} #{episode.index}: {reason}")
+
+    def on_activity(self, worker: str, activity: pb.SlotActivity) -> None:
+        super().on_activity(worker, activity)
+        self._slots[worker, activity.slot] = activity
+
+    def _note(self, text: str) -> None:
+        self._notes = [*self._notes, text.splitlines()[0]][-3:]
+
+    def _picture(self) -> RenderableType:
+        slots = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+        for (worker, number), activity in sorted(self._slots.items())[:16]:
+            doing = f"{activity.task} #{activity.index}" if activity.task else "idle"
+            steps = f"step {activity.steps}" if activity.steps else ""
+            slots.add_row(Text(f"{worker}/{number}", style="dim"), Text(doing), Text(steps, style="dim"))
+        notes = [Text(note, style="yellow", no_wrap=True, overflow="ellipsis") for note in self._notes]
+        if not self._slots:
+            notes.append(Text("starting ...", style="dim"))
+        return Group(Text(self._title, style="bold"), self._bar, Text(self.tally.line()), slots, *notes)
+
+
+def make_display(tally: Tally, console: Console, title: str) -> Display:
+    """Live on a terminal, plain elsewhere."""
+    return LiveDisplay(tally, console, title) if console.is_terminal else PlainDisplay(tally, console)
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

@@ -1,0 +1,98 @@
+"""What a worker's container is made of: its image, limits, rights, storage and labels."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from typing import Any, Final
+
+from sparring.env_worker.worker.addresses import HOST_VARIABLE
+from sparring.orchestrator.launchers.base import WorkerOrder
+from sparring.orchestrator.launchers.docker.engine import HARDENED, OWNER_LABEL, RUN_LABEL, WORKER_LABEL, Image, owner
+from sparring.orchestrator.launchers.docker.route import HOST_NAME, Route
+from sparring.orchestrator.run.plan import assets_of, assets_variable, takes_assets
+from sparring.orchestrator.settings import RunSettings, parse_memory
+
+ASSETS_VOLUME: Final = "sparring-assets"
+_GIB: Final = 2**30
+_USER: Final = "10001:10001"
+"""For images that name no user: nothing here runs as root."""
+_CACHE: Final = "/cache"
+_TMP: Final = "rw,nosuid,nodev,mode=1777,size=1g"
+
+
+class ContainerSpec:
+    """What containers of one benchmark are made of.
+
+    Args:
+        settings: Of the run.
+        benchmark: What its workers are for.
+        image: What they are made from.
+        route: How they reach us.
+        order: How many slots, and where things are.
+        run: What the run is called in labels.
+    """
+
+    def __init__(
+        self, settings: RunSettings, benchmark: str, image: Image, route: Route, order: WorkerOrder, run: str
+    ) -> None:
+        self.image = image.name
+        self.log = order.logs / f"worker-{benchmark}.log"
+        slots = order.slots[benchmark]
+        self.memory = parse_memory(settings.worker_memory) or int((1 + 1.5 * slots) * _GIB)
+        self._benchmark = benchmark
+        self._order = order
+        self._run = run
+        self._settings = settings
+        self._image = image
+        self._route = route
+        self._pids = settings.worker_pids or 256 + 128 * slots
+
+    def options(self, name: str) -> dict[str, Any]:
+        """For the SDK's `containers.create`."""
+        from docker.types import DeviceRequest
+
+        short = hashlib.sha256(f"{socket.gethostname()}:{self._run}".encode()).hexdigest()[:8]
+        mounts, tmpfs, variables = self._storage()
+        address = self._route.dial(self._order.orchestrator, self._order.public)
+        gpus = self._settings.worker_gpus == "all"
+        if gpus:  # "all", for EGL: by default a container gets CUDA without graphics
+            variables |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "all"}
+        if self._route.needs_name:
+            variables[HOST_VARIABLE] = HOST_NAME
+        return {
+            "image": self.image,
+            "command": ["worker", *self._order.arguments(self._benchmark, name, orchestrator=address)],
+            "name": f"sparring-{short}-{name}",
+            "labels": {RUN_LABEL: self._run, WORKER_LABEL: name, OWNER_LABEL: owner()},
+            "environment": variables,
+            "user": _USER if self._image.user.partition(":")[0] in ("", "0", "root") else None,
+            "mem_limit": self.memory,
+            "memswap_limit": self.memory,  # no swap: a worker that pages is worse than one that is replaced
+            "pids_limit": self._pids,
+            **HARDENED,
+            "tmpfs": tmpfs,
+            "mounts": mounts,
+            "extra_hosts": {HOST_NAME: "host-gateway"} if self._route.needs_name else None,
+            "device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])] if gpus else None,
+        }
+
+    def _storage(self) -> tuple[list[Any], dict[str, str], dict[str, str]]:
+        from docker.types import Mount
+
+        shown = list(self._route.folders)
+        if self._route.kind == "unix":
+            shown.append(self._order.sockets)
+        cache = self._image.environment.get("XDG_CACHE_HOME", _CACHE)
+        tmpfs, variables = {"/tmp": _TMP, cache: _TMP}, {"XDG_CACHE_HOME": cache}
+        mounts = []
+        part = next(part for part in self._settings.parts if part.benchmark == self._benchmark)
+        assets = assets_of(self._settings, part)
+        if assets is not None:
+            shown.append(assets)
+            variables[assets_variable(self._benchmark)] = str(assets)
+        elif takes_assets(self._benchmark):  # downloaded once, for all runs
+            mounts.append(Mount(cache, ASSETS_VOLUME, type="volume"))
+            del tmpfs[cache]
+        mounts += [Mount(str(path), str(path), type="bind", read_only=True) for path in dict.fromkeys(shown)]
+        return mounts, tmpfs, variables

@@ -1,0 +1,140 @@
+"""How workers in containers reach the orchestrator and the policy: unix sockets in a shared folder, or TCP."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from sparring.env_worker.worker.addresses import is_local
+from sparring.orchestrator.launchers.docker.engine import Engine
+from sparring.orchestrator.settings import RunSettings
+from sparring.protos.errors import UsageError
+
+HOST_NAME: Final = "host.docker.internal"
+"""What this machine is called in a container."""
+_SHARED_FOLDERS: Final = ("/", "/tmp", "/run", "/var/run", "/var/tmp", "/dev/shm")
+"""Folders that are not a socket's own: of these only the socket is given to containers."""
+_PROBE_SECONDS: Final = 3.0
+
+
+@dataclass(frozen=True)
+class Route:
+    """The way from a container to this machine.
+
+    Attributes:
+        kind: By unix sockets, or by TCP.
+        listen: Where the orchestrator must listen for it, if that is not as set.
+        needs_name: Whether containers need a name for this machine.
+        folders: That containers must see, at the same path, for the policy's sockets.
+    """
+
+    kind: Literal["unix", "tcp"]
+    listen: str | None
+    needs_name: bool
+    folders: tuple[Path, ...]
+
+    def dial(self, local: str, public: str) -> str:
+        """The orchestrator's address, as a container must dial it, from the two that it listens at."""
+        if self.kind == "unix":
+            return local
+        host, _, port = public.rpartition(":")
+        return f"{HOST_NAME}:{port}" if is_local(host) else public
+
+
+def find_route(settings: RunSettings, engine: Engine) -> Route:
+    """The way that settings and engine allow.
+
+    Raises:
+        UsageError: If there is none, with what to set.
+    """
+    kind = settings.worker_connection
+    if kind == "auto":
+        kind = "unix" if engine.local else "tcp"
+    if kind == "unix" and not engine.local:
+        raise UsageError(
+            f"the container engine at {engine.address} is on another machine, where sockets of this one are not: use "
+            "--worker-connection tcp with --listen HOST:PORT."
+        )
+    servers = (settings.policy_server or "").split(",")
+    local_servers = [server for server in servers if ":" in server and is_local(server.rpartition(":")[0])]
+    for server in servers:
+        if server.startswith("tls://") and is_local(server.removeprefix("tls://").rpartition(":")[0]):
+            raise UsageError(
+                f"--policy-server {server} means the container itself to workers in containers, and its certificate is "
+                "for a name: give the name by which this machine is reached."
+            )
+    _check_policy(local_servers, engine)
+    listen = _listen(settings.listen, engine) if kind == "tcp" else None
+    return Route(
+        kind=kind,
+        listen=listen,
+        # Only where it is needed: not every engine can give it.
+        needs_name=engine.local and ((kind == "tcp" and listen is None) or bool(local_servers)),
+        folders=tuple(_folders(servers)),
+    )
+
+
+def _listen(given: str | None, engine: Engine) -> str | None:
+    if given is None:
+        gateway = engine.gateway() if engine.local else None
+        if gateway is not None:
+            return f"{gateway}:0"  # seen by containers and by nobody else
+        raise UsageError(
+            f"containers of the engine at {engine.address} need an address of this machine to dial: give it with "
+            "--listen HOST:PORT."
+        )
+    host = given.rpartition(":")[0]
+    if not engine.local and is_local(host):
+        raise UsageError(
+            f"--listen {given} means nothing to containers of the engine at {engine.address}, which is on another "
+            "machine: give the name or address by which this machine is reached from there."
+        )
+    if is_local(host) and not _is_every_interface(host):
+        raise UsageError(
+            f"--listen {given} cannot be reached from containers: leave it out, give 0.0.0.0:PORT, or use "
+            "--worker-connection unix."
+        )
+    return None
+
+
+def _check_policy(local_servers: Iterable[str], engine: Engine) -> None:
+    for server in local_servers:
+        if not engine.local:
+            raise UsageError(
+                f"--policy-server {server} means another machine to containers of the engine at {engine.address}: give "
+                "the name or address by which this machine is reached from there."
+            )
+        gateway = engine.gateway()
+        port = server.rpartition(":")[2]
+        if gateway is not None and port.isdecimal() and not _answers(gateway, int(port)):
+            raise UsageError(
+                f"the policy server at {server} cannot be reached from containers: nothing listens at {gateway}:{port}."
+                f" Start it with --listen 0.0.0.0:{port}, or with --listen unix:///path/policy.sock and name that."
+            )
+
+
+def _folders(servers: Iterable[str]) -> Iterable[Path]:
+    for server in servers:
+        if server.startswith("unix:"):
+            path = Path(server.removeprefix("unix:").removeprefix("//"))
+            # The folder, so that a server that is started again is found; but not everybody's folder.
+            yield path if str(path.parent) in _SHARED_FOLDERS else path.parent
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=_PROBE_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+def _is_every_interface(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return False

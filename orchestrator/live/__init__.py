@@ -1,0 +1,1 @@
+"""Evaluation while training: a policy object of this process, and workers that stay."""

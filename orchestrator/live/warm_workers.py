@@ -1,0 +1,194 @@
+"""Workers that stay: one evaluation after the other, each of a policy that lives in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import shutil
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sparring.orchestrator.display.progress import Display, Tally
+from sparring.orchestrator.machine.child import open_socket
+from sparring.orchestrator.machine.sockets import socket_folder
+from sparring.orchestrator.results.journal import Journal
+from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.run.coordinator import Coordinator
+from sparring.orchestrator.run.execution import Execution, RunLocation, RunningWorkers
+from sparring.orchestrator.run.plan import Plan
+from sparring.orchestrator.serving.policy_host import PolicyAccess
+from sparring.orchestrator.settings import RunSettings
+from sparring.policy_server.client import Description
+
+if TYPE_CHECKING:
+    from sparring.policy_server.policies.base import Policy
+
+# What may differ from call to call with the same workers. Everything else makes workers what they are.
+_PER_CALL: Final = frozenset(
+    {
+        "task",
+        "episodes",
+        "seed",
+        "max_steps",
+        "policy",
+        "policy_timeout",
+        "max_batch",
+        "max_queue_delay",
+        "metrics",
+        "out_of_range",
+        "slots",  # compared as the number that it comes to
+        "max_parallel_tasks",
+        "retries",
+        "stall_timeout",
+        "worker_timeout",
+        "observe",
+        "video",
+        "video_fps",
+        "video_names",
+        "record",
+        "output",
+    }
+)
+
+_REST_SECONDS: Final = 10.0
+
+
+class WarmWorkers:
+    """The workers of one or more evaluations, one after the other, and the folder of their sockets and logs."""
+
+    def __init__(self, settings: RunSettings, plan: Plan) -> None:
+        self._made_of = _made_of(settings)
+        self._slots = settings.slot_count(len(plan.ids()))
+        self._stack = AsyncExitStack()
+        self._numbers = itertools.count(1)
+        self._given_up = False
+        self._running: RunningWorkers | None = None
+        self.sockets = self._stack.enter_context(socket_folder())
+        self.folder = self.sockets.parent
+
+    def fits(self, settings: RunSettings, plan: Plan) -> bool:
+        """Whether these are the workers that settings ask for."""
+        wanted = settings.slot_count(len(plan.ids()))
+        enough = self._slots >= wanted if settings.slots == "auto" else self._slots == wanted
+        return enough and self._made_of == _made_of(settings)
+
+    @property
+    def broken(self) -> bool:
+        """Whether it is of no more use: a call ended while episodes were running, or nobody keeps workers alive."""
+        if self._running is None or self._made_of["launcher"] == "none":
+            return self._given_up
+        return self._given_up or self._running.launcher.done()
+
+    async def evaluate(self, policy: Policy, settings: RunSettings, plan: Plan) -> Results:
+        """Plays a plan."""
+        number = next(self._numbers)
+        folder = settings.output or self.folder / f"run-{number}"
+        new = not folder.exists()
+        journal = Journal(folder)
+        session = _LiveExecution(settings, plan, folder, journal, policy, self, number)
+        try:
+            results = await session.run(asyncio.get_running_loop().create_future())
+        except BaseException:
+            self._given_up = True  # slots may be in the middle of something
+            raise
+        finally:
+            journal.close()
+            if settings.output is None or (new and not session.claimed):
+                shutil.rmtree(folder, ignore_errors=True)
+            elif not session.claimed:  # nothing was played: the folder is as free for the next call as it was
+                journal.path.unlink(missing_ok=True)
+            elif (self.folder / "logs").is_dir():
+                shutil.copytree(self.folder / "logs", folder / "logs", dirs_exist_ok=True)
+        return results if settings.output else replace(results, folder=None)
+
+    async def workers_for(
+        self, session: _LiveExecution, listen: str | None, coordinator: Coordinator, access: PolicyAccess
+    ) -> RunningWorkers:
+        """The workers, new or as the evaluation before left them."""
+        if self._running is None:
+            place = RunLocation(self.folder, self.sockets, listen)
+            self._running = await session.start_new_workers(self._stack, place, coordinator, access)
+        else:
+            self._running.service.hand_over(coordinator, session.settings, access)
+        return self._running
+
+    async def close(self) -> None:
+        """Ends the workers."""
+        await self._stack.aclose()
+
+
+class _LiveExecution(Execution):
+    """A run whose policy is an object in this process and whose workers are there before it and after it."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        plan: Plan,
+        folder: Path,
+        journal: Journal,
+        policy: Policy,
+        workers: WarmWorkers,
+        number: int,
+    ) -> None:
+        super().__init__(settings, plan, folder, journal, Display(Tally(len(plan.ids()), 0, 0)))
+        self.settings = settings
+        self._live = policy
+        self._workers = workers
+        self._number = number
+        self._description: Description | None = None
+
+    async def _listen(self) -> str | None:
+        # Any port will do: the usual one is for the command, and nobody dials a training program unless it says where.
+        return await super()._listen() or "127.0.0.1:0"
+
+    async def _host(
+        self, stack: AsyncExitStack, sockets: Path, listen: str | None, watched: list[asyncio.Future[None]]
+    ) -> PolicyAccess:
+        from sparring.policy_server.server import PolicyServer
+
+        settings = self._settings
+        assert settings.policy is not None
+        assert listen is not None
+        # The hash of a file that a policy was loaded from says nothing about weights that are being trained.
+        server = PolicyServer(
+            self._live,
+            name=settings.policy,
+            max_batch=settings.max_batch,
+            max_queue_delay=settings.max_queue_delay,
+            metrics=settings.metrics or "",
+            checkpoint_sha256="",
+        )
+        # A socket of this call's own: what is left of a connection to the policy before cannot reach this one. Beside
+        # the workers' own, which containers have been shown.
+        local = f"unix://{self._workers.sockets}/policy-{self._number}.sock"
+        addresses = await server.listen([local, f"{listen.rpartition(':')[0]}:0"])
+        # The policy is the caller's again when this is over: nobody may still be in the middle of it.
+        stack.push_async_callback(server.drain, grace=0.0, rest=_REST_SECONDS)
+        await server.load()
+        self._description = Description.from_message(server.description)
+        open_socket(local)
+        return PolicyAccess(addresses)
+
+    async def _describe(self, access: PolicyAccess) -> Description:
+        assert self._description is not None
+        return self._description
+
+    async def _start_workers(
+        self, stack: AsyncExitStack, place: RunLocation, coordinator: Coordinator, access: PolicyAccess
+    ) -> RunningWorkers:
+        stack.callback(coordinator.abandon)  # whatever workers say after this call must not reach its journal
+        return await self._workers.workers_for(self, place.listen, coordinator, access)
+
+    async def start_new_workers(
+        self, stack: AsyncExitStack, place: RunLocation, coordinator: Coordinator, access: PolicyAccess
+    ) -> RunningWorkers:
+        """Starts workers that stay for as long as the stack."""
+        return await super()._start_workers(stack, place, coordinator, access)
+
+
+def _made_of(settings: RunSettings) -> dict[str, Any]:
+    made_of = settings.model_dump(exclude=set(_PER_CALL) | {"evaluations"})
+    made_of["parts"] = [(part.benchmark, part.benchmark_arg) for part in settings.parts]
+    return made_of

@@ -1,0 +1,1 @@
+"""What this machine has: Python environments, sockets, child processes."""

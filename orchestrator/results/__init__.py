@@ -1,0 +1,1 @@
+"""What came of a run: the journal, the numbers, and the files."""

@@ -1,0 +1,232 @@
+"""The journal: the only truth about a run. One writer, one row per finished episode, whole after any exit."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import IO, Any, Final, Literal
+
+from sparring.orchestrator.run.plan import EpisodeId
+from sparring.protos.errors import SparringError, UsageError
+
+Outcome = Literal["success", "failure", "error"]
+
+FILE_NAME: Final = "journal.sqlite"
+_SCHEMA_VERSION: Final = 2
+_BUSY_SECONDS: Final = 10.0
+
+
+class JournalError(SparringError):
+    """The journal cannot be written. What it holds is whole."""
+
+
+@dataclass(frozen=True)
+class EpisodeRow:
+    """One finished episode, as it stands in the journal and in episodes.csv."""
+
+    benchmark: str
+    task: str
+    index: int
+    seed: int
+    outcome: Outcome
+    reward_sum: float
+    reward_max: float
+    steps: int
+    seconds: float
+    physics_s: float
+    render_s: float
+    policy_s: float
+    transport_s: float
+    renders: int
+    round_trips: int
+    attempts: int
+    video: str
+    error: str
+    out_of_range: int
+
+    @property
+    def id(self) -> EpisodeId:
+        """Which episode this is."""
+        return EpisodeId(self.benchmark, self.task, self.index)
+
+
+COLUMNS: Final = tuple(f.name for f in fields(EpisodeRow))
+_TYPES: Final = {"str": "TEXT", "Outcome": "TEXT", "int": "INTEGER", "float": "REAL"}
+
+
+class Journal:
+    """The journal of one output folder; holds a lock on it until closed.
+
+    Args:
+        folder: The output folder; made if it is not there.
+
+    Raises:
+        UsageError: If another run is writing there, or it holds no journal of this version.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE_NAME
+        with _explained(self.path):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(folder / "journal.lock", folder)
+            self._connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
+            try:
+                self._prepare(folder)
+            except BaseException:
+                self.close()
+                raise
+
+    def _prepare(self, folder: Path) -> None:
+        execute = self._connection.execute
+        execute("PRAGMA journal_mode=WAL")
+        execute("PRAGMA synchronous=FULL")  # a row that was reported survives a power cut
+        columns = ", ".join(f'"{f.name}" {_TYPES[str(f.type)]} NOT NULL' for f in fields(EpisodeRow))
+        execute("CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
+        execute(f'CREATE TABLE IF NOT EXISTS episodes ({columns}, PRIMARY KEY (benchmark, task, "index"))')
+        execute(
+            "CREATE TABLE IF NOT EXISTS events (at REAL NOT NULL, kind TEXT NOT NULL, "
+            'benchmark TEXT, task TEXT, "index" INTEGER, worker TEXT, message TEXT NOT NULL)'
+        )
+        version = self.meta("schema")
+        if version is None:
+            self.set_meta("schema", _SCHEMA_VERSION)
+        elif version != _SCHEMA_VERSION:
+            raise UsageError(
+                f"{str(folder)!r} was written by another release (journal version {version}, not {_SCHEMA_VERSION}); "
+                "give another --output."
+            )
+
+    def meta(self, key: str) -> Any:
+        """A remembered value, or None."""
+        found = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if found is None else json.loads(found[0])
+
+    def set_meta(self, key: str, value: Any) -> None:
+        """Remembers a value."""
+        with _explained(self.path):
+            self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, json.dumps(value)))
+
+    def claim(self, identity: Mapping[str, Any]) -> None:
+        """Ties the folder to a plan the first time, and checks that it is the same plan every other time.
+
+        Raises:
+            UsageError: If it is another plan's, with the difference.
+        """
+        self.check(identity)
+        if self.meta("identity") is None:
+            self.set_meta("identity", identity)
+
+    def check(self, identity: Mapping[str, Any]) -> None:
+        """Checks what is known of a plan against the plan that the folder is tied to, if it is.
+
+        Raises:
+            UsageError: If it is another plan's, with the difference.
+        """
+        recorded = self.meta("identity")
+        if recorded is None:
+            return
+        given = json.loads(json.dumps(identity))
+        different = [key for key in given if recorded.get(key) != given[key]]
+        if different:
+            lines = "\n".join(f"  {line}" for key in different for line in _told(key, recorded.get(key), given[key]))
+            raise UsageError(
+                f"{str(self.path.parent)!r} holds the results of another plan:\n{lines}\nGive another --output."
+            )
+
+    def record(self, row: EpisodeRow) -> bool:
+        """Writes a finished episode. False if it was recorded before: a late duplicate changes nothing.
+
+        An error is not an outcome of the policy; a later attempt may replace it.
+
+        Raises:
+            JournalError: If it cannot be written.
+        """
+        marks = ", ".join("?" for _ in COLUMNS)
+        updates = ", ".join(f'"{c}" = excluded."{c}"' for c in COLUMNS)
+        with _explained(self.path):
+            cursor = self._connection.execute(
+                f'INSERT INTO episodes VALUES ({marks}) ON CONFLICT (benchmark, task, "index") '
+                f"DO UPDATE SET {updates} WHERE episodes.outcome = 'error'",
+                astuple(row),
+            )
+        return cursor.rowcount == 1
+
+    def note(self, kind: str, message: str, *, episode: EpisodeId | None = None, worker: str = "") -> None:
+        """Writes down something that happened on the way: a lost lease, a failed attempt, a respawned worker.
+
+        Raises:
+            JournalError: If it cannot be written.
+        """
+        who = (episode.benchmark, episode.task, episode.index) if episode else (None, None, None)
+        with _explained(self.path):
+            self._connection.execute(
+                "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", (time.time(), kind, *who, worker, message)
+            )
+
+    def rows(self) -> list[EpisodeRow]:
+        """All finished episodes, sorted by task and index."""
+        names = ", ".join(f'"{c}"' for c in COLUMNS)
+        found = self._connection.execute(f'SELECT {names} FROM episodes ORDER BY benchmark, task, "index"')
+        return [EpisodeRow(*row) for row in found]
+
+    def close(self) -> None:
+        """Lets go of the folder."""
+        self._connection.close()
+        self._lock.close()
+
+
+def _locked(path: Path, folder: Path) -> IO[str]:
+    lock = path.open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise UsageError(f"another run is writing to {str(folder)!r}; wait for it, or give another --output.") from None
+    return lock
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if "not a database" in str(error) or "malformed" in str(error):
+            raise UsageError(f"{str(path)!r} is not a journal ({error}); give another --output.") from error
+        raise JournalError(
+            f"the journal {str(path)!r} cannot be written: {error}. Is the disk full or read-only?"
+        ) from error
+    except OSError as error:
+        raise JournalError(
+            f"the output folder {str(path.parent)!r} cannot be written: {error.strerror}. Name another with --output."
+        ) from error
+
+
+def _told(name: str, there: Any, now: Any) -> Iterator[str]:
+    """In which parts two values differ, however large they are as a whole."""
+    if isinstance(there, dict) and isinstance(now, dict):
+        for key in {**there, **now}:
+            if there.get(key) != now.get(key):
+                yield from _told(f"{name} {key}", there.get(key), now.get(key))
+    elif isinstance(there, list) and isinstance(now, list):
+        only_there, only_now = [i for i in there if i not in now], [i for i in now if i not in there]
+        parts = [
+            f"{_some(items)} {where}" for items, where in ((only_there, "only there"), (only_now, "only now")) if items
+        ]
+        yield f"{name}: {', '.join(parts) or 'in another order'}"
+    else:
+        yield f"{name}: {_shown(there)} there, {_shown(now)} now"
+
+
+def _shown(value: Any) -> str:
+    return "not given" if value is None else json.dumps(value)
+
+
+def _some(items: list[Any], most: int = 4) -> str:
+    shown = ", ".join(str(item) for item in items[:most])
+    return f"{shown} and {len(items) - most} more" if len(items) > most else shown

@@ -1,0 +1,308 @@
+"""The heart of a run: leases out, results in, each written to the journal before anybody else hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from sparring.orchestrator.results.journal import EpisodeRow, Journal, Outcome
+from sparring.orchestrator.run.plan import EpisodeId, Plan
+from sparring.orchestrator.run.scheduler import MAX_LOSSES, Lease, Scheduler, SlotId
+from sparring.orchestrator.settings import RunSettings
+from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.errors import SparringError, UsageError
+
+log = logging.getLogger(__name__)
+
+_OUTCOMES: Final[Mapping[int, Outcome]] = {
+    pb.OUTCOME_SUCCESS: "success",
+    pb.OUTCOME_FAILURE: "failure",
+    pb.OUTCOME_ERROR: "error",
+}
+_UNREACHABLE_LIMIT: Final = 2
+"""So many slots in a row must have waited in vain for the policy server before the run is given up."""
+
+
+class RunStopped(SparringError):
+    """The run cannot go on. What was recorded is whole, and the run can be resumed."""
+
+
+class Watcher(Protocol):
+    """Whoever wants to see a run go by: displays, logs, tests."""
+
+    def on_worker(self, worker: str, slots: int) -> None:
+        """A worker joined with so many slots; 0 slots: it left."""
+
+    def on_result(self, row: EpisodeRow) -> None:
+        """An episode was recorded."""
+
+    def on_retry(self, episode: EpisodeId, reason: str) -> None:
+        """An episode goes back in the queue."""
+
+    def on_activity(self, worker: str, activity: pb.SlotActivity) -> None:
+        """What a slot is doing."""
+
+
+@dataclass
+class _Worker:
+    benchmark: str
+    slots: int
+    send: Callable[[pb.OrchestratorMessage], None]
+    waiting: list[int] = field(default_factory=list)
+    """Slots that have asked and not been answered."""
+
+
+class Coordinator:
+    """Knows the workers, the queue and the journal. All methods are called from the event loop."""
+
+    def __init__(self, plan: Plan, settings: RunSettings, journal: Journal, folder: Path, watcher: Watcher) -> None:
+        self._plan = plan
+        self._settings = settings
+        self._journal = journal
+        self._folder = folder
+        self._watcher = watcher
+        done = {row.id for row in journal.rows() if row.outcome != "error"}
+        self._scheduler = Scheduler(
+            plan, done=done, retries=settings.retries, max_parallel_tasks=settings.max_parallel_tasks
+        )
+        self._tasks = {(name, task.name): task for name, tasks in plan.tasks.items() for task in tasks}
+        self._workers: dict[str, _Worker] = {}
+        self._unreachable_in_a_row = 0
+        self._lost_by: dict[str, list[EpisodeId]] = {}
+        self._explained: dict[EpisodeId, str] = {}
+        self.results_of: dict[str, int] = {}
+        """How many results each worker has delivered; the launcher tells by it whether respawning is of any use."""
+        self.versions: dict[str, Mapping[str, str]] = {}
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when nothing is left to run; fails with RunStopped when the run cannot go on."""
+        self._end_if_finished()
+
+    @property
+    def unfinished(self) -> int:
+        """Episodes without a final result."""
+        return self._scheduler.unfinished
+
+    def pending(self, benchmark: str) -> int:
+        """Episodes of a benchmark that wait for a slot."""
+        return self._scheduler.pending(benchmark)
+
+    def unattended(self) -> set[str]:
+        """Benchmarks with episodes that wait, and no worker to run them."""
+        attended = {worker.benchmark for worker in self._workers.values()}
+        return {name for name in self._plan.tasks if name not in attended and self.pending(name)}
+
+    def join(
+        self, register: pb.Register, assignment: pb.Assignment, send: Callable[[pb.OrchestratorMessage], None]
+    ) -> None:
+        """A worker has dialled in and been assigned.
+
+        Raises:
+            UsageError: If one of that name is here already.
+        """
+        worker = register.worker
+        if worker in self._workers:
+            raise UsageError(f"a worker named {worker!r} is connected already; give this one another --name.")
+        self._workers[worker] = _Worker(assignment.benchmark, assignment.slots, send)
+        self.versions[worker] = dict(register.versions)
+        self._watcher.on_worker(worker, assignment.slots)
+
+    def take_over(self, previous: Coordinator, assignment: Callable[[str, int], pb.Assignment]) -> None:
+        """Takes on the workers of a run that has ended.
+
+        Args:
+            previous: The coordinator of that run; it is of no more use.
+            assignment: What a worker of a benchmark with so many slots is to be told.
+        """
+        self._workers, previous._workers = previous._workers, {}
+        self.results_of = previous.results_of
+        self.versions = {name: previous.versions[name] for name in self._workers}
+        self._scheduler.take_over(previous._scheduler)
+        for name, worker in self._workers.items():
+            worker.send(pb.OrchestratorMessage(assignment=assignment(worker.benchmark, worker.slots)))
+            self._watcher.on_worker(name, worker.slots)
+        self._serve_waiting()
+
+    def abandon(self) -> None:
+        """Nobody waits for this run any more: whatever else comes in changes nothing."""
+        self.ended.cancel()
+
+    def leave(self, worker: str, reason: str) -> None:
+        """A worker's stream has ended: its leases go back in the queue at once."""
+        del self._workers[worker]
+        self._scheduler.forget_worker(worker)
+        if self.ended.done():
+            return
+        try:
+            for lease in self._scheduler.leases_of(worker):
+                self._lost_by.setdefault(worker, []).append(lease.episode)
+                self._lost(lease, reason, worker)
+        except SparringError as error:  # the journal cannot be written
+            self.stop(RunStopped(str(error)))
+        self._watcher.on_worker(worker, 0)
+        self._serve_waiting()
+
+    def handle(self, worker: str, message: pb.WorkerMessage) -> None:
+        """Deals with one message of a worker."""
+        if self.ended.done():
+            if message.WhichOneof("message") == "ready":  # for the run that may come after this one
+                self._workers[worker].waiting.append(message.ready.slot)
+            return
+        try:
+            self._handle(worker, message)
+        except SparringError as error:  # the journal cannot be written
+            self.stop(RunStopped(str(error)))
+
+    def explain(self, worker: str, reason: str) -> None:
+        """Why a worker died, as its launcher found out after it had left: noted for the episodes that it lost."""
+        try:
+            for episode in self._lost_by.pop(worker, []):
+                self._explained[episode] = reason
+                self._journal.note("lost", reason, episode=episode, worker=worker)
+        except SparringError as error:  # the journal cannot be written
+            self.stop(RunStopped(str(error)))
+
+    def stop(self, reason: SparringError) -> None:
+        """Ends the run with an error."""
+        if not self.ended.done():
+            self.ended.set_exception(reason)
+
+    def _handle(self, worker: str, message: pb.WorkerMessage) -> None:
+        kind = message.WhichOneof("message")
+        if kind == "ready":
+            self._workers[worker].waiting.append(message.ready.slot)
+            self._serve_waiting()
+        elif kind == "result":
+            self._result(worker, message.result)
+        elif kind == "lost":
+            lease = self._scheduler.holder(message.lost.lease)
+            if lease is not None:
+                self._lost(lease, message.lost.reason, worker)
+            if message.lost.policy_unreachable:
+                self._policy_unreachable(message.lost.reason)
+            self._serve_waiting()
+        elif kind == "refused":
+            self.stop(UsageError(message.refused.reason))
+        elif kind == "heartbeat":
+            for activity in message.heartbeat.slots:
+                self._watcher.on_activity(worker, activity)
+
+    def _serve_waiting(self) -> None:
+        for name, worker in self._workers.items():
+            for number in list(worker.waiting):
+                lease = self._scheduler.lease(SlotId(worker.benchmark, name, number))
+                if lease is None:
+                    break  # what one slot cannot have, the others of this worker cannot have either
+                worker.waiting.remove(number)
+                worker.send(pb.OrchestratorMessage(lease=self._lease_message(lease)))
+                self._watcher.on_activity(
+                    name, pb.SlotActivity(slot=number, task=lease.episode.task, index=lease.episode.index)
+                )
+
+    def _lease_message(self, lease: Lease) -> pb.Lease:
+        return pb.Lease(
+            lease=lease.number,
+            slot=lease.slot.number,
+            task=lease.episode.task,
+            index=lease.episode.index,
+            seed=self._plan.seed_of(lease.episode),
+            film=self._settings.films(lease.episode.index),
+            max_steps=self._settings.max_steps,
+            record=self._settings.record is not None,
+        )
+
+    def _result(self, worker: str, result: pb.Result) -> None:
+        lease = self._scheduler.holder(result.lease)
+        outcome = _OUTCOMES.get(result.outcome, "error")
+        verdict = self._scheduler.finish(result.lease, error=outcome == "error")
+        if lease is None or verdict == "stale":
+            log.info("a late result of worker %s for lease %d changes nothing", worker, result.lease)
+            return
+        self._unreachable_in_a_row = 0
+        self.results_of[worker] = self.results_of.get(worker, 0) + 1
+        if outcome == "error":
+            self._journal.note("error", result.error, episode=lease.episode, worker=worker)
+        if verdict == "retry":
+            self._watcher.on_retry(lease.episode, result.error)
+            self._serve_waiting()
+            return
+        # Before its steps are those of a recorded episode: they count once.
+        self._watcher.on_activity(worker, pb.SlotActivity(slot=lease.slot.number))
+        self._record(lease.episode, outcome, result, result.error)
+
+    def _lost(self, lease: Lease, reason: str, worker: str) -> None:
+        self._journal.note("lost", reason, episode=lease.episode, worker=worker)
+        if self._scheduler.lose(lease.number) == "retry":
+            self._watcher.on_retry(lease.episode, reason)
+        else:
+            before = self._explained.get(lease.episode)
+            why = f"{reason} An earlier time: {before}." if before else reason
+            self._record(lease.episode, "error", pb.Result(), f"lost {MAX_LOSSES} times, the last time because: {why}")
+
+    def _record(self, episode: EpisodeId, outcome: Outcome, result: pb.Result, error: str) -> None:
+        self._save_recording(episode, result.recording)
+        row = EpisodeRow(
+            benchmark=episode.benchmark,
+            task=episode.task,
+            index=episode.index,
+            seed=self._plan.seed_of(episode),
+            outcome=outcome,
+            reward_sum=result.reward_sum,
+            reward_max=result.reward_max,
+            steps=result.steps,
+            seconds=result.timing.total,
+            physics_s=result.timing.physics,
+            render_s=result.timing.render,
+            policy_s=result.timing.policy,
+            transport_s=result.timing.transport,
+            renders=result.renders,
+            round_trips=result.round_trips,
+            out_of_range=result.out_of_range,
+            attempts=self._scheduler.attempts(episode),
+            video=self._save_film(episode, outcome, result.video),
+            error=error if outcome == "error" else "",
+        )
+        if self._journal.record(row):
+            self._watcher.on_result(row)
+        self._end_if_finished()
+        self._serve_waiting()
+
+    def _save_film(self, episode: EpisodeId, outcome: Outcome, film: bytes) -> str:
+        if not film or (self._settings.video == "failures" and outcome != "failure"):
+            return ""
+        if self._settings.video_names == "lerobot":
+            task = self._tasks[episode.benchmark, episode.task]
+            name = f"{_file_name(task.group)}_{task.number}/eval_episode_{episode.index}.mp4"
+        else:
+            name = f"{_file_name(episode.task)}_{episode.index:04d}_{outcome}.mp4"
+        _write(self._folder / "videos" / name, film)
+        return f"videos/{name}"
+
+    def _save_recording(self, episode: EpisodeId, recording: bytes) -> None:
+        if recording and self._settings.record is not None:
+            folder = self._settings.record / episode.benchmark / _file_name(episode.task)
+            _write(folder / f"{episode.index:04d}.npz", recording)
+
+    def _policy_unreachable(self, reason: str) -> None:
+        self._unreachable_in_a_row += 1
+        if self._unreachable_in_a_row >= _UNREACHABLE_LIMIT:
+            self.stop(RunStopped(reason))
+
+    def _end_if_finished(self) -> None:
+        if self._scheduler.unfinished == 0 and not self.ended.done():
+            self.ended.set_result(None)
+
+
+def _file_name(task: str) -> str:
+    return task.replace("/", "_").replace(":", "_")
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:
+        raise SparringError(f"{str(path)!r} cannot be written: {error.strerror}.") from error

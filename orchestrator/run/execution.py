@@ -1,0 +1,350 @@
+"""A run from plan to results: brings everything up, waits, and takes everything down again on every way out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sparring.env_worker.registry import get_benchmark
+from sparring.env_worker.worker.addresses import to_dial
+from sparring.env_worker.worker.worker import installed_versions
+from sparring.orchestrator.launchers.base import Launcher, LaunchFailed, NoLauncher, WorkerOrder, share_slots
+from sparring.orchestrator.launchers.docker import launcher as docker
+from sparring.orchestrator.launchers.docker.engine import connect
+from sparring.orchestrator.launchers.docker.route import find_route
+from sparring.orchestrator.launchers.process import ProcessLauncher
+from sparring.orchestrator.machine.environments import interpreter
+from sparring.orchestrator.machine.sockets import socket_folder
+from sparring.orchestrator.results.journal import Journal
+from sparring.orchestrator.results.results import Results, write_results, write_run
+from sparring.orchestrator.run.coordinator import Coordinator, RunStopped, Watcher
+from sparring.orchestrator.run.plan import Plan, assets_of, benchmark_settings, identity
+from sparring.orchestrator.run.work_service import WorkService
+from sparring.orchestrator.serving.policy_host import (
+    PolicyAccess,
+    PolicyHost,
+    PolicyHostFailed,
+    describe,
+    policy_identity,
+)
+from sparring.orchestrator.serving.stats import HOSTED, ServingWatch
+from sparring.orchestrator.settings import RunSettings
+from sparring.policy_server.client import Description
+from sparring.protos.errors import SparringError, UsageError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Interrupted(SparringError):
+    """The user asked the run to end; what was recorded is whole."""
+
+
+def prepare(settings: RunSettings) -> None:
+    """Tells, or fetches, what a benchmark lacks, before anything starts.
+
+    Raises:
+        SparringError: If it cannot be had.
+    """
+    if settings.record is not None:
+        _check_record(settings.record)
+    if settings.launcher == "docker":
+        docker.check(settings)
+    for part in settings.parts:
+        benchmark = get_benchmark(part.benchmark)
+        if settings.launcher == "process":
+            interpreter(benchmark)
+        # In containers, what nobody has named is downloaded by them, into a volume of their own.
+        if settings.launcher == "process" or (settings.launcher == "docker" and assets_of(settings, part)):
+            benchmark.fetch(benchmark.read_settings(benchmark_settings(settings, part)))
+
+
+def _check_record(folder: Path) -> None:
+    """Not after the first episode."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"recordings cannot be written to {str(folder)!r}: {error.strerror}. Name another folder with --record."
+        ) from error
+
+
+async def run(settings: RunSettings, plan: Plan, folder: Path, watcher: Watcher) -> Results:
+    """Runs what is left of a plan and returns all its results.
+
+    Raises:
+        UsageError: If the folder belongs to another plan, or the policy cannot be made.
+        Interrupted, RunStopped, and other SparringErrors: If the run could not be finished.
+    """
+    new = not folder.exists()
+    journal = Journal(folder)
+    session = Execution(settings, plan, folder, journal, watcher)
+    mistaken = False
+    try:
+        return await session.run(_on_signals())
+    except UsageError:
+        mistaken = not journal.rows()
+        raise
+    finally:
+        journal.close()
+        if new and (mistaken or not session.claimed):  # it never came to a run; leave no debris of a mistyped command
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class RunLocation:
+    """Where the workers of a run find it.
+
+    Attributes:
+        home: The folder they are known by; their logs are in there.
+        sockets: Folder of the unix sockets.
+        listen: The TCP address to listen at; None: any that only this machine can reach.
+    """
+
+    home: Path
+    sockets: Path
+    listen: str | None
+
+
+@dataclass(frozen=True)
+class RunningWorkers:
+    """The workers of a run.
+
+    Attributes:
+        service: What they dial.
+        address: Where it is dialled from elsewhere.
+        launcher: Keeps them alive, and fails if it cannot.
+    """
+
+    service: WorkService
+    address: str
+    launcher: asyncio.Future[None]
+
+
+class Execution:
+    """One go at a run: from start, or resume, to its end or interruption."""
+
+    def __init__(self, settings: RunSettings, plan: Plan, folder: Path, journal: Journal, watcher: Watcher) -> None:
+        self._settings = settings
+        self._plan = plan
+        self._folder = folder
+        self._journal = journal
+        self._watcher = watcher
+        self._began = time.monotonic()
+        self._seconds_before = float(journal.meta("seconds") or 0.0)
+        self._policy: Description | None = None
+        self._serving: ServingWatch | None = None
+        self._versions = {"orchestrator": installed_versions(), **(journal.meta("versions") or {})}
+
+    async def run(self, interrupted: asyncio.Future[None]) -> Results:
+        """Runs what is left, unless `interrupted` fails first; saves what there is on every way out."""
+        self._journal.check(identity(self._settings, self._plan))
+        try:
+            async with AsyncExitStack() as stack:
+                await self._play(stack, interrupted)
+        except BaseException:
+            if self.claimed:
+                try:
+                    self._save("unfinished")
+                except SparringError as error:  # the first failure is the one to report
+                    log.error("%s", error)
+            raise
+        return self._save("finished")
+
+    def _save(self, status: str) -> Results:
+        self._journal.set_meta("seconds", self._seconds)
+        self._journal.set_meta("versions", self._versions)
+        if self._serving is not None:
+            self._journal.set_meta("serving", self._serving.to_json())
+            self._journal.set_meta("serving_summary", self._serving.summary())
+        self._write_run(status)
+        results = Results(
+            self._plan, self._journal.rows(), self._seconds, self._folder, self._journal.meta("serving_summary")
+        )
+        write_results(results)
+        return results
+
+    @property
+    def claimed(self) -> bool:
+        """Whether the folder is known to be this plan's."""
+        return self._policy is not None
+
+    @property
+    def _seconds(self) -> float:
+        return self._seconds_before + time.monotonic() - self._began
+
+    async def _play(self, stack: AsyncExitStack, interrupted: asyncio.Future[None]) -> None:
+        settings = self._settings
+        sockets = stack.enter_context(socket_folder())
+        listen = await _first(asyncio.ensure_future(self._listen()), [interrupted])
+        watched: list[asyncio.Future[None]] = [interrupted]
+        access = await self._host(stack, sockets, listen, watched)
+        policy = await _first(asyncio.ensure_future(self._describe(access)), watched)
+        self._journal.claim({**identity(settings, self._plan), "policy": policy_identity(policy)})
+        self._policy = policy
+        self._write_run("running")
+
+        coordinator = Coordinator(self._plan, settings, self._journal, self._folder, self._watcher)
+        if coordinator.ended.done():
+            return
+        await self._watch_serving(stack, access)
+        stack.callback(lambda: self._versions.update(coordinator.versions))
+        workers = await self._start_workers(stack, RunLocation(self._folder, sockets, listen), coordinator, access)
+        stack.callback(coordinator.abandon)  # who is interrupted tries no episode again
+        watched.append(workers.launcher)
+        watched.append(await stack.enter_async_context(_background(_attended(coordinator, settings, workers.address))))
+        try:
+            await _first(coordinator.ended, watched)
+        except (LaunchFailed, PolicyHostFailed) as error:
+            raise RunStopped(str(error)) from error
+
+    async def _host(
+        self, stack: AsyncExitStack, sockets: Path, listen: str | None, watched: list[asyncio.Future[None]]
+    ) -> PolicyAccess:
+        """Brings the policy up, if it is ours to host, and says where it is; adds what must not fail to `watched`."""
+        settings = self._settings
+        if settings.policy is None:
+            return PolicyAccess.elsewhere(settings)
+        host_name = (listen or "127.0.0.1:0").rpartition(":")[0]
+        host = PolicyHost(settings, host=host_name, sockets=sockets, logs=self._folder / "logs")
+        watched.append(await stack.enter_async_context(_hosted(host, watched)))
+        return PolicyAccess(host.addresses)
+
+    async def _watch_serving(self, stack: AsyncExitStack, access: PolicyAccess) -> None:
+        """Has an eye on what the policy servers do, from here to the end of the stack."""
+        names = access.servers if self._settings.policy is None else [HOSTED]
+        self._serving = ServingWatch(
+            dict(zip(names, access.servers, strict=True)),
+            earlier=self._journal.meta("serving"),
+            token=access.token,
+            ca=access.ca,
+        )
+        await self._serving.begin()
+        stack.push_async_callback(self._serving.end)  # before the server that we host ends, after all workers have
+        keep = partial(self._journal.set_meta, "serving")
+        await stack.enter_async_context(_background(self._serving.run(keep)))
+
+    async def _describe(self, access: PolicyAccess) -> Description:
+        return await describe(access, self._settings.policy_timeout)
+
+    async def _start_workers(
+        self, stack: AsyncExitStack, place: RunLocation, coordinator: Coordinator, access: PolicyAccess
+    ) -> RunningWorkers:
+        """Has workers for the coordinator, for as long as the stack lasts."""
+        settings = self._settings
+        slots = settings.slot_count(coordinator.unfinished)
+        service = WorkService(coordinator, settings, access, slots)
+        local, public = await service.start(place.sockets, place.listen)
+        stack.push_async_callback(service.stop, "the run has ended.")
+        address = to_dial(public)
+        log.info("more workers may join: sparring worker --orchestrator %s", address)
+
+        waiting = {name: n for name in self._plan.tasks if (n := coordinator.pending(name))}
+        order = WorkerOrder(share_slots(slots, waiting), local, public, place.sockets, place.home / "logs")
+        launcher = self._launcher(service, place.home)
+        return RunningWorkers(service, address, await stack.enter_async_context(_background(launcher.run(order))))
+
+    def _launcher(self, service: WorkService, home: Path) -> Launcher:
+        def results_of(worker: str) -> int:
+            return service.coordinator.results_of.get(worker, 0)
+
+        def explain(worker: str, reason: str) -> None:
+            service.coordinator.explain(worker, reason)
+
+        if self._settings.launcher == "none":
+            return NoLauncher()
+        if self._settings.launcher == "docker":
+            return docker.DockerLauncher(self._settings, home, results_of, explain)
+        return ProcessLauncher(results_of)
+
+    async def _listen(self) -> str | None:
+        """Where workers that are not on this machine dial in, if that is settled."""
+        if self._settings.launcher != "docker":
+            return self._settings.listen
+        return await asyncio.to_thread(lambda: find_route(self._settings, connect()).listen) or self._settings.listen
+
+    def _write_run(self, status: str) -> None:
+        write_run(
+            self._folder,
+            self._settings,
+            self._plan,
+            self._policy,
+            versions=self._versions,
+            status=status,
+            seconds=self._seconds,
+            serving=self._journal.meta("serving_summary"),
+            out_of_range=sum(row.out_of_range for row in self._journal.rows()),
+        )
+
+
+async def _attended(coordinator: Coordinator, settings: RunSettings, address: str) -> None:
+    """Gives a run up when nobody has come to work on a benchmark of it for too long."""
+    loop = asyncio.get_running_loop()
+    since: dict[str, float] = {}
+    while True:
+        since = {name: since.get(name, loop.time()) for name in coordinator.unattended()}
+        for name, began in since.items():
+            if loop.time() - began >= settings.worker_timeout:
+                raise RunStopped(
+                    f"no worker of {name} has been here for {settings.worker_timeout:g} s. Start one with "
+                    f"`sparring worker --benchmark {name} --orchestrator {address}` (in containers: the service "
+                    f"worker-{name}), or raise --worker-timeout."
+                )
+        await asyncio.sleep(min(1.0, settings.worker_timeout / 4))
+
+
+def _on_signals() -> asyncio.Future[None]:
+    """Fails with Interrupted on the first Ctrl-C or SIGTERM."""
+    loop = asyncio.get_running_loop()
+    interrupted: asyncio.Future[None] = loop.create_future()
+
+    def stop(number: signal.Signals) -> None:
+        if not interrupted.done():
+            interrupted.set_exception(Interrupted(f"interrupted by {number.name}."))
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop, number)
+    interrupted.add_done_callback(lambda future: future.exception())  # seen, even if nobody waits for it any more
+    return interrupted
+
+
+@asynccontextmanager
+async def _background(coroutine: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Future[None]]:
+    task: asyncio.Future[None] = asyncio.ensure_future(coroutine)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def _hosted(host: PolicyHost, watched: Sequence[asyncio.Future[None]]) -> AsyncIterator[asyncio.Future[None]]:
+    ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async with _background(host.run(ready)) as task:
+        await _first(ready, [task, *watched])
+        yield task
+
+
+async def _first(wanted: asyncio.Future[T], others: Sequence[asyncio.Future[None]]) -> T:
+    """Waits for one thing, unless another fails first."""
+    pending: set[asyncio.Future[Any]] = {wanted, *others}
+    while True:
+        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        for future in done:
+            future.result()
+        if wanted in done:
+            return wanted.result()

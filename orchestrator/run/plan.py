@@ -1,0 +1,135 @@
+"""What a run is going to do: which episodes of which tasks, each with its seed."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from sparring.env_worker.benchmark import Task
+from sparring.env_worker.registry import get_benchmark
+from sparring.orchestrator.settings import Evaluation, RunSettings
+from sparring.protos.errors import UsageError
+
+
+@dataclass(frozen=True, order=True)
+class EpisodeId:
+    """What makes an episode that episode; its seed and initial state follow from this and the run's seed."""
+
+    benchmark: str
+    task: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.benchmark}/{self.task}#{self.index}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All episodes of a run.
+
+    Attributes:
+        tasks: Per benchmark, in the order they were selected.
+        episodes: How many of each task.
+        seed: Of the run.
+    """
+
+    tasks: Mapping[str, Sequence[Task]]
+    episodes: int
+    seed: int
+
+    def ids(self) -> list[EpisodeId]:
+        """Every episode, task by task."""
+        return [
+            EpisodeId(benchmark, task.name, index)
+            for benchmark, tasks in self.tasks.items()
+            for task in tasks
+            for index in range(self.episodes)
+        ]
+
+    def seed_of(self, episode: EpisodeId) -> int:
+        """LeRobot's rule, so that numbers can be compared: episode k of every task has the run's seed + k."""
+        return self.seed + episode.index
+
+    def labels(self) -> dict[str, tuple[str, Task]]:
+        """Every task with its benchmark, by a name that is unique in the run, with the benchmark's where needed."""
+        names = Counter(task.name for tasks in self.tasks.values() for task in tasks)
+        return {
+            task.name if names[task.name] == 1 else f"{benchmark}/{task.name}": (benchmark, task)
+            for benchmark, tasks in self.tasks.items()
+            for task in tasks
+        }
+
+    def groups(self) -> dict[str, list[str]]:
+        """The groups that were selected, and the labels of the tasks in each."""
+        groups: dict[str, list[str]] = {}
+        for label, (_, task) in self.labels().items():
+            groups.setdefault(task.group, []).append(label)
+        return groups
+
+
+def make_plan(settings: RunSettings) -> Plan:
+    """The plan that settings ask for.
+
+    Raises:
+        UsageError: If a benchmark, a task or a setting of a benchmark is unknown.
+    """
+    tasks: dict[str, Sequence[Task]] = {}
+    for part in settings.parts:
+        benchmark = get_benchmark(part.benchmark)
+        benchmark.read_settings(benchmark_settings(settings, part))
+        tasks[benchmark.name] = benchmark.tasks(part.task)
+    if settings.assets is not None and not any(takes_assets(name) for name in tasks):
+        raise UsageError(f"--assets is of no use here: {' and '.join(tasks)} has none.")
+    return Plan(tasks, settings.episodes, settings.seed)
+
+
+def benchmark_settings(settings: RunSettings, part: Evaluation) -> dict[str, Any]:
+    """What a benchmark is told: its own arguments, and the assets folder if it has assets."""
+    if settings.assets is None or not takes_assets(part.benchmark):
+        return dict(part.benchmark_arg)
+    return {"assets": str(settings.assets.absolute()), **part.benchmark_arg}
+
+
+def takes_assets(benchmark: str) -> bool:
+    """Whether a benchmark has assets that pip does not bring."""
+    return any(field.name == "assets" for field in fields(get_benchmark(benchmark).settings))
+
+
+def assets_variable(benchmark: str) -> str:
+    """The environment variable that names a benchmark's assets folder where no setting does."""
+    return f"SPARRING_{benchmark.upper().replace('-', '_')}_ASSETS"
+
+
+def assets_of(settings: RunSettings, part: Evaluation) -> Path | None:
+    """The assets folder that was named for a benchmark, by a setting or its variable; None: they are downloaded.
+
+    Raises:
+        UsageError: If the name means different folders in different places.
+    """
+    if not takes_assets(part.benchmark):
+        return None
+    named = benchmark_settings(settings, part).get("assets") or os.environ.get(assets_variable(part.benchmark))
+    if not named:
+        return None
+    if not Path(named).is_absolute():
+        raise UsageError(f"assets={named!r} means another folder to workers in containers; give its absolute path.")
+    return Path(named)
+
+
+def identity(settings: RunSettings, plan: Plan) -> dict[str, Any]:
+    """What decides a run's numbers, beside the policy, and so what must be equal to go on in a folder.
+
+    How many slots, which launcher, where the server is and what is filmed is not part of it.
+    """
+    return {
+        "tasks": {benchmark: [task.name for task in tasks] for benchmark, tasks in plan.tasks.items()},
+        "benchmark_arg": {part.benchmark: dict(part.benchmark_arg) for part in settings.parts},
+        "episodes": plan.episodes,
+        "seed": plan.seed,
+        "max_steps": settings.max_steps,
+        "out_of_range": settings.out_of_range,
+    }

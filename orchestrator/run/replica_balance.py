@@ -1,0 +1,34 @@
+"""Which replica of the policy server each slot of a worker calls its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class ReplicaBalance:
+    """Spreads slots over replicas: a worker's first slot gets the one with the fewest, the next slot the next one.
+
+    Args:
+        replicas: Their addresses.
+    """
+
+    def __init__(self, replicas: Sequence[str]) -> None:
+        self._replicas = list(replicas)
+        self._slots = [0] * len(replicas)
+        self._assigned: dict[str, tuple[int, int]] = {}
+
+    def assign(self, worker: str, slots: int) -> list[str]:
+        """The replicas in the order that a worker shall count them: its slot n has number n, modulo their count."""
+        first = min(range(len(self._replicas)), key=lambda place: self._slots[place])
+        self._assigned[worker] = (first, slots)
+        self._count(first, slots, 1)
+        return [*self._replicas[first:], *self._replicas[:first]]
+
+    def leave(self, worker: str) -> None:
+        """A worker is gone, and so are its slots."""
+        if worker in self._assigned:
+            self._count(*self._assigned.pop(worker), -1)
+
+    def _count(self, first: int, slots: int, change: int) -> None:
+        for slot in range(slots):
+            self._slots[(first + slot) % len(self._replicas)] += change

@@ -1,0 +1,168 @@
+"""Who gets which episode: affinity to tasks, stealing, retries, losses. Pure bookkeeping, no clocks and no wires."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from sparring.orchestrator.run.plan import EpisodeId, Plan
+
+MAX_LOSSES: Final = 20
+"""An episode that was lost this often without once reaching an end is given up: something kills whoever runs it."""
+
+Verdict = Literal["record", "retry", "stale"]
+
+
+TaskKey = tuple[str, str]
+"""Benchmark and task."""
+
+
+@dataclass(frozen=True, order=True)
+class SlotId:
+    """A slot of a worker, which is of one benchmark."""
+
+    benchmark: str
+    worker: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The loan of an episode to a slot."""
+
+    number: int
+    episode: EpisodeId
+    slot: SlotId
+
+
+class Scheduler:
+    """Hands out episodes and takes them back.
+
+    A slot stays with its task while that has episodes; then it opens a task nobody works on; then it
+    helps where most is left per helper. So K slots are busy until fewer than K episodes are left.
+
+    Args:
+        plan: All episodes.
+        done: Those that need not run again.
+        retries: How often an error is tried again.
+        max_parallel_tasks: How many tasks may be open at once; 0 for any number.
+    """
+
+    def __init__(
+        self, plan: Plan, *, done: Iterable[EpisodeId] = (), retries: int = 3, max_parallel_tasks: int = 0
+    ) -> None:
+        finished = set(done)
+        self._pending: dict[TaskKey, deque[EpisodeId]] = {}
+        for episode in plan.ids():
+            queue = self._pending.setdefault(_key(episode), deque())
+            if episode not in finished:
+                queue.append(episode)
+        self._retries = retries
+        self._max_parallel_tasks = max_parallel_tasks or len(self._pending)
+        self._leases: dict[int, Lease] = {}
+        self._last_task: dict[SlotId, TaskKey] = {}
+        self._errors: Counter[EpisodeId] = Counter()
+        self._losses: Counter[EpisodeId] = Counter()
+        self._numbers = itertools.count(1)
+
+    @property
+    def unfinished(self) -> int:
+        """Episodes that wait or run."""
+        return sum(map(len, self._pending.values())) + len(self._leases)
+
+    def pending(self, benchmark: str) -> int:
+        """Episodes of a benchmark that wait."""
+        return sum(len(queue) for key, queue in self._pending.items() if key[0] == benchmark)
+
+    def attempts(self, episode: EpisodeId) -> int:
+        """How many attempts an episode has had, with the one that just ended in an outcome of its own."""
+        return self._errors[episode] + 1
+
+    def lease(self, slot: SlotId) -> Lease | None:
+        """The next episode for a slot; None if there is nothing for it now."""
+        task = self._task_for(slot)
+        if task is None:
+            return None
+        lease = Lease(next(self._numbers), self._pending[task].popleft(), slot)
+        self._leases[lease.number] = lease
+        self._last_task[slot] = task
+        return lease
+
+    def holder(self, number: int) -> Lease | None:
+        """The lease of that number, if it has not ended."""
+        return self._leases.get(number)
+
+    def finish(self, number: int, *, error: bool) -> Verdict:
+        """A lease ended with a result.
+
+        Returns:
+            "record" if the result is final, "retry" if the episode goes back in the queue, "stale" if the
+            lease had been given back before: somebody else has the episode now.
+        """
+        lease = self._leases.pop(number, None)
+        if lease is None:
+            return "stale"
+        if error and self._errors[lease.episode] < self._retries:
+            self._errors[lease.episode] += 1
+            self._pending[_key(lease.episode)].appendleft(lease.episode)
+            return "retry"
+        return "record"
+
+    def lose(self, number: int) -> Verdict:
+        """A lease ended without a result, through no fault of its episode.
+
+        Returns:
+            "retry" as a rule; "record" if the episode has been lost so often that it must be given up.
+        """
+        lease = self._leases.pop(number, None)
+        if lease is None:
+            return "stale"
+        self._losses[lease.episode] += 1
+        if self._losses[lease.episode] >= MAX_LOSSES:
+            return "record"
+        self._pending[_key(lease.episode)].appendleft(lease.episode)
+        return "retry"
+
+    def leases_of(self, worker: str) -> list[Lease]:
+        """What a worker has on loan."""
+        return [lease for lease in self._leases.values() if lease.slot.worker == worker]
+
+    def take_over(self, previous: Scheduler) -> None:
+        """Goes on with the slots of a run that has ended: each is offered its last task first, for its simulator is up.
+
+        Leases are numbered on, so that no message about an earlier run's can be taken for one about this run's.
+        """
+        self._last_task = dict(previous._last_task)
+        self._numbers = previous._numbers
+
+    def forget_worker(self, worker: str) -> None:
+        """A worker is gone: its slots have no task any more."""
+        for slot in [slot for slot in self._last_task if slot.worker == worker]:
+            del self._last_task[slot]
+
+    def _task_for(self, slot: SlotId) -> TaskKey | None:
+        open_tasks = {_key(lease.episode) for lease in self._leases.values()}
+        may_open = len(open_tasks) < self._max_parallel_tasks
+        waiting = [
+            task
+            for task, episodes in self._pending.items()
+            if episodes and task[0] == slot.benchmark and (may_open or task in open_tasks)
+        ]
+        if not waiting:
+            return None
+        if self._last_task.get(slot) in waiting:
+            return self._last_task[slot]
+        # A slot between two episodes still counts as a helper of its task: it is about to ask for the next.
+        helpers = Counter(self._last_task.values())
+        unhelped = [task for task in waiting if task not in helpers]
+        if unhelped:
+            # The longest queue first, so that the end of the run is made of short ones.
+            return max(unhelped, key=lambda task: len(self._pending[task]))
+        return max(waiting, key=lambda task: len(self._pending[task]) / helpers[task])
+
+
+def _key(episode: EpisodeId) -> TaskKey:
+    return episode.benchmark, episode.task

@@ -1,0 +1,193 @@
+"""The gRPC side of the coordinator: one stream per worker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from sparring.orchestrator.machine.child import open_socket
+from sparring.orchestrator.run.coordinator import Coordinator
+from sparring.orchestrator.run.plan import benchmark_settings
+from sparring.orchestrator.run.replica_balance import ReplicaBalance
+from sparring.orchestrator.serving.policy_host import PolicyAccess
+from sparring.orchestrator.settings import Evaluation, RunSettings
+from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.evaluation_pb2_grpc import WorkServicer, add_WorkServicer_to_server
+from sparring.protos.net.rpc import SERVER_OPTIONS, bind, discard
+
+log = logging.getLogger(__name__)
+
+DEFAULT_LISTEN: Final = "127.0.0.1:50052"
+HEARTBEAT_SECONDS: Final = 1.0
+SILENCE_SECONDS: Final = 30.0
+_STOP_GRACE: Final = 1.0
+_OUT_OF_RANGE: Final = {
+    "pass": pb.OUT_OF_RANGE_PASS,
+    "clip": pb.OUT_OF_RANGE_CLIP,
+    "error": pb.OUT_OF_RANGE_ERROR,
+}
+
+
+class WorkService(WorkServicer):
+    """Takes in workers and passes their messages to the coordinator.
+
+    Args:
+        coordinator: Of the run.
+        settings: Of the run.
+        policy: Where workers find the policy, and what lets them in.
+        default_slots: For workers that leave it to us.
+    """
+
+    def __init__(
+        self, coordinator: Coordinator, settings: RunSettings, policy: PolicyAccess, default_slots: int
+    ) -> None:
+        self.coordinator = coordinator
+        self._settings = settings
+        self._policy = policy
+        self._balance = ReplicaBalance(policy.addresses)
+        self._default_slots = default_slots
+        self._outboxes: set[asyncio.Queue[pb.OrchestratorMessage]] = set()
+        self._stopping = ""
+
+    async def start(self, sockets: Path, listen: str | None = None) -> tuple[str, str]:
+        """Listens on a unix socket for workers on this machine and on TCP for others; returns both addresses.
+
+        Args:
+            sockets: Folder of the unix socket.
+            listen: The TCP address; by default one of this machine's own, that others cannot reach.
+        """
+        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        add_WorkServicer_to_server(self, self._server)
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        try:
+            local = bind(self._server, f"unix://{sockets}/work.sock")
+            public = self._bind_public(listen)
+        except UsageError:
+            await discard(self._server)
+            raise
+        await self._server.start()
+        await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+        open_socket(local)
+        return local, public
+
+    def _bind_public(self, listen: str | None) -> str:
+        if listen is not None:
+            return bind(self._server, listen)
+        try:
+            return bind(self._server, DEFAULT_LISTEN)
+        except UsageError:  # another run has it; any port will do, nobody asked for this one
+            return bind(self._server, "127.0.0.1:0")
+
+    def hand_over(self, coordinator: Coordinator, settings: RunSettings, policy: PolicyAccess) -> None:
+        """Begins another run with the workers that are here. Settings that make workers what they are must be the same.
+
+        Args:
+            coordinator: Of the next run; the one before must have ended.
+            settings: Of the next run.
+            policy: Where workers find the policy of the next run.
+        """
+        previous, self.coordinator = self.coordinator, coordinator
+        self._settings = settings
+        self._policy = policy
+        self._balance = ReplicaBalance(policy.addresses)
+        parts = {part.benchmark: part for part in settings.parts}
+        coordinator.take_over(previous, lambda benchmark, slots: self._assignment_of(parts[benchmark], slots))
+
+    async def stop(self, reason: str) -> None:
+        """Tells all workers to stop and closes their streams."""
+        self._stopping = reason
+        for outbox in self._outboxes:
+            outbox.put_nowait(pb.OrchestratorMessage(stop=pb.Stop(reason=reason)))
+        await self._server.stop(_STOP_GRACE)
+
+    async def Work(  # type: ignore[override]
+        self, requests: AsyncIterator[pb.WorkerMessage], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        try:
+            first = await asyncio.wait_for(context.read(), SILENCE_SECONDS)
+        except TimeoutError:
+            await context.abort(
+                grpc.StatusCode.DEADLINE_EXCEEDED, "no registration came; a worker's first message is one."
+            )
+        if first is grpc.aio.EOF:
+            return
+        if self._stopping:
+            await context.write(pb.OrchestratorMessage(stop=pb.Stop(reason=self._stopping)))
+            return
+        outbox: asyncio.Queue[pb.OrchestratorMessage] = asyncio.Queue()
+        try:
+            assignment = self._assignment(first)
+            register = first.register
+            self.coordinator.join(register, assignment, outbox.put_nowait)
+            if self._policy.replicas:  # only now, that the worker is one of ours
+                assignment.policy_addresses[:] = self._balance.assign(register.worker, assignment.slots)
+        except SparringError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        reason = f"the connection to worker {register.worker!r} was lost."
+        self._outboxes.add(outbox)
+        outbox.put_nowait(pb.OrchestratorMessage(assignment=assignment))
+        sender = asyncio.create_task(self._send(context, outbox))
+        try:
+            while True:
+                message = await asyncio.wait_for(context.read(), SILENCE_SECONDS)
+                if message is grpc.aio.EOF:
+                    return
+                self.coordinator.handle(register.worker, message)
+        except TimeoutError:
+            reason = f"worker {register.worker!r} was silent for {SILENCE_SECONDS:g} s."
+        finally:
+            self._outboxes.discard(outbox)
+            sender.cancel()
+            self._balance.leave(register.worker)
+            self.coordinator.leave(register.worker, reason)
+
+    async def _send(
+        self, context: grpc.aio.ServicerContext[Any, Any], outbox: asyncio.Queue[pb.OrchestratorMessage]
+    ) -> None:
+        while True:
+            await context.write(await outbox.get())
+
+    def _assignment(self, first: pb.WorkerMessage) -> pb.Assignment:
+        if first.WhichOneof("message") != "register":
+            raise UsageError("a worker's first message must be its registration.")
+        register, settings = first.register, self._settings
+        if register.protocol != PROTOCOL_VERSION:
+            raise UsageError(
+                f"the worker speaks protocol version {register.protocol}, this orchestrator {PROTOCOL_VERSION}; "
+                "install the same release of sparring on both sides."
+            )
+        able = [part for part in settings.parts if part.benchmark in register.benchmarks]
+        if not able:
+            wanted, has = " and ".join(p.benchmark for p in settings.parts), ", ".join(register.benchmarks) or "nothing"
+            raise UsageError(f"this run is of {wanted}, and the worker has only {has} installed.")
+        part = max(able, key=lambda part: self.coordinator.pending(part.benchmark))
+        return self._assignment_of(part, register.slots or self._default_slots)
+
+    def _assignment_of(self, part: Evaluation, slots: int) -> pb.Assignment:
+        settings = self._settings
+        return pb.Assignment(
+            benchmark=part.benchmark,
+            benchmark_settings=json.dumps(benchmark_settings(settings, part)),
+            slots=slots,
+            policy_addresses=self._policy.addresses,
+            observe_every_step=settings.observe == "every-step",
+            video_fps=settings.video_fps,
+            policy_seconds=settings.policy_timeout,
+            stall_seconds=settings.stall_timeout,
+            heartbeat_seconds=HEARTBEAT_SECONDS,
+            silence_seconds=SILENCE_SECONDS,
+            policy_token=self._policy.token,
+            policy_ca=self._policy.ca,
+            policy_replicas=self._policy.replicas,
+            out_of_range=_OUT_OF_RANGE[settings.out_of_range],
+        )

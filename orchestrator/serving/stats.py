@@ -1,0 +1,212 @@
+"""What the policy servers did for a run: batches, waits, forward passes, errors."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from google.protobuf import json_format
+
+from sparring.policy_server.client import fetch_stats
+from sparring.protos import policy_pb2 as pb
+from sparring.protos.errors import SparringError
+
+log = logging.getLogger(__name__)
+
+HOSTED: Final = "hosted"
+"""Name of the server that a run hosts itself; its address is another one in every session."""
+_EVERY_SECONDS: Final = 5.0
+"""How often servers are asked: what one has done since is lost when it is killed."""
+_ANSWER_SECONDS: Final = 5.0
+
+
+class ServingWatch:
+    """Asks the policy servers what they have done, from the start of a run to its end.
+
+    Servers count for whoever they serve, from their own start; a run's figures are the difference between its end and
+    its start. Where another run uses the same server at the same time, both runs' figures have what was done for both.
+
+    Args:
+        addresses: Of the servers, by the name that they have in the figures.
+        earlier: Figures of earlier sessions of this run, as `to_json` gave them.
+        token: Of servers that want one.
+        ca: Certificates to trust there.
+    """
+
+    def __init__(
+        self,
+        addresses: Mapping[str, str],
+        *,
+        earlier: Mapping[str, Any] | None = None,
+        token: str = "",
+        ca: bytes = b"",
+    ) -> None:
+        self._addresses = addresses
+        self._token = token
+        self._ca = ca
+        self._earlier = {
+            name: json_format.ParseDict(stats, pb.ServerStats()) for name, stats in (earlier or {}).items()
+        }
+        self._first: dict[str, pb.ServerStats] = {}
+        self._last: dict[str, dict[str, pb.ServerStats]] = {}
+        self._warned: set[str] = set()
+        self._began = time.monotonic()
+
+    async def begin(self) -> None:
+        """Takes down where the servers' figures stand now."""
+        self._began = time.monotonic()
+        await self._ask_all()
+
+    async def run(self, keep: Callable[[dict[str, Any]], None]) -> None:
+        """Asks again and again, until cancelled.
+
+        Args:
+            keep: Gets what `to_json` says then, for the next session of a run that is killed.
+        """
+        while True:
+            await asyncio.sleep(_EVERY_SECONDS)
+            await self._ask_all()
+            self._warn()
+            keep(self.to_json())
+
+    async def end(self) -> None:
+        """Asks for the last time."""
+        await self._ask_all()
+        self._warn()
+
+    def _warn(self) -> None:
+        """Says what the servers have to say about this run, each sentence once."""
+        for stats in self._figures().values():
+            for sentence in sorted(stats.warnings.keys() - self._warned):
+                self._warned.add(sentence)
+                log.warning("%s", sentence)
+
+    def to_json(self) -> dict[str, Any]:
+        """Figures of this session and earlier ones, by server, for the next session to go on from."""
+        return {name: json_format.MessageToDict(stats) for name, stats in self._figures().items()}
+
+    def summary(self) -> dict[str, Any] | None:
+        """As it stands in run.json; None if no server keeps figures."""
+        figures = self._figures()
+        if not figures:
+            return None
+        document = summarized(total(list(figures.values())))
+        if len(figures) > 1:
+            document["servers"] = {name: summarized(stats) for name, stats in sorted(figures.items())}
+        return document
+
+    async def _ask_all(self) -> None:
+        await asyncio.gather(*(self._ask(name, address) for name, address in self._addresses.items()))
+
+    async def _ask(self, name: str, address: str) -> None:
+        try:
+            stats = await fetch_stats(address, timeout=_ANSWER_SECONDS, token=self._token, ca=self._ca)
+        except SparringError as error:  # not there just now, or it keeps none; the run does not need them
+            log.debug("no figures of %s: %s", name, error)
+            return
+        # The first that is heard of a server is where its figures stand; but one that was started while we watched
+        # began at zero, for us, too.
+        if stats.seconds > time.monotonic() - self._began:
+            self._first.setdefault(stats.instance, stats)
+        self._last.setdefault(name, {})[stats.instance] = stats
+
+    def _figures(self) -> dict[str, pb.ServerStats]:
+        figures = {name: [stats] for name, stats in self._earlier.items()}
+        counted: set[str] = set()  # a server may have been given by two of its names
+        for name, instances in self._last.items():
+            new = {instance: stats for instance, stats in instances.items() if instance not in counted}
+            counted |= new.keys()
+            parts = [_combined(stats, self._first.get(instance), -1) for instance, stats in new.items()]
+            figures.setdefault(name, []).extend(parts)
+        return {name: _sum(parts, in_turn=True) for name, parts in figures.items()}
+
+
+def total(stats: Sequence[pb.ServerStats]) -> pb.ServerStats:
+    """Of several servers that served at the same time."""
+    return _sum(stats, in_turn=False)
+
+
+def _sum(parts: Sequence[pb.ServerStats], *, in_turn: bool) -> pb.ServerStats:
+    result = pb.ServerStats()
+    for part in parts:
+        seconds = result.seconds + part.seconds if in_turn else max(result.seconds, part.seconds)
+        result = _combined(part, result, 1)
+        result.seconds = seconds
+    return result
+
+
+def _combined(one: pb.ServerStats, other: pb.ServerStats | None, sign: int) -> pb.ServerStats:
+    """One plus, or minus, the other."""
+    if other is None:
+        other = pb.ServerStats()
+    return pb.ServerStats(
+        seconds=one.seconds + sign * other.seconds,
+        episodes=one.episodes + sign * other.episodes,
+        observations=one.observations + sign * other.observations,
+        batches=_counts(one.batches, other.batches, sign),
+        queue_wait_seconds=_histogram(one.queue_wait_seconds, other.queue_wait_seconds, sign),
+        inference_seconds=_histogram(one.inference_seconds, other.inference_seconds, sign),
+        errors=_counts(one.errors, other.errors, sign),
+        warnings=_counts(one.warnings, other.warnings, sign),
+    )
+
+
+def _counts(one: Mapping[Any, int], other: Mapping[Any, int], sign: int) -> dict[Any, int]:
+    keys = {**one, **other}
+    counts = {key: one.get(key, 0) + sign * other.get(key, 0) for key in keys}
+    return {key: count for key, count in counts.items() if count}
+
+
+def _histogram(one: pb.Histogram, other: pb.Histogram, sign: int) -> pb.Histogram:
+    if not other.counts:
+        return one
+    if list(one.bounds) != list(other.bounds):  # servers of two releases: what can still be told is the sum
+        return pb.Histogram(sum=one.sum + sign * other.sum)
+    counts = [a + sign * b for a, b in zip(one.counts, other.counts, strict=True)]
+    return pb.Histogram(bounds=one.bounds, counts=counts, sum=one.sum + sign * other.sum)
+
+
+def summarized(stats: pb.ServerStats) -> dict[str, Any]:
+    """The figures that people want to see."""
+    batches = sum(stats.batches.values())
+    return {
+        "seconds": stats.seconds,
+        "episodes": stats.episodes,
+        "observations": stats.observations,
+        "observations_per_second": _ratio(stats.observations, stats.seconds),
+        "batches": batches,
+        "batch_size": {"mean": _ratio(stats.observations, batches), "max": max(stats.batches, default=None)},
+        "queue_wait_s": _spread(stats.queue_wait_seconds),
+        "inference_s": {"total": stats.inference_seconds.sum, **_spread(stats.inference_seconds)},
+        "errors": dict(stats.errors),
+        "warnings": sorted(stats.warnings),
+    }
+
+
+def _spread(histogram: pb.Histogram) -> dict[str, float | None]:
+    return {
+        "mean": _ratio(histogram.sum, sum(histogram.counts)),
+        "p50": quantile(histogram, 0.5),
+        "p99": quantile(histogram, 0.99),
+    }
+
+
+def quantile(histogram: pb.Histogram, q: float) -> float | None:
+    """The value that a share `q` of all values is below, as far as the intervals tell; None if there are no values."""
+    wanted = q * sum(histogram.counts)
+    if not wanted:
+        return None
+    below = 0
+    edges = [0.0, *histogram.bounds]
+    for edge, upper, count in zip(edges, [*histogram.bounds, edges[-1]], histogram.counts, strict=True):
+        if count and below + count >= wanted:
+            return edge + (upper - edge) * (wanted - below) / count
+        below += count
+    return edges[-1]
+
+
+def _ratio(amount: float, of: float) -> float | None:
+    return amount / of if of else None

@@ -1,0 +1,1 @@
+"""Smoke evaluations: one episode, and a look at everything that came of it."""

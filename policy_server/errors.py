@@ -1,0 +1,76 @@
+"""What it means when a policy server does not answer as it should: errors of the client, made of gRPC's."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Final
+
+import grpc
+
+from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.net.access import TLS_SCHEME
+
+_LOOK_UP_SECONDS: Final = 1.0
+
+
+class PolicyUnreachable(SparringError):
+    """The server cannot be reached, went away, or did not answer in time. Trying again may help."""
+
+
+class PolicyRefused(SparringError):
+    """The server does not serve this client: the two do not fit together, or a rule was broken. Do not try again."""
+
+
+class PolicyDenied(PolicyRefused, UsageError):
+    """The server does not let this client in, or the two do not trust each other: token or TLS are not right."""
+
+
+class PolicyFailed(SparringError):
+    """The policy itself failed on this episode; the server is well."""
+
+
+def translated(error: grpc.RpcError, address: str, timeout: float) -> SparringError:
+    """What a call that failed means to whoever made it.
+
+    Args:
+        error: As gRPC has it.
+        address: Of the server.
+        timeout: Seconds that were waited for it.
+    """
+    code, details = error.code(), error.details() or ""
+    if code == grpc.StatusCode.ABORTED:
+        return PolicyFailed(details)
+    if code == grpc.StatusCode.UNAUTHENTICATED:
+        return PolicyDenied(f"the policy server at {address} lets nobody in without its token: {details}")
+    if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED):
+        return PolicyRefused(details)
+    if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return PolicyUnreachable(f"the policy server at {address} has no room: {details}")
+    if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+        return PolicyUnreachable(f"no policy server answered at {address} within {timeout:g} s. {_doubt(address)}")
+    return PolicyUnreachable(f"the policy server at {address} went away: {details or code.name}")
+
+
+def _doubt(address: str) -> str:
+    """What may be wrong with an address where nobody answers. A name may be known later: a container's, say."""
+    host = address.removeprefix(TLS_SCHEME).rpartition(":")[0].strip("[]")
+    if not address.startswith("unix:") and _is_unknown(host):
+        return f"There is no machine of the name {host!r}, as far as this one knows; is it written right?"
+    return "Is it running there, or is it busy for longer than that (--policy-timeout)?"
+
+
+def _is_unknown(host: str) -> bool:
+    found: list[bool] = []
+
+    def look_up() -> None:
+        try:
+            socket.getaddrinfo(host, None)
+        except (OSError, UnicodeError):
+            found.append(False)
+
+    # A thread, because a look-up has no deadline of its own, and some resolvers take half a minute to say no.
+    thread = threading.Thread(target=look_up, daemon=True)
+    thread.start()
+    thread.join(_LOOK_UP_SECONDS)
+    return found == [False]

@@ -1,0 +1,1 @@
+"""What every peer does alike on the network: addresses, access, connections."""

@@ -1,0 +1,129 @@
+"""Who may use a server, and how its connections are encrypted: what both ends of that must agree on."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from sparring.protos.errors import UsageError
+
+TOKEN_HEADER: Final = "authorization"
+"""The metadata key that a token travels under."""
+
+TLS_SCHEME: Final = "tls://"
+"""What an address begins with whose connections are encrypted."""
+
+
+def token_header(token: str) -> str:
+    """The value of the header for a token."""
+    return f"Bearer {token}"
+
+
+def read_token(path: Path, *, flag: str) -> str:
+    """The shared secret in a file, without the white space around it.
+
+    Raises:
+        UsageError: If there is none, or it cannot be sent. The sentence never holds the secret.
+    """
+    try:
+        token = path.read_bytes().decode("ascii").strip()
+    except OSError as error:
+        raise UsageError(f"the token file {str(path)!r} ({flag}) cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError:
+        token = "\N{NO-BREAK SPACE}"  # not the content: an error's context must not hold the secret
+    if not token:
+        raise UsageError(f"the token file {str(path)!r} ({flag}) is empty. Make one with: openssl rand -hex 32")
+    check_token(token, f"the token file {str(path)!r} ({flag})")
+    return token
+
+
+def check_token(token: str, source: str) -> None:
+    """Checks that a token can travel in a header.
+
+    Raises:
+        UsageError: If not. The sentence never holds the token.
+    """
+    if not (token.isascii() and token.isprintable() and " " not in token):
+        raise UsageError(
+            f"{source} does not hold one word of ASCII letters, digits and signs. Make one with: openssl rand -hex 32"
+        )
+
+
+def read_pem(path: Path, *, flag: str) -> bytes:
+    """A PEM file's content, unchecked.
+
+    Raises:
+        UsageError: If it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"the file {str(path)!r} ({flag}) cannot be read: {error.strerror}.") from error
+
+
+def read_ca(path: Path, *, flag: str) -> bytes:
+    """The certificates in a file that a client shall trust.
+
+    Raises:
+        UsageError: If it cannot be read or holds none.
+    """
+    pem = read_pem(path, flag=flag)
+    trusting(pem, source=f"the file {str(path)!r} ({flag})")
+    return pem
+
+
+def trusting(ca: bytes, *, source: str) -> ssl.SSLContext:
+    """A client's TLS settings that trust these certificates and no others.
+
+    Raises:
+        UsageError: If there are none in it.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    with suppress(ssl.SSLError, ValueError):  # ValueError: nothing at all
+        # Bundles have comments with names in every script; the certificates themselves are ASCII.
+        context.load_verify_locations(cadata=ca.decode("ascii", "ignore"))
+    if not context.cert_store_stats()["x509"]:
+        raise UsageError(f"{source} holds no certificate; a PEM file with -----BEGIN CERTIFICATE----- is wanted.")
+    return context
+
+
+def check_certificate(cert: Path, key: Path) -> None:
+    """Checks that a server can use a certificate and its key.
+
+    Raises:
+        UsageError: If one of them is not what it should be, or they are not a pair.
+    """
+    for path, flag in ((cert, "--tls-cert"), (key, "--tls-key")):
+        read_pem(path, flag=flag)
+    encrypted = False
+
+    def password() -> str:  # without this, OpenSSL would ask at the terminal
+        nonlocal encrypted
+        encrypted = True
+        return ""
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password)
+    except (ssl.SSLError, OSError) as error:
+        if encrypted:
+            why = "the key is encrypted; give one without a passphrase"
+        elif isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
+            why = "the key is not this certificate's"
+        else:
+            why = "a PEM file with -----BEGIN CERTIFICATE----- and one with -----BEGIN PRIVATE KEY----- are wanted"
+        raise UsageError(f"--tls-cert {str(cert)!r} and --tls-key {str(key)!r} cannot be used: {why}.") from error
+
+
+def leaves_the_machine(address: str) -> bool:
+    """Whether what is sent to, or received at, an address may pass over a network."""
+    address = address.removeprefix(TLS_SCHEME)
+    if address.startswith("unix:"):
+        return False
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return not ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host != "localhost"

@@ -1,0 +1,166 @@
+"""How a client reaches a policy server: plain or encrypted, and why it does not if it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+from sparring.protos.errors import UsageError
+from sparring.protos.net.access import TLS_SCHEME, check_token, token_header, trusting
+from sparring.protos.net.access import TOKEN_HEADER as TOKEN_HEADER
+from sparring.protos.net.rpc import CLIENT_OPTIONS
+
+_LOOK_SECONDS: Final = 0.1
+_PROBE_SECONDS: Final = 5.0
+_AGAIN_SECONDS: Final = 1.0
+
+_ROOTS: Final = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch, Alpine
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, Red Hat
+    "/etc/ssl/ca-bundle.pem",  # SUSE
+    "/etc/ssl/cert.pem",  # macOS, BSD
+)
+
+# OpenSSL's numbers for what can be wrong with a certificate.
+_EXPIRED: Final = 10
+_NOT_YET_VALID: Final = 9
+_WRONG_NAMES: Final = (62, 64)
+
+
+@dataclass(frozen=True)
+class Connection:
+    """One way to a policy server.
+
+    Attributes:
+        address: `host:port`, `tls://host:port` or `unix:///path`.
+        token: The secret that the server wants; empty: none.
+        ca: PEM certificates to trust; giving them turns TLS on. Without, TLS trusts what this machine trusts.
+    """
+
+    address: str
+    token: str = field(default="", repr=False)
+    ca: bytes = field(default=b"", repr=False)
+
+    def __post_init__(self) -> None:
+        if self.target.startswith("unix:") and self.encrypted:
+            raise UsageError(
+                f"{self.address!r} is a unix socket, which is never encrypted: leave out tls:// and --policy-ca."
+            )
+        if self.token:
+            check_token(self.token, "the token")
+        if self.ca:
+            trusting(self.ca, source="the CA (--policy-ca)")
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether TLS is asked for."""
+        return self.address.startswith(TLS_SCHEME) or bool(self.ca)
+
+    @property
+    def target(self) -> str:
+        """The address as gRPC takes it."""
+        return self.address.removeprefix(TLS_SCHEME)
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What goes with each call."""
+        return ((TOKEN_HEADER, token_header(self.token)),) if self.token else ()
+
+    def channel(self) -> grpc.aio.Channel:
+        """A new channel; must be made in the event loop that uses it."""
+        if not self.encrypted:
+            return grpc.aio.insecure_channel(self.target, options=CLIENT_OPTIONS)
+        credentials = grpc.ssl_channel_credentials(self.ca or _system_roots())
+        return grpc.aio.secure_channel(self.target, credentials, options=CLIENT_OPTIONS)
+
+    async def fault(self, channel: grpc.aio.Channel) -> str:
+        """Waits until it is certain that the two ends can never understand each other, and says why.
+
+        gRPC takes a failed handshake for a server that is not there yet and would try until the deadline.
+        """
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if channel.get_state() != grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                continue
+            sentence = await asyncio.to_thread(self._probe)
+            if sentence and channel.get_state() != grpc.ChannelConnectivity.READY:
+                return sentence
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    def _probe(self) -> str:
+        """Looks who is there with a handshake of Python's own, whose errors can be told apart."""
+        host, _, port = self.target.rpartition(":")
+        host = host.strip("[]")
+        if self.target.startswith("unix:") or not port.isdecimal():
+            return ""
+        context = self._context()
+        try:
+            with (
+                socket.create_connection((host, int(port)), timeout=_PROBE_SECONDS) as plain,
+                context.wrap_socket(plain, server_hostname=host) as encrypted,
+            ):
+                protocol = encrypted.selected_alpn_protocol()
+        except ssl.SSLCertVerificationError as error:
+            return self._about_certificate(error, host)
+        except ssl.SSLError as error:
+            if self.encrypted and error.reason in ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST"):
+                return (
+                    f"the server at {self.target} does not speak TLS: start it with --tls-cert and --tls-key, "
+                    "or leave out tls:// and --policy-ca."
+                )
+            return ""
+        except (OSError, UnicodeError):  # not there, going away (it may come), or no name at all
+            return ""
+        if not self.encrypted:
+            return (
+                f"the policy server at {self.target} speaks TLS only: "
+                f"give its address as {TLS_SCHEME}{self.target}, and its CA with --policy-ca if it is not a public one."
+            )
+        return "" if protocol == "h2" else f"the server at {self.target} speaks TLS but not gRPC: no policy server."
+
+    def _context(self) -> ssl.SSLContext:
+        if not self.encrypted:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE  # nothing is sent: this only asks whether it is TLS
+        elif roots := self.ca or _system_roots():
+            context = trusting(roots, source="the CA (--policy-ca)")
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as gRPC does
+        else:
+            context = ssl.create_default_context()
+        context.set_alpn_protocols(["h2"])
+        return context
+
+    def _about_certificate(self, error: ssl.SSLCertVerificationError, host: str) -> str:
+        start = f"the policy server at {self.target} is not trusted: "
+        if error.verify_code == _EXPIRED:
+            return f"{start}its certificate has expired; start it with a new one."
+        if error.verify_code == _NOT_YET_VALID:
+            return f"{start}its certificate is not valid yet; is the clock right, here and there?"
+        if error.verify_code in _WRONG_NAMES:
+            return f"{start}its certificate is for another name than {host!r}; use the name it was made for."
+        advice = (
+            "is the file given with --policy-ca the one that signed it?"
+            if self.ca
+            else "give the CA that signed it with --policy-ca."
+        )
+        return f"{start}its certificate was not signed by a known CA ({error.verify_message}); {advice}"
+
+
+def _system_roots() -> bytes | None:
+    """The certificates that this machine trusts; None: those that gRPC brings along.
+
+    gRPC by itself would trust only the latter, and not a CA that an administrator has installed.
+    """
+    variable = os.environ.get("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH")  # gRPC's own, and so the most specific
+    for path in (variable, ssl.get_default_verify_paths().cafile, *_ROOTS):
+        if path is not None and Path(path).is_file():
+            return Path(path).read_bytes()
+    return None

@@ -1,0 +1,124 @@
+"""What every gRPC peer here does alike: options, addresses, and how the end of a stream is told."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from typing import Final
+
+import grpc
+
+from sparring.protos.errors import UsageError
+from sparring.protos.net.access import TLS_SCHEME
+from sparring.protos.net.address import is_port
+from sparring.protos.tensor import MAX_TENSOR_BYTES
+
+_MESSAGE_SIZE: Final = [
+    ("grpc.max_receive_message_length", MAX_TENSOR_BYTES),
+    ("grpc.max_send_message_length", MAX_TENSOR_BYTES),
+]
+
+CLIENT_OPTIONS: Final = [
+    *_MESSAGE_SIZE,
+    # A peer whose machine vanished sends no goodbye; pings notice within half a minute.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # Two clients in one process must not share a connection: one slow reader would stall the other.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+SERVER_OPTIONS: Final = [
+    *_MESSAGE_SIZE,
+    # A second server on a taken port must fail, not share the port's clients with the first.
+    ("grpc.so_reuseport", 0),
+    # Clients ping while they wait; that is not abuse.
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+]
+
+
+# A server that stops ends the streams of those who have been told and are slow to leave; gRPC would warn of each.
+logging.getLogger("grpc._cython.cygrpc").addFilter(lambda record: "due to server stop" not in record.getMessage())
+
+
+class StreamEnded(grpc.RpcError):
+    """A stream that ended where an answer was due, with the status it ended with."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self._code, self._details = code, details
+
+    def code(self) -> grpc.StatusCode:
+        """As of every RpcError."""
+        return self._code
+
+    def details(self) -> str:
+        """As of every RpcError."""
+        return self._details
+
+
+async def discard(server: grpc.aio.Server) -> None:
+    """Gives back the addresses of a server that is not to be started after all.
+
+    gRPC does that for servers that were started only; others listen for as long as their process lives.
+    """
+    await server.start()
+    await server.stop(None)
+
+
+def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None = None) -> str:
+    """Adds an address to a server and returns it as clients give it: with the port it really has.
+
+    Args:
+        server: That is to listen.
+        address: `HOST:PORT` or `unix:///path`.
+        credentials: Encrypt what comes over TCP with these; a unix socket stays plain, it leaves no machine.
+
+    Raises:
+        UsageError: If the address is taken or not an address of this machine.
+    """
+    if not address.startswith("unix:") and not is_port(address.rpartition(":")[2]):
+        raise UsageError(
+            f"cannot listen at {address!r}: it is not HOST:PORT, with a port up to 65535, or unix:///path. "
+            "Give another with --listen."
+        )
+    encrypted = credentials is not None and not address.startswith("unix:")
+    if not address.startswith("unix:") and _is_taken(address):  # gRPC would say so, too, on standard error
+        raise UsageError(f"cannot listen at {address!r}: it is taken. Give another with --listen.")
+    try:
+        if credentials is not None and encrypted:
+            port = server.add_secure_port(address, credentials)
+        else:
+            port = server.add_insecure_port(address)
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise UsageError(
+            f"cannot listen at {address!r}: it is taken, or not an address of this machine. Give another with --listen."
+        )
+    if address.startswith("unix:"):
+        return address
+    return f"{TLS_SCHEME if encrypted else ''}{address.rpartition(':')[0]}:{port}"
+
+
+def _is_taken(address: str) -> bool:
+    """Whether somebody listens there already; where it cannot be told, gRPC may try."""
+    host, _, port = address.rpartition(":")
+    try:
+        found = socket.getaddrinfo(
+            host.strip("[]") or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except (OSError, UnicodeError):
+        return False
+    for family, kind, protocol, _, place in found:
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC: who has gone does not count
+            try:
+                probe.bind(place)
+                probe.listen()  # with reuse, a second one is told here only
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    return True
+    return False

@@ -1,0 +1,74 @@
+"""Evaluates robot policies in simulation.
+
+    from sparring import evaluate
+
+    results = evaluate(policy, benchmark="metaworld", tasks="reach-v3", episodes=10)
+
+What users import is here, by its name, and is loaded when it is first used: importing `sparring` itself is fast and
+brings neither gRPC nor numpy. Everything below it (`sparring.protos`, `sparring.policy_server`, `sparring.env_worker`,
+`sparring.orchestrator`) is how it is made; docs/architecture.md describes it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from sparring.env_worker.benchmark import Benchmark, Simulator, Step, Task
+    from sparring.orchestrator.live.evaluator import Evaluator, close, evaluate
+    from sparring.orchestrator.results.results import Results
+    from sparring.policy_server.client import PolicyClient
+    from sparring.policy_server.policies.base import Instruction, Observation, Policy
+    from sparring.policy_server.policies.torch import TorchPolicy
+    from sparring.protos.errors import SparringError, UsageError
+    from sparring.protos.spec import Offer, PolicySpec, TensorSpec
+
+__all__ = [
+    "Benchmark",
+    "Evaluator",
+    "Instruction",
+    "Observation",
+    "Offer",
+    "Policy",
+    "PolicyClient",
+    "PolicySpec",
+    "Results",
+    "Simulator",
+    "SparringError",
+    "Step",
+    "Task",
+    "TensorSpec",
+    "TorchPolicy",
+    "UsageError",
+    "close",
+    "evaluate",
+]
+
+_HOMES: Final = {
+    "env_worker.benchmark": ("Benchmark", "Simulator", "Step", "Task"),
+    "orchestrator.live.evaluator": ("Evaluator", "close", "evaluate"),
+    "orchestrator.results.results": ("Results",),
+    "policy_server.client": ("PolicyClient",),
+    "policy_server.policies.base": ("Instruction", "Observation", "Policy"),
+    "policy_server.policies.torch": ("TorchPolicy",),
+    "protos.errors": ("SparringError", "UsageError"),
+    "protos.spec": ("Offer", "PolicySpec", "TensorSpec"),
+}
+_HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name from where it is defined."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Before gRPC is imported: training programs fork (torch's data loaders do), and its handlers for that crash the
+    # forks, which do not use it.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
