@@ -209,7 +209,7 @@ class TestCreate:
     ) -> None:
         pretend(venvs / "toy", recipe="older")
         monkeypatch.setattr(environments, "_requirement", lambda name: [str(write_wheel(tmp_path, "something"))])
-        with pytest.raises(
+        with pytest.raises(EnvironmentFailed, match=r"a command failed(.*\n)*not installed after all: sparring\.env"):
             EnvironmentFailed, match=r"a command failed(.*\n)*not installed after all: sparring.env_worker"
         ):
             create("toy", force=True)
