@@ -47,7 +47,7 @@ def test_an_image_that_speaks_another_protocol(
     image = build_image(
         "foreign",
         "USER root",
-        "RUN sed -i 's/^PROTOCOL_VERSION = .*/PROTOCOL_VERSION = 99/' /opt/sparring/protos/__init__.py",
+        "RUN sed -i 's/^PROTOCOL_VERSION = .*/PROTOCOL_VERSION = 99/' /opt/sparring/sparring/protos/__init__.py",
         "USER sparring",
     )
     done = sparring(*BASE, "--image", f"toy={image}")

@@ -1,0 +1,120 @@
+"""What `pip install` of a wheel brings: one name, the command, the data files, and a working evaluation."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from support import ROOT
+
+_PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
+_SECONDS = 600
+
+
+def clean_environment(home: Path) -> Mapping[str, str]:
+    """As of a user who has never seen the checkout: no PYTHONPATH of the tests, no settings of ours."""
+    dropped = ("PYTHONPATH", "VIRTUAL_ENV")
+    kept = {k: v for k, v in os.environ.items() if k not in dropped and not k.startswith("SPARRING_")}
+    return {**kept, "XDG_DATA_HOME": str(home / "data")}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, *_PIP, "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, timeout=_SECONDS, cwd=folder)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` of a fresh environment, outside the checkout, with the wheel and what it asks for."""
+    folder = tmp_path_factory.mktemp("fresh")
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=_SECONDS)
+    python, constraints = folder / "bin" / "python", ROOT / "constraints" / "dev.txt"
+    command = [str(python), *_PIP, "install", "-c", str(constraints), f"{wheel}[metaworld]"]
+    subprocess.run(command, check=True, timeout=_SECONDS, cwd=folder, env=clean_environment(folder))
+    return folder / "bin"
+
+
+def said(command: list[str], folder: Path) -> str:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=clean_environment(folder),
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_wheel_has_one_name(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name.split("/")[0] for name in archive.namelist()}
+    assert {name for name in names if not name.endswith(".dist-info")} == {"sparring"}
+
+
+def test_a_wheel_has_all_of_the_code_and_its_data(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        inside = {name for name in archive.namelist() if name.startswith("sparring/")}
+    tracked = subprocess.run(
+        ["git", "ls-files", "protos", "policy_server", "env_worker", "orchestrator"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout.split()
+    assert {f"sparring/{path}" for path in tracked} <= inside
+    assert "sparring/py.typed" in inside
+
+
+def test_an_episode_runs_from_there(installed: Path, tmp_path: Path) -> None:
+    flags = ["--benchmark=metaworld", "--task=reach-v3", "--policy=expert", "--episodes=1", "--json", "--output=out"]
+    results = json.loads(said([str(installed / "sparring"), "run", *flags], tmp_path))
+    assert results["overall"]["success_rate"] == 1.0
+
+
+def test_what_is_shipped_beside_the_code_is_found(installed: Path, tmp_path: Path) -> None:
+    assert "NAME" in said([str(installed / "sparring"), "env", "create", "libero", "--help"], tmp_path)
+    listed = said([str(installed / "sparring"), "env", "ls"], tmp_path)
+    assert "libero" in listed
+    assert "data/sparring/venvs" in listed
+    code = "from importlib.resources import files; print(files('sparring.protos').joinpath('policy.proto').read_text())"
+    assert said([str(installed / "python"), "-c", code], tmp_path).startswith("// How a simulator")
+
+
+def test_users_import_from_sparring_itself(installed: Path, tmp_path: Path) -> None:
+    code = (
+        "from sparring import evaluate, Policy, PolicySpec, PolicyClient, Benchmark, Simulator, Results\n"
+        "import sparring\n"
+        "assert set(sparring.__all__) <= set(dir(sparring))\n"
+        "from google.protobuf import descriptor_pool\n"
+        "descriptor_pool.Default().FindFileByName('sparring/protos/policy.proto')\n"
+        "print(sparring.__file__)"
+    )
+    assert "site-packages" in said([str(installed / "python"), "-c", code], tmp_path)
+
+
+def test_importing_sparring_is_light(tmp_path: Path) -> None:
+    """Whoever imports it in a training program or a notebook pays for what is used, when it is used."""
+    code = "import sys, sparring; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert not {"grpc", "google", "numpy", "torch", "pydantic", "gymnasium", "rich"} & set(done.stdout.split())
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    import sparring
+
+    with pytest.raises(AttributeError, match="has no attribute 'Polcy'"):
+        _ = sparring.Polcy
