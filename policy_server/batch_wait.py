@@ -44,7 +44,7 @@ class _Rhythm:
         return self.answered + self.mean + 2 * self.deviation if self.answered is not None and self.heard else None
 
 
-class Patience:
+class BatchWait:
     """Learns what passes cost and when sessions come back. All times are in seconds, of one clock."""
 
     def __init__(self) -> None:

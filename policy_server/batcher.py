@@ -14,9 +14,10 @@ from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 
-from sparring.policy_server.batch_wait import Patience
-from sparring.policy_server.policies.base import Instruction, Observation, Policy, remarks_of, spec_on
-from sparring.policy_server.stats import Figures
+from sparring.policy_server.batch_wait import BatchWait
+from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed, QueueFull
+from sparring.policy_server.policies.base import Instruction, Observation, Policy, spec_on, warnings_of
+from sparring.policy_server.stats import StatsCounter
 from sparring.protos.errors import SparringError
 from sparring.protos.tensor import Array, TensorError, dtype_code
 
@@ -27,18 +28,6 @@ T = TypeVar("T")
 AUTO: Final = "auto"
 QueueDelay = float | Literal["auto"]
 """Seconds that an observation may wait for others to fill its batch, or as long as waiting makes more answers."""
-
-
-class PolicyFailed(SparringError):
-    """The policy raised, or answered with something that is not a chunk of actions."""
-
-
-class EpisodeInterrupted(SparringError):
-    """The episode cannot go on, through no fault of its own; it may be started again."""
-
-
-class QueueFull(SparringError):
-    """More observations are waiting than the server was told to hold."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +62,7 @@ class Batcher:
             that makes more answers per second.
         expected: How many rows could come at most: those of the episodes that are running. A batch of that size is
             full, so that nobody waits for a session that has nothing to ask.
-        figures: Where what was done is counted.
+        stats: Where what was done is counted.
         thread: Of one worker, in which the policy is called; the caller's own if it has made the policy there.
     """
 
@@ -86,7 +75,7 @@ class Batcher:
         max_queue: int = 1024,
         max_queue_delay: QueueDelay = 0.0,
         expected: Callable[[], int] | None = None,
-        figures: Figures | None = None,
+        stats: StatsCounter | None = None,
         thread: ThreadPoolExecutor | None = None,
     ) -> None:
         self._policy = policy
@@ -95,13 +84,13 @@ class Batcher:
         self._max_batch = max_batch
         self._max_queue = max_queue
         self._max_queue_delay = 0.0 if max_queue_delay == AUTO else max_queue_delay
-        self._patience = Patience() if max_queue_delay == AUTO and not self._instant else None
+        self._wait = BatchWait() if max_queue_delay == AUTO and not self._instant else None
         self._expected = expected
-        self._figures = figures or Figures()
+        self._stats = stats or StatsCounter()
         self._queue: deque[_Waiting] = deque()
         self._busy = False
         self._began = 0.0
-        self._remarked = len(remarks_of(policy))
+        self._warned = len(warnings_of(policy))
         self._loop = asyncio.get_running_loop()
         self._alarm: asyncio.TimerHandle | None = None
         self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="policy")
@@ -117,8 +106,8 @@ class Batcher:
         Raises:
             PolicyFailed: If the policy raised.
         """
-        if self._patience is not None and who is not None:
-            self._patience.started(who)
+        if self._wait is not None and who is not None:
+            self._wait.started(who)
         call = partial(_calling, "new_session", lambda: self._policy.new_session(task, seed))
         return await self._loop.run_in_executor(self._thread, call)
 
@@ -139,8 +128,8 @@ class Batcher:
         if len(self._queue) >= self._max_queue:
             raise QueueFull(f"{len(self._queue)} observations are waiting, more are not held.")
         now = self._loop.time()
-        if self._patience is not None and who is not None:
-            self._patience.asked(who, now)
+        if self._wait is not None and who is not None:
+            self._wait.asked(who, now)
         waiting = _Waiting(observation, state, action_dim, now, self._loop.create_future(), who)
         self._queue.append(waiting)
         if not self._busy:
@@ -173,8 +162,8 @@ class Batcher:
         if not self._queue or room <= 0:
             return 0.0
         now = self._loop.time()
-        if self._patience is not None:
-            return self._patience.worth(len(self._queue), room, now)
+        if self._wait is not None:
+            return self._wait.worth(len(self._queue), room, now)
         return self._queue[0].arrived + self._max_queue_delay - now
 
     def _silence(self) -> None:
@@ -212,20 +201,20 @@ class Batcher:
                 waiting.answer.set_result(outcome)
             else:
                 waiting.answer.set_exception(outcome)
-        if self._patience is not None:
-            self._learn(self._patience, batch)
-        remarks = remarks_of(self._policy)
-        self._figures.remarks(remarks[self._remarked :])
-        self._remarked = len(remarks)
+        if self._wait is not None:
+            self._learn(self._wait, batch)
+        warnings = warnings_of(self._policy)
+        self._stats.policy_warnings(warnings[self._warned :])
+        self._warned = len(warnings)
         self._busy = False
         self._start_when_due()
 
-    def _learn(self, patience: Patience, batch: Sequence[_Waiting]) -> None:
+    def _learn(self, wait: BatchWait, batch: Sequence[_Waiting]) -> None:
         now = self._loop.time()
-        patience.passed(len(batch), self._began, now, arrived=batch[0].arrived)
+        wait.passed(len(batch), self._began, now, arrived=batch[0].arrived)
         for waiting in batch:
             if waiting.who is not None:
-                patience.answered(waiting.who, now)
+                wait.answered(waiting.who, now)
 
     def _forward(self, batch: Sequence[_Waiting]) -> Sequence[Answer | SparringError]:
         try:
@@ -242,7 +231,7 @@ class Batcher:
             return [self._told(failure, batch[0])] if len(batch) == 1 else self._blame(batch, failure)
         finally:
             seconds = self._loop.time() - began
-            self._figures.forward_pass([began - waiting.arrived for waiting in batch], seconds)
+            self._stats.forward_pass([began - waiting.arrived for waiting in batch], seconds)
         outcomes: list[Answer | SparringError] = []
         for waiting, chunk in zip(batch, chunks, strict=True):
             try:

@@ -404,7 +404,7 @@ async def fetch_stats(address: str, *, timeout: float, token: str = "", ca: byte
         ca: Certificates to trust.
 
     Raises:
-        PolicyRefused: If it is a server that keeps no figures.
+        PolicyRefused: If it is a server that keeps no stats.
         PolicyUnreachable: If it is not there, or does not answer in time.
     """
     connection = Connection(address, token.strip(), ca)

@@ -1,4 +1,4 @@
-"""What it means when a policy server does not answer as it should: errors of the client, made of gRPC's."""
+"""What can go wrong between a policy server and its clients, and what a failed call of gRPC means."""
 
 from __future__ import annotations
 
@@ -27,7 +27,15 @@ class PolicyDenied(PolicyRefused, UsageError):
 
 
 class PolicyFailed(SparringError):
-    """The policy itself failed on this episode; the server is well."""
+    """The policy raised, or answered with something that is not a chunk of actions. The server is well."""
+
+
+class EpisodeInterrupted(SparringError):
+    """The episode cannot go on, through no fault of its own; it may be started again."""
+
+
+class QueueFull(SparringError):
+    """More observations are waiting than the server was told to hold."""
 
 
 def translated(error: grpc.RpcError, address: str, timeout: float) -> SparringError:
@@ -48,11 +56,13 @@ def translated(error: grpc.RpcError, address: str, timeout: float) -> SparringEr
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
         return PolicyUnreachable(f"the policy server at {address} has no room: {details}")
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-        return PolicyUnreachable(f"no policy server answered at {address} within {timeout:g} s. {_doubt(address)}")
+        return PolicyUnreachable(
+            f"no policy server answered at {address} within {timeout:g} s. {_likely_cause(address)}"
+        )
     return PolicyUnreachable(f"the policy server at {address} went away: {details or code.name}")
 
 
-def _doubt(address: str) -> str:
+def _likely_cause(address: str) -> str:
     """What may be wrong with an address where nobody answers. A name may be known later: a container's, say."""
     host = address.removeprefix(TLS_SCHEME).rpartition(":")[0].strip("[]")
     if not address.startswith("unix:") and _is_unknown(host):

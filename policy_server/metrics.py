@@ -1,4 +1,4 @@
-"""The server's figures for Prometheus: `--metrics :9090`."""
+"""The server's stats for Prometheus: `--metrics :9090`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from sparring.policy_server.stats import Figures
+from sparring.policy_server.stats import StatsCounter
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.errors import UsageError
 from sparring.protos.net.address import host_and_port
@@ -22,7 +22,7 @@ class MetricsServer:
     """Answers a Prometheus server's questions over HTTP, in a thread of its own.
 
     Args:
-        figures: What to tell.
+        stats: What to tell.
         address: `HOST:PORT`, or `:PORT` for every address of this machine.
         policy: What is hosted, told as a label.
 
@@ -30,7 +30,7 @@ class MetricsServer:
         UsageError: If the library is missing, or the address cannot be listened at.
     """
 
-    def __init__(self, figures: Figures, address: str, *, policy: str) -> None:
+    def __init__(self, stats: StatsCounter, address: str, *, policy: str) -> None:
         try:
             from prometheus_client import CollectorRegistry, start_http_server
             from prometheus_client.process_collector import ProcessCollector
@@ -40,7 +40,7 @@ class MetricsServer:
             ) from error
         host, port = host_and_port(address)
         registry = CollectorRegistry()
-        registry.register(_Collector(figures.to_message, policy))
+        registry.register(_Collector(stats.to_message, policy))
         ProcessCollector(registry=registry)
         try:
             self._server, self._thread = start_http_server(port, host, registry)
@@ -65,7 +65,7 @@ def _reason(error: OSError) -> str:
 
 
 class _Collector:
-    """Turns the figures into metrics when they are asked for; in between nothing is done for them."""
+    """Turns the stats into metrics when they are asked for; in between nothing is done for them."""
 
     def __init__(self, read: Callable[[], pb.ServerStats], policy: str) -> None:
         self._read = read

@@ -18,11 +18,12 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from sparring.policy_server.authentication import TokenCheck
-from sparring.policy_server.batcher import Batcher, EpisodeInterrupted, PolicyFailed, QueueDelay, QueueFull
+from sparring.policy_server.batcher import Batcher, QueueDelay
+from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed, QueueFull
 from sparring.policy_server.metrics import MetricsServer
-from sparring.policy_server.policies.base import Policy, remarks_of, spec_on
+from sparring.policy_server.policies.base import Policy, spec_on, warnings_of
 from sparring.policy_server.session import Draining, OutOfOrder, SessionHandler
-from sparring.policy_server.stats import Figures
+from sparring.policy_server.stats import StatsCounter
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
@@ -62,9 +63,9 @@ class _Hosted:
 
 
 class _Servicer:
-    def __init__(self, hosted: asyncio.Future[_Hosted], figures: Figures, max_sessions: int) -> None:
+    def __init__(self, hosted: asyncio.Future[_Hosted], stats: StatsCounter, max_sessions: int) -> None:
         self._hosted = hosted
-        self._figures = figures
+        self._stats = stats
         self._max_sessions = max_sessions
         self._numbers = itertools.count(1)
         self.sessions: dict[SessionHandler, asyncio.Task[Any] | None] = {}
@@ -77,7 +78,7 @@ class _Servicer:
         return (await self._ready()).description
 
     async def Stats(self, request: pb.StatsRequest, context: grpc.aio.ServicerContext[Any, Any]) -> pb.ServerStats:
-        return self._figures.to_message()
+        return self._stats.to_message()
 
     async def _ready(self) -> _Hosted:
         """What is hosted, when it is loaded; callers have deadlines of their own."""
@@ -92,7 +93,7 @@ class _Servicer:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the policy server is shutting down.")
         hosted = await self._ready()
         if len(self.sessions) >= self._max_sessions:
-            self._figures.error("full")
+            self._stats.error("full")
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"the policy server holds {self._max_sessions} sessions and takes no more; raise --max-sessions.",
@@ -102,12 +103,12 @@ class _Servicer:
             hosted.description,
             partial(spec_on, hosted.policy),
             hosted.batcher,
-            on_episode=self._figures.episode,
-            on_doubt=self._warn,
-            on_welcome=lambda: self._figures.remarks(remarks_of(hosted.policy)),
+            on_episode=self._stats.episode,
+            on_warning=self._warn,
+            on_welcome=lambda: self._stats.policy_warnings(warnings_of(hosted.policy)),
         )
         self.sessions[session] = asyncio.current_task()
-        self._figures.session(1)
+        self._stats.session(1)
         try:
             while (request := await context.read()) is not grpc.aio.EOF:
                 await context.write(await session.answer_bytes(request))
@@ -120,14 +121,14 @@ class _Servicer:
         except SparringError as error:
             log.warning("%s ended: %s", session.name, error)
             code, kind = _STATUS.get(type(error), (grpc.StatusCode.INTERNAL, "internal"))
-            self._figures.error(kind)
+            self._stats.error(kind)
             await context.abort(code, _details(str(error)))
         finally:
             self.sessions.pop(session)
-            self._figures.session(-1)
+            self._stats.session(-1)
 
     def _warn(self, sentence: str) -> None:
-        if self._figures.warning(sentence):
+        if self._stats.warning(sentence):
             log.warning("%s", sentence)
 
     def drain(self) -> None:
@@ -177,7 +178,7 @@ class PolicyServer:
             long as that makes more answers per second.
         token: Every caller must bring this secret; empty: all are welcome.
         credentials: Certificate and key for connections over TCP; None: they are not encrypted.
-        metrics: Where its figures are told to Prometheus, `HOST:PORT` or `:PORT`; empty: nowhere.
+        metrics: Where its stats are told to Prometheus, `HOST:PORT` or `:PORT`; empty: nowhere.
         checkpoint_sha256: Hash of the weights, where the policy's own word for it is not to be taken.
     """
 
@@ -207,7 +208,7 @@ class PolicyServer:
         self._metrics_address = metrics
         self.metrics: MetricsServer | None = None
         self._server: grpc.aio.Server | None = None
-        self.figures = Figures()
+        self.stats = StatsCounter()
 
     async def start(self, addresses: Sequence[str]) -> list[str]:
         """Listens, loads the policy and warms it up; serving when it returns. Returns the addresses as `listen` does.
@@ -232,7 +233,7 @@ class PolicyServer:
             UsageError: If an address cannot be listened at.
         """
         self._hosted: asyncio.Future[_Hosted] = asyncio.get_running_loop().create_future()
-        self._servicer = _Servicer(self._hosted, self.figures, self._max_sessions)
+        self._servicer = _Servicer(self._hosted, self.stats, self._max_sessions)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="policy")
         self._health = health.aio.HealthServicer()
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
@@ -244,7 +245,7 @@ class PolicyServer:
         try:
             bound = [bind(self._server, address, self._credentials) for address in addresses]
             if self._metrics_address:  # last, so that nothing is left of it where listening fails
-                self.metrics = MetricsServer(self.figures, self._metrics_address, policy=self._name)
+                self.metrics = MetricsServer(self.stats, self._metrics_address, policy=self._name)
         except BaseException:
             await discard(self._server)
             raise
@@ -265,7 +266,7 @@ class PolicyServer:
             max_queue=self._max_sessions,
             max_queue_delay=self._max_queue_delay,
             expected=self._servicer.playing,
-            figures=self.figures,
+            stats=self.stats,
             thread=self._thread,
         )
         self._hosted.set_result(_Hosted(policy, self._described(policy), batcher))

@@ -7,7 +7,8 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from sparring.policy_server.batcher import Batcher, PolicyFailed
+from sparring.policy_server.batcher import Batcher
+from sparring.policy_server.errors import PolicyFailed
 from sparring.policy_server.policies.base import Instruction, Observation
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
@@ -40,13 +41,13 @@ class SessionHandler:
         batcher: Batcher,
         *,
         on_episode: Callable[[], None] = lambda: None,
-        on_doubt: Callable[[str], None] = lambda sentence: None,
+        on_warning: Callable[[str], None] = lambda sentence: None,
         on_welcome: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self.draining = False
         self._on_episode = on_episode
-        self._on_doubt = on_doubt
+        self._on_warning = on_warning
         self._on_welcome = on_welcome
         self._description = description
         self._spec_for = spec_for
@@ -102,8 +103,8 @@ class SessionHandler:
         self._offer = Offer.from_message(hello.offer)
         spec = self._spec(hello.benchmark)
         self._needs = spec.settle(self._offer)
-        for sentence in spec.doubts(self._offer):
-            self._on_doubt(sentence)
+        for sentence in spec.warnings(self._offer):
+            self._on_warning(sentence)
         self._codec = ObservationCodec(self._needs)
         self._benchmark = hello.benchmark
         self._on_welcome()

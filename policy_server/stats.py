@@ -30,8 +30,8 @@ class _Histogram:
         return pb.Histogram(bounds=self._bounds, counts=self._counts, sum=self._sum)
 
 
-class Figures:
-    """Counts for one server. May be read from another thread than the one that counts."""
+class StatsCounter:
+    """Counts what one server does. May be read from another thread than the one that counts."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -79,7 +79,7 @@ class Figures:
             self._warnings[sentence] += 1
             return self._warnings[sentence] == 1
 
-    def remarks(self, sentences: Sequence[str]) -> None:
+    def policy_warnings(self, sentences: Sequence[str]) -> None:
         """A session was opened with a policy that has this to say about itself."""
         with self._lock:
             self._warnings.update(sentences)

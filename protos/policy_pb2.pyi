@@ -511,7 +511,7 @@ global___Chunk = Chunk
 
 @typing.final
 class StatsRequest(google.protobuf.message.Message):
-    """------------------------------------------------------------------------------------- figures"""
+    """------------------------------------------------------------------------------------- stats"""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -616,7 +616,7 @@ class ServerStats(google.protobuf.message.Message):
     ERRORS_FIELD_NUMBER: builtins.int
     WARNINGS_FIELD_NUMBER: builtins.int
     instance: builtins.str
-    """a name that no other start of a server has: after a restart, figures begin at zero"""
+    """a name that no other start of a server has: after a restart, stats begin at zero"""
     seconds: builtins.float
     """since it began to serve"""
     sessions: builtins.int

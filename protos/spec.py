@@ -216,7 +216,7 @@ class PolicySpec:
             advice += f"; its actions are {self.control}, so give --benchmark-arg control={self.control}"
         return f"{advice}; if they mean the same, try {' '.join(dict.fromkeys(flags))}" if flags else advice
 
-    def doubts(self, offer: Offer) -> list[str]:
+    def warnings(self, offer: Offer) -> list[str]:
         """Sentences on what is offered, and taken, but is not what the policy was made for."""
         sentences = []
         for name, made_for in self.made_for.items():

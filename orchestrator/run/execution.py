@@ -37,7 +37,7 @@ from sparring.orchestrator.serving.policy_host import (
     describe,
     policy_identity,
 )
-from sparring.orchestrator.serving.stats import HOSTED, ServingWatch
+from sparring.orchestrator.serving.stats import HOSTED, StatsWatch
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description
 from sparring.protos.errors import SparringError, UsageError
@@ -146,7 +146,7 @@ class Execution:
         self._began = time.monotonic()
         self._seconds_before = float(journal.meta("seconds") or 0.0)
         self._policy: Description | None = None
-        self._serving: ServingWatch | None = None
+        self._stats_watch: StatsWatch | None = None
         self._versions = {"orchestrator": installed_versions(), **(journal.meta("versions") or {})}
 
     async def run(self, interrupted: asyncio.Future[None]) -> Results:
@@ -167,9 +167,9 @@ class Execution:
     def _save(self, status: str) -> Results:
         self._journal.set_meta("seconds", self._seconds)
         self._journal.set_meta("versions", self._versions)
-        if self._serving is not None:
-            self._journal.set_meta("serving", self._serving.to_json())
-            self._journal.set_meta("serving_summary", self._serving.summary())
+        if self._stats_watch is not None:
+            self._journal.set_meta("serving", self._stats_watch.to_json())
+            self._journal.set_meta("serving_summary", self._stats_watch.summary())
         self._write_run(status)
         results = Results(
             self._plan, self._journal.rows(), self._seconds, self._folder, self._journal.meta("serving_summary")
@@ -200,7 +200,7 @@ class Execution:
         coordinator = Coordinator(self._plan, settings, self._journal, self._folder, self._watcher)
         if coordinator.ended.done():
             return
-        await self._watch_serving(stack, access)
+        await self._watch_stats(stack, access)
         stack.callback(lambda: self._versions.update(coordinator.versions))
         workers = await self._start_workers(stack, RunLocation(self._folder, sockets, listen), coordinator, access)
         stack.callback(coordinator.abandon)  # who is interrupted tries no episode again
@@ -223,19 +223,19 @@ class Execution:
         watched.append(await stack.enter_async_context(_hosted(host, watched)))
         return PolicyAccess(host.addresses)
 
-    async def _watch_serving(self, stack: AsyncExitStack, access: PolicyAccess) -> None:
+    async def _watch_stats(self, stack: AsyncExitStack, access: PolicyAccess) -> None:
         """Has an eye on what the policy servers do, from here to the end of the stack."""
         names = access.servers if self._settings.policy is None else [HOSTED]
-        self._serving = ServingWatch(
+        self._stats_watch = StatsWatch(
             dict(zip(names, access.servers, strict=True)),
             earlier=self._journal.meta("serving"),
             token=access.token,
             ca=access.ca,
         )
-        await self._serving.begin()
-        stack.push_async_callback(self._serving.end)  # before the server that we host ends, after all workers have
+        await self._stats_watch.begin()
+        stack.push_async_callback(self._stats_watch.end)  # before the server that we host ends, after all workers have
         keep = partial(self._journal.set_meta, "serving")
-        await stack.enter_async_context(_background(self._serving.run(keep)))
+        await stack.enter_async_context(_background(self._stats_watch.run(keep)))
 
     async def _describe(self, access: PolicyAccess) -> Description:
         return await describe(access, self._settings.policy_timeout)

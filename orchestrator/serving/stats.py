@@ -23,15 +23,15 @@ _EVERY_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 5.0
 
 
-class ServingWatch:
+class StatsWatch:
     """Asks the policy servers what they have done, from the start of a run to its end.
 
-    Servers count for whoever they serve, from their own start; a run's figures are the difference between its end and
-    its start. Where another run uses the same server at the same time, both runs' figures have what was done for both.
+    Servers count for whoever they serve, from their own start; a run's stats are the difference between its end and
+    its start. Where another run uses the same server at the same time, both runs' stats have what was done for both.
 
     Args:
-        addresses: Of the servers, by the name that they have in the figures.
-        earlier: Figures of earlier sessions of this run, as `to_json` gave them.
+        addresses: Of the servers, by the name that they have in the stats.
+        earlier: Stats of earlier sessions of this run, as `to_json` gave them.
         token: Of servers that want one.
         ca: Certificates to trust there.
     """
@@ -56,7 +56,7 @@ class ServingWatch:
         self._began = time.monotonic()
 
     async def begin(self) -> None:
-        """Takes down where the servers' figures stand now."""
+        """Takes down where the servers' stats stand now."""
         self._began = time.monotonic()
         await self._ask_all()
 
@@ -79,23 +79,23 @@ class ServingWatch:
 
     def _warn(self) -> None:
         """Says what the servers have to say about this run, each sentence once."""
-        for stats in self._figures().values():
+        for stats in self._by_server().values():
             for sentence in sorted(stats.warnings.keys() - self._warned):
                 self._warned.add(sentence)
                 log.warning("%s", sentence)
 
     def to_json(self) -> dict[str, Any]:
-        """Figures of this session and earlier ones, by server, for the next session to go on from."""
-        return {name: json_format.MessageToDict(stats) for name, stats in self._figures().items()}
+        """Stats of this session and earlier ones, by server, for the next session to go on from."""
+        return {name: json_format.MessageToDict(stats) for name, stats in self._by_server().items()}
 
     def summary(self) -> dict[str, Any] | None:
-        """As it stands in run.json; None if no server keeps figures."""
-        figures = self._figures()
-        if not figures:
+        """What run.json says about the servers; None if none of them keeps stats."""
+        by_server = self._by_server()
+        if not by_server:
             return None
-        document = summarized(total(list(figures.values())))
-        if len(figures) > 1:
-            document["servers"] = {name: summarized(stats) for name, stats in sorted(figures.items())}
+        document = summarized(total(list(by_server.values())))
+        if len(by_server) > 1:
+            document["servers"] = {name: summarized(stats) for name, stats in sorted(by_server.items())}
         return document
 
     async def _ask_all(self) -> None:
@@ -105,27 +105,27 @@ class ServingWatch:
         try:
             stats = await fetch_stats(address, timeout=_ANSWER_SECONDS, token=self._token, ca=self._ca)
         except SparringError as error:  # not there just now, or it keeps none; the run does not need them
-            log.debug("no figures of %s: %s", name, error)
+            log.debug("no stats of %s: %s", name, error)
             return
-        # The first that is heard of a server is where its figures stand; but one that was started while we watched
+        # The first that is heard of a server is where its stats stand; but one that was started while we watched
         # began at zero, for us, too.
         if stats.seconds > time.monotonic() - self._began:
             self._first.setdefault(stats.instance, stats)
         self._last.setdefault(name, {})[stats.instance] = stats
 
-    def _figures(self) -> dict[str, pb.ServerStats]:
-        figures = {name: [stats] for name, stats in self._earlier.items()}
+    def _by_server(self) -> dict[str, pb.ServerStats]:
+        parts_of = {name: [stats] for name, stats in self._earlier.items()}
         counted: set[str] = set()  # a server may have been given by two of its names
         for name, instances in self._last.items():
             new = {instance: stats for instance, stats in instances.items() if instance not in counted}
             counted |= new.keys()
             parts = [_combined(stats, self._first.get(instance), -1) for instance, stats in new.items()]
-            figures.setdefault(name, []).extend(parts)
-        return {name: _sum(parts, in_turn=True) for name, parts in figures.items()}
+            parts_of.setdefault(name, []).extend(parts)
+        return {name: _sum(parts, in_turn=True) for name, parts in parts_of.items()}
 
 
 def total(stats: Sequence[pb.ServerStats]) -> pb.ServerStats:
-    """Of several servers that served at the same time."""
+    """Adds up the stats of several servers that served at the same time."""
     return _sum(stats, in_turn=False)
 
 
@@ -170,7 +170,7 @@ def _histogram(one: pb.Histogram, other: pb.Histogram, sign: int) -> pb.Histogra
 
 
 def summarized(stats: pb.ServerStats) -> dict[str, Any]:
-    """The figures that people want to see."""
+    """Reduces stats to the numbers that people want to see."""
     batches = sum(stats.batches.values())
     return {
         "seconds": stats.seconds,

@@ -9,7 +9,7 @@ from typing import Any
 from sparring.protos.spec import Offer, PolicySpec, TensorSpec
 from sparring.protos.tensor import Array
 
-__all__ = ["Array", "Instruction", "Observation", "Policy", "PolicySpec", "TensorSpec", "remarks_of", "spec_on"]
+__all__ = ["Array", "Instruction", "Observation", "Policy", "PolicySpec", "TensorSpec", "spec_on", "warnings_of"]
 
 
 class Instruction(str):
@@ -66,7 +66,7 @@ class Policy:
     checkpoint_sha256: str = ""
     """Hash of the weights, if there are any; saved with the results."""
 
-    remarks: Sequence[str] = ()
+    warnings: Sequence[str] = ()
     """Sentences that whoever evaluates it should know: every run has them among its warnings. While it is at work they
     may become more, and never fewer."""
 
@@ -105,8 +105,8 @@ def spec_on(policy: Any, benchmark: str) -> PolicySpec:
     return spec
 
 
-def remarks_of(policy: Any) -> Sequence[str]:
+def warnings_of(policy: Any) -> Sequence[str]:
     """What a policy has to say about itself, whether it derives from `Policy` or not."""
-    remarks = getattr(policy, "remarks", ())
+    warnings = getattr(policy, "warnings", ())
     # A class that does not derive from ours may mean something else by that name.
-    return [r for r in remarks if isinstance(r, str)] if isinstance(remarks, (list, tuple)) else []
+    return [w for w in warnings if isinstance(w, str)] if isinstance(warnings, (list, tuple)) else []

@@ -138,7 +138,7 @@ class LeRobotPolicy(TorchPolicy):
         if config.use_amp and self._autocast is None:
             self._autocast = torch.get_autocast_dtype(self.device.type)
         trial = Trial(self._module, self.device, self._made_up, self._computing)
-        self._memory = memory_of(self._module, _inner(module), trial, remark=self.remark, own_loop=own_loop)
+        self._memory = memory_of(self._module, _inner(module), trial, warn=self.warn, own_loop=own_loop)
         self._most_rows = self._memory.rows_at_once
         self.checkpoint_sha256 = found.sha256
         self.spec = PolicySpec(

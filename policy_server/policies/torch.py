@@ -81,7 +81,7 @@ class TorchPolicy(Policy):
         if not isinstance(pad_to, int) or pad_to < 1:
             raise UsageError(f"pad_to must be a whole number of at least 1, not {pad_to!r}.")
         self._pad_to = pad_to
-        self.remarks: list[str] = []
+        self.warnings: list[str] = []
         self._most_rows = 0
         """The most rows that fit in memory, once too many were tried; 0: not known to be limited."""
         if threads:
@@ -126,10 +126,10 @@ class TorchPolicy(Policy):
         except Exception as error:  # noqa: BLE001  # a user's forward may want more than zeros: a sentence it knows
             log.info("not warmed up, as the policy does not answer to zeros: %s: %s", type(error).__name__, error)
 
-    def remark(self, sentence: str) -> None:
+    def warn(self, sentence: str) -> None:
         """Says something that whoever evaluates this policy should know: in the log, and among the run's warnings."""
         log.warning("%s", sentence)
-        self.remarks.append(sentence)
+        self.warnings.append(sentence)
 
     def new_session(self, task: Instruction, seed: int) -> TorchSession:
         return TorchSession(task, seed)
@@ -170,7 +170,7 @@ class TorchPolicy(Policy):
         try:
             return self._pass([observations[row] for row in rows], [states[row] for row in rows], size)
         except TooManyRows as refusal:
-            self.remark(f"{refusal}.")
+            self.warn(f"{refusal}.")
             self._most_rows = refusal.most
         except RuntimeError as error:
             if not _is_out_of_memory(error):
@@ -207,7 +207,7 @@ class TorchPolicy(Policy):
     def _halve(self, size: int) -> None:
         self._most_rows = size // 2
         shape = f" (the fixed shape is that from now on; pad_to={self._most_rows} gives the same numbers throughout)"
-        self.remark(
+        self.warn(
             f"out of memory on {self.device} with a batch of {size}; going on with at most {self._most_rows}"
             f"{shape if self.deterministic else ''}."
         )

@@ -108,7 +108,7 @@ def test_a_method_that_does_not_exist_is_unimplemented(target: Target) -> None:
     assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_figures_only_grow_and_count_what_was_asked(target: Target) -> None:
+def test_stats_only_grow_and_count_what_was_asked(target: Target) -> None:
     before = target.stub.Stats(pb.StatsRequest(), timeout=DEADLINE)
     with target.open() as stream:
         stream.ask(target.hello())

@@ -1,4 +1,4 @@
-"""Serving that can be seen and spread: figures of a run, Prometheus, queue delay, replicas."""
+"""Serving that can be seen and spread: stats of a run, Prometheus, queue delay, replicas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RUN = ("run", "--benchmark", "toy", "--task", "good", "--episodes", "6")
 POLICY = ("--policy", "toy_policies:Wanderer")
 
 
-def serving(folder: Path) -> dict[str, Any]:
+def server_stats(folder: Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads((folder / "run.json").read_text())["serving"]
     return document
 
@@ -36,10 +36,10 @@ def start_server(start_sparring: StartSparring, *arguments: str) -> tuple[subpro
     return server, json.loads(line)["listening"][0]
 
 
-def test_run_json_has_the_figures_of_the_hosted_policy(sparring: Sparring, tmp_path: Path) -> None:
+def test_run_json_has_the_stats_of_the_hosted_policy(sparring: Sparring, tmp_path: Path) -> None:
     done = sparring(*RUN, *POLICY, "--slots", "2", "--output", "out")
     assert done.returncode == 0, done.stderr
-    found = serving(tmp_path / "out")
+    found = server_stats(tmp_path / "out")
     assert found["observations"] == looks(tmp_path / "out") > 20
     assert found["episodes"] == 12
     assert 1 <= found["batch_size"]["mean"] <= found["batch_size"]["max"] <= 2
@@ -51,14 +51,14 @@ def test_run_json_has_the_figures_of_the_hosted_policy(sparring: Sparring, tmp_p
     assert "servers" not in found
 
 
-def test_errors_of_the_policy_are_in_the_figures(sparring: Sparring, tmp_path: Path) -> None:
+def test_errors_of_the_policy_are_in_the_stats(sparring: Sparring, tmp_path: Path) -> None:
     policy = ("--policy", "toy_policies:SaysNaN")
     done = sparring(
         "run", "--benchmark", "toy", "--task", "short", "--episodes", "4", *policy, "--retries", "1", "--slots", "1",
         "--output", "out",
     )  # fmt: skip
     assert done.returncode == 3, done.stderr
-    assert serving(tmp_path / "out")["errors"] == {"policy": 4}, "two episodes, two attempts each"
+    assert server_stats(tmp_path / "out")["errors"] == {"policy": 4}, "two episodes, two attempts each"
     errors = {row["error"] for row in read_csv(tmp_path / "out") if row["error"]}
     assert errors == {
         f"policy 'toy_policies:SaysNaN', short #{k}, step 2: "
@@ -78,7 +78,7 @@ def test_what_a_policy_has_to_say_is_said_where_people_look(start_sparring: Star
         assert run.returncode == 0, errors
         assert f"warning: {said}" in printed
         assert said in errors, "while it goes"
-        assert said in str(serving(tmp_path / output)["warnings"])
+        assert said in str(server_stats(tmp_path / output)["warnings"])
 
 
 def test_the_metrics_of_a_run_are_scraped_while_it_goes(start_sparring: StartSparring, tmp_path: Path) -> None:
@@ -112,25 +112,25 @@ def test_a_server_that_others_used_before_counts_this_run_only(start_sparring: S
         process = start_sparring(*RUN, "--policy-server", address, "--slots", "2", "--output", name)
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
-        assert serving(tmp_path / name)["observations"] == looks(tmp_path / name)
+        assert server_stats(tmp_path / name)["observations"] == looks(tmp_path / name)
 
 
-def test_figures_go_on_when_a_run_is_resumed(sparring: Sparring, start_sparring: StartSparring, tmp_path: Path) -> None:
+def test_stats_go_on_when_a_run_is_resumed(sparring: Sparring, start_sparring: StartSparring, tmp_path: Path) -> None:
     slow = (*RUN, *POLICY, "--benchmark-arg", "step_seconds=0.02", "--slots", "1", "--output", "out")
     process = start_sparring(*slow)
     wait_for(lambda: recorded(tmp_path / "out") >= 3)
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=20)
-    before = serving(tmp_path / "out")["observations"]
+    before = server_stats(tmp_path / "out")["observations"]
     assert before > 0
     assert sparring("resume", "out").returncode == 0
-    found = serving(tmp_path / "out")
-    # The episode that was cut off was played again: what was done for it in vain is in the figures, too.
+    found = server_stats(tmp_path / "out")
+    # The episode that was cut off was played again: what was done for it in vain is in the stats, too.
     assert found["observations"] >= looks(tmp_path / "out")
     assert found["observations"] > before
     finished = found["observations"]
     assert sparring("resume", "out").returncode == 0
-    assert serving(tmp_path / "out")["observations"] == finished, "nothing was left to do"
+    assert server_stats(tmp_path / "out")["observations"] == finished, "nothing was left to do"
 
 
 def test_a_queue_delay_makes_larger_batches_and_the_same_numbers(sparring: Sparring, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_queue_delay_makes_larger_batches_and_the_same_numbers(sparring: Sparr
             "--output", f"out{delay}",
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        sizes[delay] = serving(tmp_path / f"out{delay}")["batch_size"]["mean"]
+        sizes[delay] = server_stats(tmp_path / f"out{delay}")["batch_size"]["mean"]
     assert sizes["0.5"] > max(sizes["0"], 2)
     assert read_csv(tmp_path / "out0") == read_csv(tmp_path / "out0.5") == read_csv(tmp_path / "outauto")
 
@@ -161,7 +161,7 @@ def test_sessions_are_spread_over_replicas(
     _, errors = run.communicate(timeout=60)
     assert run.returncode == 0, errors
     assert read_csv(tmp_path / "out") == calm
-    found = serving(tmp_path / "out")
+    found = server_stats(tmp_path / "out")
     assert set(found["servers"]) == set(servers)
     assert all(server["episodes"] > 0 for server in found["servers"].values())
     assert sum(server["observations"] for server in found["servers"].values()) == found["observations"]
@@ -179,7 +179,7 @@ def test_workers_of_two_benchmarks_do_not_all_go_to_the_first_replica(
     run = start_sparring("run", "--config", "both.yaml")
     _, errors = run.communicate(timeout=100)
     assert run.returncode == 0, errors
-    assert [server["episodes"] for server in serving(tmp_path / "out")["servers"].values()] == [2, 2]
+    assert [server["episodes"] for server in server_stats(tmp_path / "out")["servers"].values()] == [2, 2]
 
 
 def test_a_replica_that_is_killed_changes_no_number(

@@ -53,7 +53,7 @@ def copied(saved: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_session_alone_does_what_select_action_does(name: str, saved: Any) -> None:
     policy, theirs = load(saved(name)), by_lerobot(saved(name), 7)
-    assert policy.remarks == [], "it was tried out, and found to remember nothing but queues"
+    assert policy.warnings == [], "it was tried out, and found to remember nothing but queues"
     ours = alone(policy, 7)
     policy.in_training = True  # as evaluate() has it, without inference mode
     assert alone(policy, 7).tobytes() == ours.tobytes()
@@ -280,10 +280,10 @@ def test_images_of_another_size_are_taken_with_a_warning_if_that_is_asked_for(sa
     larger = Offer({**LOOKS, IMAGE: TensorSpec("uint8", (96, 96, 3))}, action_low=(-1.0,) * 4, action_high=(1.0,) * 4)
     spec = load(saved("act"), any_resolution="warn").spec
     spec.settle(larger)
-    (sentence,) = spec.doubts(larger)
+    (sentence,) = spec.warnings(larger)
     assert f"trained on images of {SIDE}×{SIDE} as '{IMAGE}' and is shown 96×96" in sentence
-    assert spec.doubts(OFFER) == []
-    assert load(saved("act"), any_resolution=True).spec.doubts(larger) == [], "that is what was asked for"
+    assert spec.warnings(OFFER) == []
+    assert load(saved("act"), any_resolution=True).spec.warnings(larger) == [], "that is what was asked for"
     assert "any_resolution must be true, false or warn, not 'maybe'" in refusal(saved("act"), any_resolution="maybe")
 
 

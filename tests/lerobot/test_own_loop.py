@@ -95,17 +95,17 @@ def test_in_a_program_that_trains_it_does_the_same(name: str, saved: Any) -> Non
 
 def test_a_memory_inside_the_network_is_noticed_and_told(saved: Any) -> None:
     policy = load(saved("tiny_vla-kept"))
-    (remark,) = policy.remarks
-    assert "is driven through its own select_action, as what it answers depends on what it saw before" in remark
-    assert load(save(TinyVLAConfig(**features(SIDE)), saved("tiny_vla-kept") / "plain")).remarks == []
+    (warning,) = policy.warnings
+    assert "is driven through its own select_action, as what it answers depends on what it saw before" in warning
+    assert load(save(TinyVLAConfig(**features(SIDE)), saved("tiny_vla-kept") / "plain")).warnings == []
 
 
 def test_a_policy_that_cannot_be_tried_out_is_told_to_whoever_evaluates_it(tmp_path: Path) -> None:
     policy = load(save(TinyVLAConfig(**features(SIDE), picky=True), tmp_path / "picky"))
     assert policy.spec.chunk_length == 4
-    (remark,) = policy.remarks
-    assert "ValueError: what is the goal?" in remark
-    assert "--policy-arg own_loop=true" in remark
+    (warning,) = policy.warnings
+    assert "ValueError: what is the goal?" in warning
+    assert "--policy-arg own_loop=true" in warning
     assert load(tmp_path / "picky", own_loop=True).spec.chunk_length == 1
 
 

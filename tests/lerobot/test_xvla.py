@@ -163,7 +163,7 @@ def alone(policy: Any, seed: int) -> Array:
 @pytest.mark.parametrize("name", ["published", "auto poses", "bfloat16"])
 def test_two_sessions_that_take_turns_do_what_lerobots_loop_does(name: str, saved: Any) -> None:
     policy = load(saved(name))
-    assert policy.remarks == [], "it was tried out, and found to remember nothing but queues"
+    assert policy.warnings == [], "it was tried out, and found to remember nothing but queues"
     theirs = [LeRobotsLoop(saved(name), seed, s).play(seed) for seed, s in zip((7, 8), SENTENCES[:2], strict=True)]
     ours = played(policy, [Player(policy, seed, s) for seed, s in zip((7, 8), SENTENCES[:2], strict=True)])
     np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)

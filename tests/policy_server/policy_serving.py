@@ -14,7 +14,7 @@ from typing import IO, Any, Final
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parent.parent
-PATIENCE: Final = 20.0
+TIMEOUT: Final = 20.0
 
 
 def environment(*folders: Path) -> dict[str, str]:
@@ -55,11 +55,11 @@ class Server:
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def wait(self, seconds: float = PATIENCE) -> int:
+    def wait(self, seconds: float = TIMEOUT) -> int:
         return self.process.wait(seconds)
 
     def wait_for_log(self, text: str) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while text not in self.log:
             assert time.monotonic() < deadline, f"{text!r} was not logged: {self.log}"
             time.sleep(0.02)
@@ -67,14 +67,14 @@ class Server:
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT)
         for stream in (self.process.stdin, self.process.stdout, self._errors):
             assert stream
             stream.close()
 
 
 def refused_start(
-    *arguments: str, program: tuple[str, ...] = ("-m", "sparring.policy_server"), timeout: float = PATIENCE
+    *arguments: str, program: tuple[str, ...] = ("-m", "sparring.policy_server"), timeout: float = TIMEOUT
 ) -> str:
     """What a server says that exits with 2 before it listens."""
     ended = subprocess.run(

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from policy_serving import PATIENCE, ROOT, Server, refused_start
+from policy_serving import ROOT, TIMEOUT, Server, refused_start
 
 from sparring.policy_server.__main__ import main
 from sparring.policy_server.client import Offer, PolicyClient, PolicyDenied, PolicyRefused, PolicyUnreachable
@@ -81,37 +81,37 @@ def denied(client: PolicyClient, kind: type[Exception] = PolicyDenied) -> str:
 
 def test_with_token_and_ca_all_is_as_ever(secured: Server, certificates: Certificates) -> None:
     assert secured.address.startswith("tls://127.0.0.1:"), "what is told to clients can be given to them"
-    assert play(PolicyClient(secured.address, timeout=PATIENCE, token=TOKEN, ca=certificates.trusted)) == 20.5
-    with PolicyClient(secured.address, timeout=PATIENCE, token=TOKEN, ca=certificates.trusted) as client:
+    assert play(PolicyClient(secured.address, timeout=TIMEOUT, token=TOKEN, ca=certificates.trusted)) == 20.5
+    with PolicyClient(secured.address, timeout=TIMEOUT, token=TOKEN, ca=certificates.trusted) as client:
         assert client.describe().name == POLICY.removeprefix("--policy=")
 
 
 def test_a_ca_alone_turns_tls_on(secured: Server, certificates: Certificates) -> None:
     address = secured.address.removeprefix("tls://")
-    assert play(PolicyClient(address, timeout=PATIENCE, token=TOKEN, ca=certificates.trusted)) == 20.5
+    assert play(PolicyClient(address, timeout=TIMEOUT, token=TOKEN, ca=certificates.trusted)) == 20.5
 
 
 def test_tls_without_a_ca_trusts_what_the_machine_trusts(
     secured: Server, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sentence = denied(PolicyClient(secured.address, timeout=PATIENCE, token=TOKEN))
+    sentence = denied(PolicyClient(secured.address, timeout=TIMEOUT, token=TOKEN))
     assert "not signed by a known CA" in sentence
     assert "give the CA that signed it with --policy-ca" in sentence
     monkeypatch.delenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", raising=False)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca))
-    assert play(PolicyClient(secured.address, timeout=PATIENCE, token=TOKEN)) == 20.5
+    assert play(PolicyClient(secured.address, timeout=TIMEOUT, token=TOKEN)) == 20.5
     monkeypatch.setenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", str(certificates.other_ca))
-    assert "not signed by a known CA" in denied(PolicyClient(secured.address, timeout=PATIENCE, token=TOKEN))
+    assert "not signed by a known CA" in denied(PolicyClient(secured.address, timeout=TIMEOUT, token=TOKEN))
 
 
 def test_the_unix_socket_is_plain_but_wants_the_token(socket_address: str, secured: Server) -> None:
-    assert play(PolicyClient(socket_address, timeout=PATIENCE, token=TOKEN)) == 20.5
-    assert "--policy-token-file" in denied(PolicyClient(socket_address, timeout=PATIENCE))
+    assert play(PolicyClient(socket_address, timeout=TIMEOUT, token=TOKEN)) == 20.5
+    assert "--policy-token-file" in denied(PolicyClient(socket_address, timeout=TIMEOUT))
 
 
 @pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x", TOKEN[:-1]])
 def test_without_the_right_token_nobody_is_let_in(secured: Server, certificates: Certificates, token: str) -> None:
-    sentence = denied(PolicyClient(secured.address, timeout=PATIENCE, token=token, ca=certificates.trusted))
+    sentence = denied(PolicyClient(secured.address, timeout=TIMEOUT, token=token, ca=certificates.trusted))
     assert "--policy-token-file" in sentence
     assert ("wants a token" if not token else "is not the one") in sentence
     assert token not in sentence or not token
@@ -119,7 +119,7 @@ def test_without_the_right_token_nobody_is_let_in(secured: Server, certificates:
 
 def test_a_denial_is_never_taken_for_a_server_that_went_away(socket_address: str, secured: Server) -> None:
     """The hello may be written just as the server ends the stream, and gRPC then has an error of its own to tell."""
-    with PolicyClient(socket_address, timeout=PATIENCE, token="wrong") as client:
+    with PolicyClient(socket_address, timeout=TIMEOUT, token="wrong") as client:
         for _ in range(200):
             with pytest.raises(PolicyDenied):
                 client.open(OFFER)
@@ -134,37 +134,37 @@ def test_a_denial_is_a_mistake_of_the_user_and_not_to_be_tried_again() -> None:
 def test_health_is_open_and_reflection_is_not(socket_address: str, secured: Server) -> None:
     with grpc.insecure_channel(socket_address) as channel:
         health = health_pb2_grpc.HealthStub(channel)
-        answer = health.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
+        answer = health.Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
-        assert next(health.Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE)).status == answer.status
+        assert next(health.Watch(health_pb2.HealthCheckRequest(), timeout=TIMEOUT)).status == answer.status
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
         question = reflection_pb2.ServerReflectionRequest(list_services="")
         with pytest.raises(grpc.RpcError) as refused:
-            next(stub.ServerReflectionInfo(iter([question]), timeout=PATIENCE))
+            next(stub.ServerReflectionInfo(iter([question]), timeout=TIMEOUT))
         assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
         pass_ = [("authorization", f"Bearer {TOKEN}")]
-        answer = next(stub.ServerReflectionInfo(iter([question]), timeout=PATIENCE, metadata=pass_))
+        answer = next(stub.ServerReflectionInfo(iter([question]), timeout=TIMEOUT, metadata=pass_))
         assert "sparring.policy.v1.Policy" in [service.name for service in answer.list_services_response.service]
 
 
 def test_a_plain_client_is_told_that_the_server_speaks_tls(secured: Server) -> None:
     address = secured.address.removeprefix("tls://")
-    sentence = denied(PolicyClient(address, timeout=PATIENCE, token=TOKEN))
+    sentence = denied(PolicyClient(address, timeout=TIMEOUT, token=TOKEN))
     assert f"tls://{address}" in sentence
     assert "--policy-ca" in sentence
 
 
 def test_a_client_with_tls_is_told_that_the_server_speaks_none(plain: Server, certificates: Certificates) -> None:
     for client in (
-        PolicyClient(f"tls://{plain.address}", timeout=PATIENCE),
-        PolicyClient(plain.address, timeout=PATIENCE, ca=certificates.trusted),
+        PolicyClient(f"tls://{plain.address}", timeout=TIMEOUT),
+        PolicyClient(plain.address, timeout=TIMEOUT, ca=certificates.trusted),
     ):
         assert "does not speak TLS" in denied(client)
 
 
 def test_another_ca_is_a_sentence(secured: Server, certificates: Certificates) -> None:
     other = certificates.other_ca.read_bytes()
-    sentence = denied(PolicyClient(secured.address, timeout=PATIENCE, token=TOKEN, ca=other))
+    sentence = denied(PolicyClient(secured.address, timeout=TIMEOUT, token=TOKEN, ca=other))
     assert "not signed by a known CA" in sentence
     assert "--policy-ca" in sentence
 
@@ -174,12 +174,12 @@ def test_another_ca_is_a_sentence(secured: Server, certificates: Certificates) -
 )
 def test_bad_certificates_are_sentences(serve: Serve, certificates: Certificates, certificate: str, said: str) -> None:
     server = serve(POLICY, *certificates.serving(certificate))
-    assert said in denied(PolicyClient(server.address, timeout=PATIENCE, ca=certificates.trusted))
+    assert said in denied(PolicyClient(server.address, timeout=TIMEOUT, ca=certificates.trusted))
 
 
 def test_a_server_that_comes_later_is_still_waited_for(certificates: Certificates, serve: Serve) -> None:
     first = serve(POLICY, certificates.guarding, *certificates.serving())
-    with PolicyClient(first.address, timeout=PATIENCE, token=TOKEN, ca=certificates.trusted) as client:
+    with PolicyClient(first.address, timeout=TIMEOUT, token=TOKEN, ca=certificates.trusted) as client:
         client.describe()
         first.send(signal.SIGKILL)
         first.wait()

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import sample_policies as sample
 
-from sparring.policy_server.batcher import Answer, Batcher, EpisodeInterrupted, PolicyFailed, QueueFull, checked_chunk
+from sparring.policy_server.batcher import Answer, Batcher, checked_chunk
+from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed, QueueFull
 from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
-from sparring.policy_server.stats import Figures
+from sparring.policy_server.stats import StatsCounter
 from sparring.protos.errors import SparringError
 from sparring.protos.spec import Offer
 
@@ -407,18 +408,18 @@ def test_a_policy_s_own_sentence_is_passed_on_as_it_is() -> None:
     assert "SparringError" not in str(failed)
 
 
-@pytest.mark.parametrize("remarks", [None, "a word", lambda: ["called"], [1, None]])
-def test_a_policy_that_means_something_else_by_remarks(remarks: Any) -> None:
+@pytest.mark.parametrize("warnings", [None, "a word", lambda: ["called"], [1, None]])
+def test_a_policy_that_means_something_else_by_warnings(warnings: Any) -> None:
     policy = Sum()
-    policy.remarks = remarks
-    figures = Figures()
+    policy.warnings = warnings
+    stats = StatsCounter()
     (answer,) = running(
         lambda batcher: asyncio.gather(batcher.act(seeing(0), [np.random.default_rng(0)], action_dim=2)),
         policy,
-        figures=figures,
+        stats=stats,
     )
     assert isinstance(answer, Answer)
-    assert not figures.to_message().warnings
+    assert not stats.to_message().warnings
 
 
 def test_the_policy_is_called_from_one_thread_only() -> None:

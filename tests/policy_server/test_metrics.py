@@ -1,4 +1,4 @@
-"""Figures of a server that can be known beforehand: scraped over HTTP, and asked for over gRPC."""
+"""Stats of a server that can be known beforehand: scraped over HTTP, and asked for over gRPC."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_the_sessions_that_are_too_many_are_errors_too(serve: Callable[..., Serv
         assert scraped(server)["sparring_policy_errors_total[full]"] == 1
 
 
-def test_without_the_flag_nothing_listens_and_figures_are_kept_all_the_same(serve: Callable[..., Server]) -> None:
+def test_without_the_flag_nothing_listens_and_stats_are_kept_all_the_same(serve: Callable[..., Server]) -> None:
     server = serve("--policy=sample_policies:Fragile", "--grace=0")
     assert set(server.told) == {"listening"}
     with PolicyClient(server.address, timeout=20) as client:

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 import sample_policies as sample
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from policy_serving import PATIENCE, ROOT, Server, environment, refused_start
+from policy_serving import ROOT, TIMEOUT, Server, environment, refused_start
 
 from sparring.policy_server.__main__ import main
-from sparring.policy_server.client import Offer, PolicyClient, PolicyUnreachable, Session
+from sparring.policy_server.client import Offer, PolicyClient, PolicyUnreachable, RemoteSession
 from sparring.protos.spec import TensorSpec
 
 Serve = Callable[..., Server]
@@ -32,7 +32,7 @@ OFFER = Offer({sample.SIGNAL: TensorSpec("float64", (1,))}, action_low=(-1.0, -1
 ONE_ACTION = Offer({}, action_low=(-1.0,), action_high=(1.0,))
 
 
-def act(session: Session, step: int) -> float:
+def act(session: RemoteSession, step: int) -> float:
     chunk = session.act({sample.SIGNAL: np.array([20.0 + step])}, step=step)
     return float(chunk.actions[0, 0])
 
@@ -47,7 +47,7 @@ def taken() -> Iterator[str]:
 
 def test_sparring_serve_hosts_what_it_is_told_to(serve: Serve) -> None:
     server = serve("--policy=random", "--policy-arg=chunk=5", '--policy-arg=observations=["a"]', program=COMMAND)
-    with PolicyClient(server.address, timeout=PATIENCE) as client:
+    with PolicyClient(server.address, timeout=TIMEOUT) as client:
         description = client.describe()
     assert description.name == "random"
     assert description.arguments == {"chunk": 5, "observations": ["a"]}
@@ -76,7 +76,7 @@ def test_sparring_serve_finds_a_class_in_the_current_folder(tmp_path: Path) -> N
     with process, contextlib.closing(process.stdout) as output:
         try:
             address = json.loads(output.readline())["listening"][0]
-            with PolicyClient(address, timeout=PATIENCE) as client:
+            with PolicyClient(address, timeout=TIMEOUT) as client:
                 assert client.describe().needs.action_dim == 2
         finally:
             process.terminate()
@@ -86,7 +86,7 @@ def test_more_than_one_address_serves_the_same_policy(serve: Serve, tmp_path: Pa
     socket_address = f"unix://{tmp_path}/policy.sock"
     server = serve("--policy=sample_policies:Fragile", f"--listen={socket_address}")
     for address in (server.address, socket_address):
-        with PolicyClient(address, timeout=PATIENCE) as client, client.open(OFFER) as session:
+        with PolicyClient(address, timeout=TIMEOUT) as client, client.open(OFFER) as session:
             session.start()
             assert act(session, 0) == 20.5
 
@@ -167,7 +167,7 @@ def test_policy_arguments_that_are_no_object_are_bad_usage(arguments: str) -> No
 
 def test_more_sessions_than_allowed_are_refused_until_one_ends(serve: Serve) -> None:
     server = serve("--policy=sample_policies:Fragile", "--max-sessions=2")
-    with PolicyClient(server.address, timeout=PATIENCE) as client:
+    with PolicyClient(server.address, timeout=TIMEOUT) as client:
         first, second = client.open(OFFER), client.open(OFFER)
         with pytest.raises(PolicyUnreachable, match="--max-sessions") as caught:
             client.open(OFFER)
@@ -198,17 +198,17 @@ def test_a_client_that_dies_gives_its_session_back(serve: Serve) -> None:
         cwd=ROOT,
         env=environment(),
         stdin=subprocess.DEVNULL,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     assert died.returncode == -signal.SIGKILL
-    with PolicyClient(server.address, timeout=PATIENCE) as client, opened_when_free(client) as session:
+    with PolicyClient(server.address, timeout=TIMEOUT) as client, opened_when_free(client) as session:
         session.start()
         assert act(session, 0) == 20.5
 
 
-def opened_when_free(client: PolicyClient) -> Session:
-    deadline = time.monotonic() + PATIENCE
+def opened_when_free(client: PolicyClient) -> RemoteSession:
+    deadline = time.monotonic() + TIMEOUT
     while True:
         try:
             return client.open(OFFER)
@@ -232,7 +232,7 @@ def test_an_idle_server_ends_at_once(serve: Serve, number: signal.Signals) -> No
 
 def test_on_sigterm_a_running_episode_goes_on_and_no_other_begins(serve: Serve) -> None:
     server = serve("--policy=sample_policies:Fragile", "--grace=30", program=COMMAND)
-    with PolicyClient(server.address, timeout=PATIENCE) as client:
+    with PolicyClient(server.address, timeout=TIMEOUT) as client:
         busy, idle = client.open(OFFER), client.open(OFFER)
         busy.start(seed=1)
         assert act(busy, 0) == 20.5
@@ -253,7 +253,7 @@ def test_on_sigterm_a_running_episode_goes_on_and_no_other_begins(serve: Serve) 
 
 def test_while_draining_no_session_begins(serve: Serve) -> None:
     server = serve("--policy=sample_policies:Fragile", "--grace=5")
-    with PolicyClient(server.address, timeout=PATIENCE) as client, PolicyClient(server.address, timeout=0.5) as late:
+    with PolicyClient(server.address, timeout=TIMEOUT) as client, PolicyClient(server.address, timeout=0.5) as late:
         session = client.open(OFFER)
         session.start()
         assert late.describe().name
@@ -266,10 +266,10 @@ def test_while_draining_no_session_begins(serve: Serve) -> None:
 
 def test_while_draining_health_does_not_say_serving(serve: Serve) -> None:
     server = serve("--policy=sample_policies:Fragile", "--grace=5")
-    with PolicyClient(server.address, timeout=PATIENCE) as client, client.open(OFFER) as session:
+    with PolicyClient(server.address, timeout=TIMEOUT) as client, client.open(OFFER) as session:
         session.start()
         with grpc.insecure_channel(server.address) as channel:
-            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
+            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=TIMEOUT)
             assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
             server.send(signal.SIGTERM)
             assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
@@ -278,7 +278,7 @@ def test_while_draining_health_does_not_say_serving(serve: Serve) -> None:
 
 def test_an_episode_that_does_not_end_is_cut_off_after_the_grace(serve: Serve) -> None:
     server = serve("--policy=sample_policies:Fragile", "--grace=0.5")
-    with PolicyClient(server.address, timeout=PATIENCE) as client, client.open(OFFER) as session:
+    with PolicyClient(server.address, timeout=TIMEOUT) as client, client.open(OFFER) as session:
         session.start()
         began = time.monotonic()
         server.send(signal.SIGTERM)
@@ -301,7 +301,7 @@ def test_a_policy_that_never_answers_does_not_keep_the_server_alive(serve: Serve
 
 def test_with_exit_with_parent_the_server_ends_when_its_standard_input_closes(serve: Serve) -> None:
     server = serve("--policy=zero", "--exit-with-parent")
-    with PolicyClient(server.address, timeout=PATIENCE) as client:
+    with PolicyClient(server.address, timeout=TIMEOUT) as client:
         assert client.describe().name == "zero"
     assert server.process.stdin
     server.process.stdin.write("anything\n")
@@ -327,7 +327,7 @@ def test_with_exit_with_parent_the_server_does_not_outlive_a_parent_that_is_kill
         env=environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     child = int(parent.stdout)
@@ -347,7 +347,7 @@ def _alive(pid: int) -> bool:
 
 def test_a_policy_that_prints_does_not_stop_at_a_full_pipe(serve: Serve) -> None:
     server = serve("--policy=sample_policies:Chatty")
-    with PolicyClient(server.address, timeout=PATIENCE) as client, client.open(ONE_ACTION) as session:
+    with PolicyClient(server.address, timeout=TIMEOUT) as client, client.open(ONE_ACTION) as session:
         session.start()
         for step in range(3):
             session.act({}, step=step)

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparring.policy_server.batcher import Batcher, PolicyFailed
+from sparring.policy_server.batcher import Batcher
+from sparring.policy_server.errors import PolicyFailed
 from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec, TensorSpec
-from sparring.policy_server.session import Draining, OutOfOrder, Session
+from sparring.policy_server.session import Draining, OutOfOrder, SessionHandler
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.spec import Offer
@@ -61,12 +62,12 @@ def observation(episode: int, step: int, joints: Any = (0, 0, 0, 0)) -> pb.Rollo
     return pb.RolloutRequest(observation=pb.Observation(episode=episode, step=step, tensors=tensors))
 
 
-def in_session(policy: Policy, work: Callable[[Session], Awaitable[None]]) -> None:
+def in_session(policy: Policy, work: Callable[[SessionHandler], Awaitable[None]]) -> None:
     async def body() -> None:
         batcher = Batcher(policy)
         try:
             await asyncio.wait_for(
-                work(Session("session-1", pb.PolicyDescription(), lambda _: policy.spec, batcher)), 20
+                work(SessionHandler("session-1", pb.PolicyDescription(), lambda _: policy.spec, batcher)), 20
             )
         finally:
             await batcher.close()
@@ -77,7 +78,7 @@ def in_session(policy: Policy, work: Callable[[Session], Awaitable[None]]) -> No
 def test_the_policy_is_told_the_sentence_the_task_the_index_the_seed_and_the_action_space() -> None:
     policy = Recording()
 
-    async def work(session: Session) -> None:
+    async def work(session: SessionHandler) -> None:
         await session.answer(HELLO)
         await session.answer(start(1, "reach-v3", index=4, seed=2**63 + 5, instruction="Reach the goal"))
 
@@ -91,7 +92,7 @@ def test_the_policy_is_told_the_sentence_the_task_the_index_the_seed_and_the_act
 def test_the_policy_sees_what_was_sent_with_its_step_and_its_own_memory() -> None:
     policy = Recording()
 
-    async def work(session: Session) -> None:
+    async def work(session: SessionHandler) -> None:
         await session.answer(HELLO)
         await session.answer(start(1, "first"))
         await session.answer(observation(1, 5, [1, 2, 3, 4]))
@@ -120,7 +121,7 @@ def test_a_failed_start_leaves_no_episode_to_answer_for() -> None:
     """A peer's bug: after a failed start, observations were answered from the episode before."""
     policy = Recording()
 
-    async def work(session: Session) -> None:
+    async def work(session: SessionHandler) -> None:
         await session.answer(HELLO)
         await session.answer(start(1))
         await session.answer(observation(1, 0))
@@ -143,7 +144,7 @@ def test_a_failed_start_leaves_no_episode_to_answer_for() -> None:
 def test_an_observation_that_is_refused_never_reaches_the_policy() -> None:
     policy = Recording()
 
-    async def work(session: Session) -> None:
+    async def work(session: SessionHandler) -> None:
         await session.answer(HELLO)
         await session.answer(start(1))
         for wrong in (np.zeros(3, np.float32), np.zeros(4, np.float64), np.zeros((1, 4), np.float32)):
@@ -159,7 +160,7 @@ def test_an_observation_that_is_refused_never_reaches_the_policy() -> None:
 def test_with_history_the_leading_axis_is_required() -> None:
     policy = Recording(history=3)
 
-    async def work(session: Session) -> None:
+    async def work(session: SessionHandler) -> None:
         welcome = (await session.answer(HELLO)).welcome
         assert welcome.needs.history == 3
         assert list(welcome.needs.observations[0].shape) == [4], "the shape is of one step"
@@ -173,7 +174,7 @@ def test_with_history_the_leading_axis_is_required() -> None:
 
 
 def test_while_draining_an_episode_goes_on_but_no_other_begins() -> None:
-    async def work(session: Session) -> None:
+    async def work(session: SessionHandler) -> None:
         await session.answer(HELLO)
         await session.answer(start(1))
         session.draining = True
@@ -185,7 +186,7 @@ def test_while_draining_an_episode_goes_on_but_no_other_begins() -> None:
 
 
 def test_a_refused_hello_does_not_open_the_session() -> None:
-    async def work(session: Session) -> None:
+    async def work(session: SessionHandler) -> None:
         wrong = pb.RolloutRequest()
         wrong.CopyFrom(HELLO)
         del wrong.hello.offer.observations[:]
@@ -205,7 +206,7 @@ def test_a_spec_that_raises_is_the_policys_own_failure() -> None:
     async def work() -> None:
         policy = Picky()
         batcher = Batcher(policy)
-        session = Session("s", pb.PolicyDescription(), policy.spec_for, batcher)
+        session = SessionHandler("s", pb.PolicyDescription(), policy.spec_for, batcher)
         try:
             with pytest.raises(PolicyFailed, match=r"the policy's spec_for\(\) raised KeyError: 'bench'"):
                 await session.answer(HELLO)

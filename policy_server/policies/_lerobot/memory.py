@@ -48,7 +48,7 @@ class Remembering(Protocol):
 
 
 def memory_of(
-    policy: Any, inner: Any, trial: Trial, *, remark: Callable[[str], None], own_loop: bool = False
+    policy: Any, inner: Any, trial: Trial, *, warn: Callable[[str], None], own_loop: bool = False
 ) -> Remembering:
     """The way to keep a policy's sessions apart: by its queues if it has nothing else, else through its own loop.
 
@@ -56,24 +56,24 @@ def memory_of(
         policy: The LeRobot policy, on its device, before it is called for the first time.
         inner: The same, without the PEFT adapter around it.
         trial: Of its own loop, to see what it leaves behind.
-        remark: Says what whoever evaluates the policy should know.
+        warn: Says what whoever evaluates the policy should know.
         own_loop: Do not look, take its own loop.
     """
     belongings = Belongings(inner)  # before it is tried, which no session may remember
-    why = "as own_loop=true asks for it" if own_loop else _why_own_loop(policy, inner, trial, remark)
+    why = "as own_loop=true asks for it" if own_loop else _why_own_loop(policy, inner, trial, warn)
     if not why:
         inner.reset()
         return Memory(policy, inner)
-    remark(
+    warn(
         f"a LeRobot policy of type {inner.config.type!r} is driven through its own select_action, {why}: it is shown "
         "every step, which is rendered for it, and rows are computed one by one (docs/lerobot.md)."
     )
     if belongings.shared:
-        remark(f"if {belongings.shared} remember anything of an episode, episodes mix: no copies can be made.")
+        warn(f"if {belongings.shared} remember anything of an episode, episodes mix: no copies can be made.")
     return OwnLoop(policy, inner, belongings)
 
 
-def _why_own_loop(policy: Any, inner: Any, trial: Trial, remark: Callable[[str], None]) -> str:
+def _why_own_loop(policy: Any, inner: Any, trial: Trial, warn: Callable[[str], None]) -> str:
     """Why a policy is not asked for chunks; nothing, if it can be."""
     known = {_QUEUES, _ACTION_QUEUE}
     if strange := _attributes_of_reset(inner) - known:
@@ -89,7 +89,7 @@ def _why_own_loop(policy: Any, inner: Any, trial: Trial, remark: Callable[[str],
         # An average over chunks is known, and is not what the policy predicts.
         differs = not memory.averages and trial.differs(memory)
     except Exception as error:  # noqa: BLE001  # a policy may want more than what is made up: a sentence it knows
-        remark(
+        warn(
             f"whether a LeRobot policy of type {inner.config.type!r} remembers more than its queues could not be tried "
             f"out: it does not answer to an observation that was made up ({type(error).__name__}: {error}). If it "
             "does, episodes mix; --policy-arg own_loop=true keeps them apart (docs/lerobot.md)."

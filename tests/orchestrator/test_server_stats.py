@@ -1,4 +1,4 @@
-"""Arithmetic of figures: differences, sums, quantiles, and who sits where."""
+"""Arithmetic of server stats: differences, sums, quantiles, and which slot has which server."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 import pytest
 
 from sparring.orchestrator.run.replica_balance import ReplicaBalance
-from sparring.orchestrator.serving.stats import ServingWatch, quantile, summarized, total
+from sparring.orchestrator.serving.stats import StatsWatch, quantile, summarized, total
 from sparring.policy_server.policies.blind import ZeroPolicy
 from sparring.policy_server.server import PolicyServer
-from sparring.policy_server.stats import Figures
+from sparring.policy_server.stats import StatsCounter
 from sparring.protos import policy_pb2 as pb
 
 
-def figures(*passes: tuple[int, float, float]) -> pb.ServerStats:
+def stats_of(*passes: tuple[int, float, float]) -> pb.ServerStats:
     """Of passes of so many rows that had waited so long and took so long."""
-    kept = Figures()
+    kept = StatsCounter()
     for rows, wait, seconds in passes:
         kept.forward_pass([wait] * rows, seconds)
     return kept.to_message()
 
 
 def test_a_summary_says_what_was_done() -> None:
-    found = summarized(figures((1, 0.0, 0.1), (3, 0.02, 0.1), (4, 0.02, 0.4)))
+    found = summarized(stats_of((1, 0.0, 0.1), (3, 0.02, 0.1), (4, 0.02, 0.4)))
     assert (found["observations"], found["batches"]) == (8, 3)
     assert found["batch_size"] == {"mean": pytest.approx(8 / 3), "max": 4}
     assert found["queue_wait_s"]["mean"] == pytest.approx(7 * 0.02 / 8)
@@ -43,16 +43,16 @@ def test_nothing_done_is_no_division_by_zero() -> None:
 
 @pytest.mark.parametrize("value", [2e-6, 1e-5, 3.3e-4, 0.01, 0.77, 9.0, 99.0])
 def test_a_quantile_is_right_to_a_quarter(value: float) -> None:
-    kept = figures(*[(1, value, value)] * 100)
+    kept = stats_of(*[(1, value, value)] * 100)
     assert quantile(kept.inference_seconds, 0.5) == pytest.approx(value, rel=0.3, abs=1e-5)
 
 
 def test_what_is_beyond_the_last_bound_is_said_to_be_there() -> None:
-    assert quantile(figures((1, 0.0, 5000.0)).inference_seconds, 0.5) == 100.0
+    assert quantile(stats_of((1, 0.0, 5000.0)).inference_seconds, 0.5) == 100.0
 
 
 def test_servers_side_by_side_are_added_up() -> None:
-    one, other = figures((2, 0.1, 1.0)), figures((5, 0.1, 3.0))
+    one, other = stats_of((2, 0.1, 1.0)), stats_of((5, 0.1, 3.0))
     one.seconds, other.seconds = 10.0, 8.0
     found = summarized(total([one, other]))
     assert (found["observations"], found["batches"], found["seconds"]) == (7, 2, 10.0)
@@ -64,22 +64,22 @@ def test_a_run_has_what_was_done_since_it_began_also_by_a_server_that_was_starte
         server = PolicyServer(ZeroPolicy(), name="zero")
         (bound,) = await server.start([address])
         for count in rows:
-            server.figures.forward_pass([0.0] * count, 0.1)
+            server.stats.forward_pass([0.0] * count, 0.1)
         return server, bound
 
-    async def work() -> tuple[ServingWatch, ServingWatch]:
+    async def work() -> tuple[StatsWatch, StatsWatch]:
         first, address = await served("127.0.0.1:0", 100)  # for somebody else, before this run
-        watch = ServingWatch({"it": address})
+        watch = StatsWatch({"it": address})
         await watch.begin()
-        first.figures.forward_pass([0.0] * 3, 0.1)
+        first.stats.forward_pass([0.0] * 3, 0.1)
         await watch.end()
         await first.drain(0)
         await watch.end()  # nobody there: what is known stays known
         second, _ = await served(address, 5)
         await watch.end()
-        later = ServingWatch({"it": address}, earlier=json.loads(json.dumps(watch.to_json())))
+        later = StatsWatch({"it": address}, earlier=json.loads(json.dumps(watch.to_json())))
         await later.begin()
-        second.figures.forward_pass([0.0] * 7, 0.1)
+        second.stats.forward_pass([0.0] * 7, 0.1)
         await later.end()
         await second.drain(0)
         return watch, later
@@ -96,12 +96,12 @@ def test_a_run_has_what_was_done_since_it_began_also_by_a_server_that_was_starte
 def test_a_server_with_two_names_is_counted_once() -> None:
     """`--policy-server localhost:50051,127.0.0.1:50051` names one server, which would have done everything twice."""
 
-    async def work() -> ServingWatch:
+    async def work() -> StatsWatch:
         server = PolicyServer(ZeroPolicy(), name="zero")
         one, other = await server.start(["127.0.0.1:0", "127.0.0.1:0"])
-        watch = ServingWatch({"one": one, "other": other})
+        watch = StatsWatch({"one": one, "other": other})
         await watch.begin()
-        server.figures.forward_pass([0.0] * 3, 0.1)
+        server.stats.forward_pass([0.0] * 3, 0.1)
         await watch.end()
         await server.drain(0)
         return watch
@@ -112,17 +112,17 @@ def test_a_server_with_two_names_is_counted_once() -> None:
 
 
 def test_what_a_server_did_before_it_could_be_asked_is_not_this_runs() -> None:
-    async def work() -> ServingWatch:
+    async def work() -> StatsWatch:
         server = PolicyServer(ZeroPolicy(), name="zero")
         (address,) = await server.start(["127.0.0.1:0"])
-        server.figures._began -= 100.0  # it has served others for a while
-        server.figures.forward_pass([0.0] * 50, 0.1)
-        watch = ServingWatch({"it": address})
+        server.stats._began -= 100.0  # it has served others for a while
+        server.stats.forward_pass([0.0] * 50, 0.1)
+        watch = StatsWatch({"it": address})
         watch._addresses = {"it": "127.0.0.1:9"}  # it does not answer when the run begins
         await watch.begin()
         watch._addresses = {"it": address}
         await watch.end()
-        server.figures.forward_pass([0.0] * 4, 0.1)
+        server.stats.forward_pass([0.0] * 4, 0.1)
         await watch.end()
         await server.drain(0)
         return watch
@@ -139,9 +139,9 @@ def test_what_is_known_is_kept_while_a_run_goes_for_it_may_be_killed(monkeypatch
     async def work() -> None:
         server = PolicyServer(ZeroPolicy(), name="zero")
         (address,) = await server.start(["127.0.0.1:0"])
-        watch = ServingWatch({"it": address})
+        watch = StatsWatch({"it": address})
         await watch.begin()
-        server.figures.forward_pass([0.0] * 3, 0.1)
+        server.stats.forward_pass([0.0] * 3, 0.1)
         going = asyncio.ensure_future(watch.run(kept.append))
         while not kept:
             await asyncio.sleep(0.01)
@@ -149,31 +149,31 @@ def test_what_is_known_is_kept_while_a_run_goes_for_it_may_be_killed(monkeypatch
         await server.drain(0)
 
     asyncio.run(asyncio.wait_for(work(), 10))
-    found = ServingWatch({}, earlier=json.loads(json.dumps(kept[0]))).summary()
+    found = StatsWatch({}, earlier=json.loads(json.dumps(kept[0]))).summary()
     assert found is not None
     assert found["observations"] == 3
 
 
-def test_servers_that_keep_no_figures_are_no_failure() -> None:
-    watch = ServingWatch({"nobody": "127.0.0.1:9"})
+def test_servers_that_keep_no_stats_are_no_failure() -> None:
+    watch = StatsWatch({"nobody": "127.0.0.1:9"})
     asyncio.run(watch.begin())
     assert watch.summary() is None
 
 
 def test_slots_are_spread_evenly_whatever_workers_come() -> None:
-    seating = ReplicaBalance(["a", "b", "c"])
-    assert seating.assign("one", 2) == ["a", "b", "c"]
-    assert seating.assign("two", 1) == ["c", "a", "b"]
-    assert seating.assign("three", 4) == ["a", "b", "c"]
-    assert seating.assign("four", 1) == ["b", "c", "a"]
+    balance = ReplicaBalance(["a", "b", "c"])
+    assert balance.assign("one", 2) == ["a", "b", "c"]
+    assert balance.assign("two", 1) == ["c", "a", "b"]
+    assert balance.assign("three", 4) == ["a", "b", "c"]
+    assert balance.assign("four", 1) == ["b", "c", "a"]
 
 
-def test_a_worker_that_leaves_frees_its_places() -> None:
-    seating = ReplicaBalance(["a", "b"])
-    assert seating.assign("libero", 1)[0] == "a"
-    assert seating.assign("metaworld", 1)[0] == "b"
-    seating.leave("metaworld")
-    seating.leave("nobody")
-    assert seating.assign("metaworld-1", 1)[0] == "b"
-    seating.leave("libero")
-    assert seating.assign("libero-1", 1)[0] == "a"
+def test_a_worker_that_leaves_frees_its_share() -> None:
+    balance = ReplicaBalance(["a", "b"])
+    assert balance.assign("libero", 1)[0] == "a"
+    assert balance.assign("metaworld", 1)[0] == "b"
+    balance.leave("metaworld")
+    balance.leave("nobody")
+    assert balance.assign("metaworld-1", 1)[0] == "b"
+    balance.leave("libero")
+    assert balance.assign("libero-1", 1)[0] == "a"
