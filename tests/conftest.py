@@ -13,6 +13,8 @@ import pytest
 from certificates import Certificates
 from support import ROOT, Sparring, orphans
 
+pytest_plugins = ["pytester", "requirements"]
+
 TOY = ROOT / "tests" / "toy"
 
 # The toy's entry points must be found by everything that tests start (pytest's own path has them by configuration).

@@ -1,4 +1,4 @@
-"""A real engine, and images of the toy benchmark's worker. Without an engine these tests are skipped, but not in CI."""
+"""A real engine, and images of the toy benchmark's worker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -17,8 +16,8 @@ sys.path.append(str(Path(__file__).parent))  # for the helpers beside this file,
 from container_support import PLAN, BuildImage, containers
 from support import ROOT
 
+from sparring.env_worker.assets import cache_folder
 from sparring.orchestrator.launchers.docker.engine import SHIPPED_IMAGES, Engine, connect, release
-from sparring.protos.errors import SparringError
 
 HERE = Path(__file__).parent
 TAG = "sparring-test/toy"
@@ -33,10 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def engine() -> Engine:
-    try:
-        return connect()
-    except SparringError as error:
-        _skip(f"no container engine: {error}")
+    return connect()
 
 
 @pytest.fixture(scope="session")
@@ -80,11 +76,8 @@ def images(engine: Engine) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def libero_assets() -> Path:
-    """Tests of LIBERO need its meshes; they are named as for everything else."""
-    named = os.environ.get("SPARRING_LIBERO_ASSETS")
-    if not named:
-        _skip("SPARRING_LIBERO_ASSETS names no folder")
-    return Path(named).resolve()
+    """Where LIBERO's meshes are; a test that wants them requires "libero-assets"."""
+    return Path(os.environ.get("SPARRING_LIBERO_ASSETS") or cache_folder() / "libero-assets").resolve()
 
 
 @pytest.fixture(autouse=True)
@@ -102,13 +95,6 @@ def calm(toy_image: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "sparring", "run", *PLAN, "--output", "out"]
     subprocess.run(command, cwd=folder, check=True, timeout=120)
     return folder / "out"
-
-
-def _skip(reason: str) -> NoReturn:
-    """Skips, where that is allowed: in CI nothing of this may be missing."""
-    if os.environ.get("CI") or os.environ.get("SPARRING_REQUIRE_DOCKER"):
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 def _build(context: Path, tag: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support import ROOT, Sparring, free_port
 
-pytestmark = pytest.mark.docker
+pytestmark = pytest.mark.requires("docker")
 
 Compose = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -63,6 +63,7 @@ def test_it_evaluates_the_expert_and_ends_with_the_runs_exit_code(
     ]
 
 
+@pytest.mark.requires("libero-assets")
 def test_libero_with_its_assets_mounted(compose: Compose, tmp_path: Path, libero_assets: Path) -> None:
     done = compose(
         *UP,

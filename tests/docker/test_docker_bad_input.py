@@ -11,7 +11,7 @@ from support import Sparring, StartSparring, free_port, read_csv
 
 from sparring.orchestrator.launchers.docker.engine import Engine
 
-pytestmark = pytest.mark.docker
+pytestmark = pytest.mark.requires("docker")
 
 BASE = ("run", *PLAN, "--launcher", "docker", "--output", "out")
 NO_POLICY = [flag for flag in PLAN if flag not in ("--policy", "toy_policies:Wanderer")]

@@ -16,7 +16,7 @@ from support import Sparring, StartSparring, free_port, read_csv, recorded, wait
 
 from sparring.orchestrator.launchers.docker.engine import Engine
 
-pytestmark = pytest.mark.docker
+pytestmark = pytest.mark.requires("docker")
 
 
 @pytest.mark.parametrize("connection", ["unix", "tcp", "every interface"])

@@ -19,7 +19,7 @@ from toy_policies import Forward, Wanderer
 from sparring import Evaluator
 from sparring.orchestrator.launchers.docker.engine import Engine
 
-pytestmark = pytest.mark.docker
+pytestmark = pytest.mark.requires("docker")
 
 TOY: dict[str, Any] = {"benchmark": "toy", "tasks": "good", "episodes": 4, "slots": 2, "launcher": "docker"}
 

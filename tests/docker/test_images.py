@@ -11,7 +11,7 @@ from support import ROOT, pins
 from sparring.orchestrator.launchers.docker.engine import Engine, release
 from sparring.protos import PROTOCOL_VERSION
 
-pytestmark = pytest.mark.docker
+pytestmark = pytest.mark.requires("docker")
 
 MEGABYTES = {"metaworld": 900, "libero": 1200, "orchestrator": 350}
 WORKERS = ("metaworld", "libero")
@@ -138,16 +138,3 @@ def test_the_policy_servers_extras_are_an_argument(engine: Engine) -> None:
         engine.client.images.remove("sparring-test/bare:1", force=True)
     assert listed.returncode == 2
     assert "pip install 'sparring[metaworld]'" in listed.stderr
-
-
-def test_only_changed_images_are_built_by_the_workflow() -> None:
-    def changed(*files: str) -> list[str]:
-        command = ["python3", str(ROOT / "docker/changed_images.py")]
-        done = subprocess.run(command, input="\n".join(files), capture_output=True, text=True, timeout=30, check=True)
-        return list(json.loads(done.stdout))
-
-    assert changed("docs/results.md", "tests/support.py") == []
-    assert changed("docker/libero.Dockerfile") == ["libero"]
-    assert changed("orchestrator/run.py", "env_worker/benchmarks/metaworld.py") == ["metaworld", "orchestrator"]
-    assert changed("protos/spec.py") == sorted(ALL)
-    assert changed("--all") == sorted(ALL)

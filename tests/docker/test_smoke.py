@@ -10,7 +10,7 @@ from support import ROOT, Sparring
 
 from sparring.orchestrator.launchers.docker.engine import Engine
 
-pytestmark = pytest.mark.docker
+pytestmark = pytest.mark.requires("docker")
 
 
 def test_every_image_passes(sparring: Sparring, images: dict[str, str], libero_assets: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from support import Sparring, read_csv, recorded
 
 from sparring.orchestrator.launchers.docker.engine import Engine
 
-pytestmark = pytest.mark.docker
+pytestmark = pytest.mark.requires("docker", "libero-assets")
 
 PLAN = {
     "evaluations": [

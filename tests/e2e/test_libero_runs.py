@@ -11,6 +11,7 @@ from support import Sparring, read_csv
 RUN = ("run", "--output", "out", "--retries", "0")
 
 
+@pytest.mark.requires("libero", "libero-assets")
 def test_the_expert_on_two_benchmarks_behind_one_address(sparring: Sparring, tmp_path: Path) -> None:
     (tmp_path / "both.yaml").write_text(
         "policy: expert\nepisodes: 2\noutput: out\nevaluations:\n"
@@ -30,6 +31,7 @@ def test_the_expert_on_two_benchmarks_behind_one_address(sparring: Sparring, tmp
     assert run["tasks"]["libero_goal/8"]["initial_states"] == 50
 
 
+@pytest.mark.requires("libero", "libero-assets")
 def test_cameras_on_demand_give_the_rewards_of_rendering_always(sparring: Sparring, tmp_path: Path) -> None:
     tables = {}
     for observe in ("on-demand", "every-step"):
@@ -46,6 +48,7 @@ def test_cameras_on_demand_give_the_rewards_of_rendering_always(sparring: Sparri
     assert tables["on-demand"]["reward_sum"] == tables["every-step"]["reward_sum"]
 
 
+@pytest.mark.requires("libero")
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -64,6 +67,7 @@ def test_mistakes_are_named_before_anything_starts(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.requires("libero")
 def test_without_assets_and_without_a_network_there_is_a_sentence(
     sparring: Sparring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +80,7 @@ def test_without_assets_and_without_a_network_there_is_a_sentence(
     assert "SPARRING_LIBERO_ASSETS" in done.stderr
 
 
+@pytest.mark.requires("libero", "libero-assets")
 def test_a_policy_that_wants_another_resolution_is_refused(sparring: Sparring, tmp_path: Path) -> None:
     (tmp_path / "wants.py").write_text(
         "from sparring.policy_server.policies.base import Policy, PolicySpec, TensorSpec\n"

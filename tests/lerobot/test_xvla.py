@@ -269,6 +269,7 @@ def test_half_precision_is_the_checkpoints_unless_another_is_asked_for(saved: An
 # ------------------------------------------------------------------------------------ in LIBERO itself
 
 
+@pytest.mark.requires("libero", "libero-assets")
 def test_lerobot_eval_on_libero_plays_what_lerobot_would_have_answered(
     saved: Any, sparring: Sparring, tmp_path: Path
 ) -> None:
@@ -309,6 +310,7 @@ def test_lerobot_eval_on_libero_plays_what_lerobot_would_have_answered(
             np.testing.assert_allclose(actions[step], answer, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.requires("libero", "libero-assets")
 def test_lerobot_eval_names_its_own_flag_where_control_is_relative(
     saved: Any, sparring: Sparring, tmp_path: Path
 ) -> None:

@@ -15,7 +15,6 @@ from sparring.env_worker.benchmark import NOTHING, Simulator
 from sparring.env_worker.benchmarks._libero.installation import load_init_states, prepare_libero, write_config
 from sparring.env_worker.benchmarks._libero.tasks import EPISODE_LIMITS, select
 from sparring.env_worker.benchmarks.libero import Libero, LiberoSettings, lerobot_state, offers
-from sparring.env_worker.gl import choose_backend
 
 AGENT, WRIST, STATE = "observation.images.image", "observation.images.image2", "observation.state"
 LOOK = frozenset({AGENT, WRIST, "agentview_image", "robot0_eye_in_hand_image", STATE, "robot0_joint_pos"})
@@ -24,7 +23,7 @@ SIDE = 64
 SAMPLE = ("libero_spatial/2", "libero_object/1", "libero_goal/3", "libero_10/6", "libero_90/40")
 EVERYTHING = os.environ.get("SPARRING_TEST_ALL") == "1"  # set by `make test-all`
 
-assert choose_backend(), "no GL backend: run tools/system-libraries"
+with_assets = pytest.mark.requires("libero-assets", "rendering")
 
 
 def make(name: str, **settings: Any) -> Simulator:
@@ -88,6 +87,7 @@ def assert_same(raw: Any, seen: Any, names: frozenset[str] = LOOK) -> None:
     assert np.array_equal(seen[STATE][6:], gripper.astype(np.float32))
 
 
+@with_assets
 def test_the_same_bits_as_hard_resets_and_rendering_always(pair: tuple[Official, Simulator]) -> None:
     official, ours = pair
     ours.reset(seed=3, index=1, look=NOTHING)  # an episode before, whose traces a fast reset must not leave
@@ -106,6 +106,7 @@ def test_the_same_bits_as_hard_resets_and_rendering_always(pair: tuple[Official,
         assert np.array_equal(result.observation[TURN], official.turn)
 
 
+@with_assets
 def test_the_seed_places_fixtures_and_the_index_picks_the_state() -> None:
     simulator = make("libero_goal/0")
     look = frozenset({"privileged.poses"})
@@ -121,6 +122,7 @@ def test_the_seed_places_fixtures_and_the_index_picks_the_state() -> None:
     simulator.close()
 
 
+@with_assets
 @pytest.mark.parametrize("name", ["libero_10/3", "libero_spatial/4"])
 def test_a_used_simulator_is_as_good_as_a_fresh_one(name: str) -> None:
     """Here LIBERO's own hard resets place the cabinet elsewhere each time: a list of theirs grows and draws numbers."""
@@ -138,6 +140,7 @@ def test_a_used_simulator_is_as_good_as_a_fresh_one(name: str) -> None:
     fresh.close()
 
 
+@with_assets
 def test_a_camera_costs_only_when_it_is_looked_at() -> None:
     simulator = make("libero_object/0")
     simulator.reset(seed=0, index=0, look=frozenset({STATE}))
@@ -167,6 +170,7 @@ def test_the_state_of_eight(quaternion: tuple[float, ...], rotation: tuple[float
     assert state == pytest.approx([1, 2, 3, *rotation, 0.04, -0.04], abs=1e-6)
 
 
+@with_assets
 def test_absolute_control_goes_where_it_is_told() -> None:
     simulator = make("libero_object/0", control="absolute")
     assert simulator.offers.control == "absolute"
@@ -180,6 +184,7 @@ def test_absolute_control_goes_where_it_is_told() -> None:
     simulator.close()
 
 
+@with_assets
 def test_the_offered_rotation_is_the_one_that_absolute_control_takes() -> None:
     """Whoever answers with the pose that is shown stays there: what X-VLA sees and what it says are in one frame."""
     from robosuite.utils.transform_utils import mat2quat, quat2axisangle
@@ -195,6 +200,7 @@ def test_the_offered_rotation_is_the_one_that_absolute_control_takes() -> None:
     simulator.close()
 
 
+@with_assets
 def test_robosuite_writes_no_file_that_is_the_first_users_alone() -> None:
     from sparring.env_worker.benchmarks.libero import _assets
 
@@ -208,6 +214,7 @@ def test_robosuite_writes_no_file_that_is_the_first_users_alone() -> None:
     assert said.stdout.strip() == "['StreamHandler']", said.stderr
 
 
+@with_assets
 def test_time_runs_out() -> None:
     simulator = make("libero_object/0")
     assert simulator.max_steps == EPISODE_LIMITS["libero_object"] == 280
@@ -223,6 +230,7 @@ def all_tasks() -> list[str]:
     return [t.name for suite in suites for t in Libero().tasks(suite)] or [*SAMPLE, "libero_90/7", "libero_90/83"]
 
 
+@with_assets
 @pytest.mark.parametrize("name", all_tasks())
 def test_a_task_constructs_resets_and_steps(name: str) -> None:
     simulator = make(name)

@@ -1,0 +1,182 @@
+"""What tests need that not every machine has: a container engine, LIBERO's assets, LeRobot.
+
+A test says what it needs with `@pytest.mark.requires("docker")`. Where that is missing, the test is skipped with one
+line that says what is missing and why. What the variable SPARRING_REQUIRE names (`docker,libero`, or `all`) must be
+there: tests that miss it fail. CI sets it, so that nothing is skipped there unseen.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+import pytest
+from support import ROOT
+
+VARIABLE: Final = "SPARRING_REQUIRE"
+_LEFT_OUT = pytest.StashKey[list[str]]()
+
+Reason = Callable[[], str]
+"""Says why something is not here; says nothing if it is."""
+
+
+def _no_docker() -> str:
+    from sparring.orchestrator.launchers.docker.engine import connect
+    from sparring.protos.errors import SparringError
+
+    if shutil.which("docker") is None:
+        return "there is no docker command"
+    try:
+        connect()
+    except SparringError as error:
+        return str(error)
+    return ""
+
+
+def _no_libero() -> str:
+    from sparring.env_worker.benchmarks.libero import Libero
+    from sparring.orchestrator.machine.environments import interpreter
+    from sparring.protos.errors import SparringError
+
+    try:
+        interpreter(Libero())
+    except SparringError as error:
+        return str(error)
+    return ""
+
+
+def _no_libero_assets() -> str:
+    """Downloads them where a hub can be reached, as a user's first run would."""
+    from sparring.env_worker.benchmarks.libero import Libero, LiberoSettings
+    from sparring.protos.errors import SparringError
+
+    try:
+        Libero().fetch(LiberoSettings())
+    except SparringError as error:
+        return str(error)
+    return ""
+
+
+def _not_installed(package: str, how: str) -> Reason:
+    def reason() -> str:
+        try:
+            version(package)  # not by importing it: folders of tests have the names of packages
+        except PackageNotFoundError:
+            return f"{package} is not installed in this environment; {how}"
+        return ""
+
+    return reason
+
+
+def _no_rendering() -> str:
+    from sparring.env_worker.gl import advice, choose_backend
+
+    return "" if choose_backend() else f"there is no GL library; {advice()}"
+
+
+def _no_ipv6() -> str:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError as error:
+        return f"::1 cannot be listened at: {error.strerror}"
+    return ""
+
+
+_NOT_HERE: Final = "it has an environment of its own: make test-{0}"
+
+REQUIREMENTS: Final[dict[str, Reason]] = {
+    "docker": _no_docker,
+    "ipv6": _no_ipv6,
+    "lerobot": _not_installed("lerobot", _NOT_HERE.format("lerobot")),
+    "libero": _no_libero,
+    "libero-assets": _no_libero_assets,
+    "rendering": _no_rendering,
+    "torch": _not_installed("torch", "pip install 'sparring[torch]'"),
+}
+"""Everything that a test may require, by name."""
+
+FOLDERS: Final[dict[str, Reason]] = {
+    "lerobot": REQUIREMENTS["lerobot"],
+    "libero": _not_installed("hf-libero", _NOT_HERE.format("libero")),
+}
+"""Folders of tests that are for another interpreter, and when: their modules cannot even be imported elsewhere."""
+
+
+@cache
+def missing(name: str) -> str:
+    """Why something that tests need is not on this machine, in one line; empty if it is there."""
+    reason = " ".join(REQUIREMENTS[name]().split())
+    return f"needs {name}: {reason}" if reason else ""
+
+
+def demanded() -> frozenset[str]:
+    """What must not be missing, by the environment variable.
+
+    Raises:
+        pytest.UsageError: If it names something that no test needs.
+    """
+    named = frozenset(filter(None, (name.strip() for name in os.environ.get(VARIABLE, "").split(","))))
+    if named == {"all"}:
+        return frozenset(REQUIREMENTS)
+    if unknown := sorted(named - set(REQUIREMENTS)):
+        raise pytest.UsageError(f"{VARIABLE} names {', '.join(unknown)}; there is {', '.join(REQUIREMENTS)}, and all.")
+    return named
+
+
+def skip_or_fail(names: Sequence[str], *, module: bool = False) -> None:
+    """Goes on if everything that is named is there; else skips, or fails what must not be skipped.
+
+    Always called from the same line, so that pytest counts tests of one reason in one line of its summary.
+
+    Args:
+        names: What is needed.
+        module: Whether it is a whole module that needs them, while it is collected.
+    """
+    for name in names:
+        if reason := missing(name):
+            if name in demanded():
+                pytest.fail(f"{reason} ({VARIABLE} demands it)", pytrace=False)
+            pytest.skip(reason, allow_module_level=module)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    demanded()  # a mistyped name is told before anything runs
+
+
+@pytest.hookimpl(trylast=True)  # what --ignore names is none of our business
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    name = collection_path.name
+    if collection_path.parent != ROOT / "tests" or not (reason := FOLDERS.get(name, str)()):
+        return None
+    if name in demanded():
+        raise pytest.UsageError(f"tests/{name}: {reason} ({VARIABLE} demands it)")
+    config.stash.setdefault(_LEFT_OUT, []).append(f"SKIPPED tests/{name}: {reason}")
+    return True
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in config.stash.get(_LEFT_OUT, []):
+        terminalreporter.write_line(line)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for name in _required(item):
+            if name not in REQUIREMENTS:
+                raise pytest.UsageError(f"{item.nodeid} requires {name!r}, which tests/py does not know.")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    skip_or_fail(_required(item))
+
+
+def _required(item: pytest.Item) -> list[str]:
+    return [name for mark in item.iter_markers("requires") for name in mark.args]

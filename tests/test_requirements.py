@@ -1,0 +1,75 @@
+"""Tests that need what a machine does not have are skipped in one line, and fail where that is demanded."""
+
+from __future__ import annotations
+
+import pytest
+import requirements
+
+TESTS = """
+import pytest
+
+@pytest.mark.requires("unicorn")
+@pytest.mark.parametrize("number", range(3))
+def test_of_unicorns(number): raise AssertionError
+
+@pytest.fixture(scope="session")
+def stable(): raise AssertionError
+
+@pytest.mark.requires("horse", "unicorn")
+def test_of_both(stable): raise AssertionError
+
+@pytest.mark.requires("horse")
+def test_of_horses(): pass
+
+def test_of_nothing(): pass
+"""
+
+
+@pytest.fixture
+def zoo(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A folder of tests, on a machine with horses and without unicorns."""
+    monkeypatch.delenv(requirements.VARIABLE, raising=False)
+    monkeypatch.setitem(requirements.REQUIREMENTS, "unicorn", lambda: "none lives\nhere")
+    monkeypatch.setitem(requirements.REQUIREMENTS, "horse", lambda: "")
+    pytester.makeconftest('pytest_plugins = ["requirements"]')
+    pytester.makepyprojecttoml('[tool.pytest.ini_options]\nmarkers = ["requires(*names): what is needed"]')
+    pytester.makepyfile(TESTS)
+    return pytester
+
+
+def test_what_is_missing_is_skipped_in_one_line_that_says_what_and_why(zoo: pytest.Pytester) -> None:
+    result = zoo.runpytest_inprocess("-ra")
+    result.assert_outcomes(passed=2, skipped=4)
+    told = [line for line in result.outlines if line.startswith("SKIPPED")]
+    assert len(told) == 1
+    assert told[0].startswith("SKIPPED [4] ")
+    assert told[0].endswith("needs unicorn: none lives here")
+
+
+@pytest.mark.parametrize("demand", ["unicorn", " horse , unicorn ", "all"])
+def test_what_is_demanded_fails_instead(zoo: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, demand: str) -> None:
+    monkeypatch.setenv(requirements.VARIABLE, demand)
+    result = zoo.runpytest_inprocess("-ra")
+    result.assert_outcomes(passed=2, errors=4)
+    result.stdout.fnmatch_lines(["*needs unicorn: none lives here (SPARRING_REQUIRE demands it)*"])
+
+
+def test_what_is_demanded_and_there_changes_nothing(zoo: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(requirements.VARIABLE, "horse")
+    zoo.runpytest_inprocess().assert_outcomes(passed=2, skipped=4)
+
+
+def test_a_name_that_nobody_knows_is_an_error_before_any_test(
+    zoo: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(requirements.VARIABLE, "horse,unicron")
+    result = zoo.runpytest_inprocess()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*SPARRING_REQUIRE names unicron; there is *unicorn*"])
+
+
+def test_a_test_that_requires_what_nobody_knows_is_an_error(zoo: pytest.Pytester) -> None:
+    zoo.makepyfile(test_more='import pytest\n@pytest.mark.requires("griffin")\ndef test_it(): pass')
+    result = zoo.runpytest_inprocess()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*test_it requires 'griffin', which tests/requirements.py does not know*"])
