@@ -170,7 +170,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for name in _required(item):
             if name not in REQUIREMENTS:
-                raise pytest.UsageError(f"{item.nodeid} requires {name!r}, which tests/py does not know.")
+                raise pytest.UsageError(f"{item.nodeid} requires {name!r}, which tests/requirements.py does not know.")
 
 
 @pytest.hookimpl(tryfirst=True)
