@@ -203,10 +203,10 @@ def _server(folder: Path, name: str, threads: int, *flags: str) -> Iterator[tupl
         yield json.loads(line)["listening"][0], process.pid
 
 
-def _observation(dice: np.random.Generator) -> dict[str, Any]:
+def _observation(rng: np.random.Generator) -> dict[str, Any]:
     return {
-        "observation.image": dice.integers(0, 256, (SIDE, SIDE, 3), np.uint8),
-        "observation.state": dice.random(4, np.float32),
+        "observation.image": rng.integers(0, 256, (SIDE, SIDE, 3), np.uint8),
+        "observation.state": rng.random(4, np.float32),
     }
 
 

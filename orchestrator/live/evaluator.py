@@ -67,7 +67,7 @@ class Evaluator:
 
         Blocks until all episodes have ended, also where an event loop is running (a notebook). Torch modules of the
         policy are in evaluation mode meanwhile, and back in the mode they were in afterwards; called from the main
-        thread, it leaves the global dice of Python, numpy and torch where they were.
+        thread, it leaves the global random generators of Python, numpy and torch where they were.
 
         Args:
             policy: Has the members of `sparring.policy_server.policies.base.Policy`; its class need not be importable.
@@ -95,7 +95,7 @@ class Evaluator:
         resolved = _settings(name, values, settings)
         plan = make_plan(resolved)
         prepare(resolved)
-        with self._lock, _undisturbed(policy):
+        with self._lock, _training_preserved(policy):
             background = self._background = self._background or Background()
             return background.run(self._evaluate(policy, resolved, plan))
 
@@ -167,13 +167,13 @@ def _settings(name: str, values: dict[str, Any], others: dict[str, Any]) -> RunS
 
 
 @contextmanager
-def _undisturbed(policy: object) -> Iterator[None]:
+def _training_preserved(policy: object) -> Iterator[None]:
     """Lets the caller's program go on afterwards as if nothing had been evaluated."""
-    from sparring.policy_server.policies.undisturbed import dice_kept, evaluation_mode
+    from sparring.policy_server.policies.preserve import evaluation_mode, preserved_rng
 
-    # Who evaluates in a thread of its own may train meanwhile in the main one, and needs its dice there.
+    # Who evaluates in a thread of its own may train meanwhile in the main one, and needs its random numbers there.
     alone = threading.current_thread() is threading.main_thread()
-    with dice_kept() if alone else nullcontext(), evaluation_mode(policy):
+    with preserved_rng() if alone else nullcontext(), evaluation_mode(policy):
         yield
 
 

@@ -28,7 +28,7 @@ class ZeroPolicy(_Blind):
 
 
 @dataclass
-class _Dice:
+class _ActionSampler:
     generator: np.random.Generator
     low: Array
     high: Array
@@ -42,13 +42,13 @@ class _Dice:
 class RandomPolicy(_Blind):
     """Uniform in the action space, in chunks of `chunk` actions; the episode's seed decides every number."""
 
-    def new_session(self, task: Instruction, seed: int) -> _Dice:
+    def new_session(self, task: Instruction, seed: int) -> _ActionSampler:
         low, high = np.asarray(task.offer.action_low), np.asarray(task.offer.action_high)
         # Unbounded axes exist in Gymnasium; one unit from the bound there is, or around zero, is as good as any.
         floor = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high - 1.0, -1.0))
         ceiling = np.where(np.isfinite(high), high, np.where(np.isfinite(low), low + 1.0, 1.0))
-        return _Dice(np.random.default_rng(seed), floor, ceiling)
+        return _ActionSampler(np.random.default_rng(seed), floor, ceiling)
 
-    def act(self, observations: Sequence[Observation], states: Sequence[_Dice]) -> Sequence[Array]:
+    def act(self, observations: Sequence[Observation], states: Sequence[_ActionSampler]) -> Sequence[Array]:
         length = self.spec.chunk_length
         return [s.draw(length) for s in states]

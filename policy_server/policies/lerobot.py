@@ -1,7 +1,7 @@
 """LeRobot checkpoints: `--policy lerobot:<folder or hub id>`.
 
 One copy of the weights serves any number of sessions, in any mix: what LeRobot keeps on the policy object (queues of
-actions and observations, averages, torch's global dice) belongs to the session here.
+actions and observations, averages, torch's global generator) belongs to the session here.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from sparring.policy_server.policies._lerobot.checkpoint import (
     require_lerobot,
 )
 from sparring.policy_server.policies._lerobot.environments import XvlaOnLibero, environments_of
-from sparring.policy_server.policies._lerobot.episode_rng import EpisodeDice, Unsplittable
+from sparring.policy_server.policies._lerobot.episode_rng import EpisodeRng, Unsplittable
 from sparring.policy_server.policies._lerobot.memory import ACTION, memory_of
 from sparring.policy_server.policies._lerobot.sentences import pads_to_neighbours
 from sparring.policy_server.policies._lerobot.trial import Trial
 from sparring.policy_server.policies.base import Observation
+from sparring.policy_server.policies.preserve import preserved_rng
 from sparring.policy_server.policies.torch import Batch, TooManyRows, TorchPolicy
-from sparring.policy_server.policies.undisturbed import dice_kept
 from sparring.protos.errors import UsageError
 from sparring.protos.spec import PolicySpec, TensorSpec
 
@@ -118,7 +118,7 @@ class LeRobotPolicy(TorchPolicy):
         inputs = dict(config.input_features or {})
         self._empty = {_own_name(name, inputs) for name in _listed(empty)}
         self._names = _offered_names(inputs, rename or {}, self._empty)
-        with dice_kept():  # a network is made of random weights before it has those of the checkpoint
+        with preserved_rng():  # a network is made of random weights before it has those of the checkpoint
             module = load_module(found, config, strict=strict)
         self._masks_cameras = hasattr(config, "empty_cameras")
         if self._empty and self._masks_cameras and not hasattr(config, "num_image_views"):
@@ -133,7 +133,7 @@ class LeRobotPolicy(TorchPolicy):
         self._environments = environments_of(config, processor_steps(found, PROCESSORS[0]))
         self._post_by_element = processor_steps(found, PROCESSORS[1]).keys() <= _BY_ELEMENT
         self._post_by_step = True
-        self._dice = EpisodeDice(self.device)
+        self._rng = EpisodeRng(self.device)
         self._by_sentence = pads_to_neighbours(self._pre, self._zeros())
         if config.use_amp and self._autocast is None:
             self._autocast = torch.get_autocast_dtype(self.device.type)
@@ -160,7 +160,7 @@ class LeRobotPolicy(TorchPolicy):
 
     def forward(self, batch: Batch) -> Any:
         try:
-            actions = self._memory.actions(partial(self._shown, batch), batch, self._dice)
+            actions = self._memory.actions(partial(self._shown, batch), batch, self._rng)
         except Unsplittable:
             why = "this policy draws its random numbers for the batch as a whole"
             raise TooManyRows(1, why) from None
@@ -177,8 +177,10 @@ class LeRobotPolicy(TorchPolicy):
 
     def _made_up(self, number: int) -> dict[str, Any]:
         """An observation of anything, processed: always the same one for a number."""
-        dice = torch.Generator().manual_seed(number)
-        looks = {own: torch.rand(zeros.shape, generator=dice).to(self.device) for own, zeros in self._zeros().items()}
+        generator = torch.Generator().manual_seed(number)
+        looks = {
+            own: torch.rand(zeros.shape, generator=generator).to(self.device) for own, zeros in self._zeros().items()
+        }
         return self._in_dtype(self._pre({**looks, "task": [_SENTENCE]}))
 
     def _zeros(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What `forward` of a torch policy gets: stacked tensors, and a way to each row's own memory and dice."""
+"""What `forward` of a torch policy gets: stacked tensors, and a way to each row's own memory and random numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TorchSession:
     Attributes:
         task: The sentence.
         seed: The episode's.
-        generator: The episode's own dice, seeded with its seed. On the CPU, so that every device gets the same numbers.
+        generator: The episode's own, seeded with its seed. On the CPU, so that every device gets the same numbers.
         memory: What `Batch.remember` kept, by name.
     """
 
@@ -67,7 +67,7 @@ class Batch(Mapping[str, Any]):
         self.steps = [*steps, *[steps[-1]] * filling]
         self.device = device
         self.dtype = dtype
-        self._dice: list[Any] = []
+        self._generators: list[Any] = []
         self._remembered: dict[str, Sequence[Any]] = {}
 
     def __getitem__(self, name: str) -> Any:
@@ -88,17 +88,17 @@ class Batch(Mapping[str, Any]):
     @property
     def generators(self) -> Sequence[Any]:
         """A `torch.Generator` on the CPU for each row: of its episode, and of nobody else."""
-        if not self._dice:
+        if not self._generators:
             for session in self._sessions:
                 copy = torch.Generator()
                 copy.set_state(session.generator.get_state())
-                self._dice.append(copy)
-            last = self._dice[-1].get_state()
+                self._generators.append(copy)
+            last = self._generators[-1].get_state()
             for _ in range(self._size - len(self._sessions)):
                 copy = torch.Generator()
                 copy.set_state(last)
-                self._dice.append(copy)
-        return self._dice
+                self._generators.append(copy)
+        return self._generators
 
     def randn(self, *shape: int) -> Any:
         """Normally distributed numbers of shape (rows, *shape), each row drawn from its own generator."""
@@ -109,7 +109,7 @@ class Batch(Mapping[str, Any]):
         return self._drawn(torch.rand, shape)
 
     def _drawn(self, draw: Any, shape: Sequence[int]) -> Any:
-        rows = [draw(*shape, generator=dice, dtype=torch.float32) for dice in self.generators]
+        rows = [draw(*shape, generator=generator, dtype=torch.float32) for generator in self.generators]
         return torch.stack(rows).to(self.device, self.dtype)
 
     def recall(self, name: str, first: Any) -> Any:
@@ -134,8 +134,8 @@ class Batch(Mapping[str, Any]):
             for session, value in zip(self._sessions, values, strict=False):
                 # A row of a tensor is a view that would keep the whole batch alive.
                 session.memory[name] = value.clone() if isinstance(value, torch.Tensor) else value
-        for session, dice in zip(self._sessions, self._dice, strict=False):
-            session.generator = dice
+        for session, generator in zip(self._sessions, self._generators, strict=False):
+            session.generator = generator
 
 
 def zero_observation(spec: PolicySpec) -> Observation | None:

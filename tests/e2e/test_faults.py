@@ -35,14 +35,14 @@ def test_random_kills_change_no_number_and_leave_no_file(
     slower = (*SLOW, "--benchmark-arg", "step_seconds=0.03", "--slots", "2")
     assert sparring(*slower, "--output", "calm").returncode == 0
     process = start_sparring(*slower, "--output", "stormy")
-    dice = random.Random(0)
+    rng = random.Random(0)
     wait_for(lambda: recorded(tmp_path / "stormy") >= 1)
     kills = 0
     while process.poll() is None:
         # The worker itself, its slots or its fork server: whoever is hit.
         targets = processes(tmp_path, "env_worker") + processes(tmp_path, "multiprocessing")
         if targets:
-            dice.choice(targets).kill()
+            rng.choice(targets).kill()
             kills += 1
         # Not by the clock: where a worker takes longer to start than the pause between two kills, none would ever
         # finish an episode, and giving up is then right.

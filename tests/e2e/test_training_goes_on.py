@@ -1,4 +1,4 @@
-"""What an evaluation leaves as it was in the program that trains: modes, dice, settings of torch, threads."""
+"""What an evaluation leaves as it was in the program that trains: modes, random numbers, settings of torch, threads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def network() -> torch.nn.Sequential:
 
 
 class Restless(Policy):
-    """Throws all the dice there are, in everything it does: what a user's own policy may do without a thought."""
+    """Draws from every generator there is, in everything it does: what a user's own policy may do without a thought."""
 
     spec = PolicySpec(POSITION, action_dim=1)
 
@@ -79,8 +79,8 @@ def test_training_is_the_same_bit_by_bit_with_and_without_evaluations(evaluator:
     assert trained(evaluator) == trained(None)
 
 
-def test_dice_are_not_turned_back_under_a_training_that_goes_on_meanwhile(evaluator: Evaluator) -> None:
-    """Who evaluates a copy in another thread trains on in this one: its dice would fall the same way twice."""
+def test_generators_are_not_turned_back_under_a_training_that_goes_on_meanwhile(evaluator: Evaluator) -> None:
+    """Who evaluates a copy in another thread trains on in this one: it would draw the same numbers twice."""
     thread = threading.Thread(target=evaluator.evaluate, args=(Restless(network()),), kwargs=TOY)
     torch.manual_seed(0)
     thread.start()

@@ -45,10 +45,10 @@ def recipe(name: str) -> Any:
 
 
 def trajectory(simulator: Simulator, seed: int, steps: int, look: Names = RAW) -> list[Any]:
-    dice = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     seen = [simulator.reset(seed=seed, index=0, look=look)[ENVIRONMENT_STATE]]
     for _ in range(steps):
-        step = simulator.step(dice.uniform(-1, 1, 4).astype(np.float32), look=look)
+        step = simulator.step(rng.uniform(-1, 1, 4).astype(np.float32), look=look)
         seen += [step.observation[ENVIRONMENT_STATE], step.reward]
     return seen
 
@@ -93,10 +93,10 @@ def test_same_bits_as_lerobots_recipe(name: str) -> None:
     for seed in (1001, 1000):
         env.seed(seed)
         state, _ = env.reset()
-        dice = np.random.default_rng(seed)
+        rng = np.random.default_rng(seed)
         expected = [state]
         for _ in range(40):
-            state, reward, _, _, _ = env.step(dice.uniform(-1, 1, 4).astype(np.float32))
+            state, reward, _, _, _ = env.step(rng.uniform(-1, 1, 4).astype(np.float32))
             expected += [state, reward]
         assert same(trajectory(simulator, seed, 40), expected)
     simulator.close()

@@ -44,12 +44,12 @@ def task(sentence: str = SENTENCE) -> Instruction:
 
 def film(seed: int, steps: int = STEPS, shown: Mapping[str, TensorSpec] = LOOKS) -> list[dict[str, Array]]:
     """What a session might see, step by step."""
-    dice = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
 
     def seen(spec: TensorSpec) -> Array:
         if spec.dtype == "uint8":
-            return dice.integers(0, 256, spec.shape, np.uint8)
-        return dice.random(spec.shape, np.float32)
+            return rng.integers(0, 256, spec.shape, np.uint8)
+        return rng.random(spec.shape, np.float32)
 
     return [{name: seen(spec) for name, spec in shown.items()} for _ in range(steps)]
 
@@ -96,9 +96,9 @@ def alone(policy: Any, seed: int, sentence: str = SENTENCE, shown: Mapping[str, 
 def together(policy: Any, seeds: Sequence[int], sentences: Sequence[str]) -> list[Array]:
     """Sessions in random mixes, at different steps of their episodes."""
     players = [Player(policy, seed, sentence) for seed, sentence in zip(seeds, sentences, strict=True)]
-    dice = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     while waiting := [player for player in players if not player.done]:
-        chosen = [player for player in waiting if dice.random() < 0.7] or waiting[:1]
+        chosen = [player for player in waiting if rng.random() < 0.7] or waiting[:1]
         chunks = policy.act([player.look() for player in chosen], [player.state for player in chosen])
         for player, chunk in zip(chosen, chunks, strict=True):
             player.play(chunk)
@@ -116,11 +116,11 @@ def by_lerobot(
     policy: Any = None,
     every: int = 1,
 ) -> Array:
-    """What LeRobot's own loop does with a policy of its own and the global dice.
+    """What LeRobot's own loop does with a policy of its own and the global generator.
 
     Args:
         folder: The checkpoint.
-        seed: Of the film and of the dice.
+        seed: Of the film and of the generator.
         sentence: The task.
         shown: What there is to see.
         names: The policy's names of it; a camera that is not among them is not given to the policy.

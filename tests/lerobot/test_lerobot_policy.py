@@ -21,7 +21,7 @@ from lerobot.policies.factory import make_pre_post_processors
 from sessions import IMAGE, LOOKS, OFFER, SIDE, STATE, STEPS, alone, by_lerobot, load, together
 from tiny_vla import TinyVLAConfig
 
-from sparring.policy_server.policies._lerobot.episode_rng import EpisodeDice, Unsplittable
+from sparring.policy_server.policies._lerobot.episode_rng import EpisodeRng, Unsplittable
 from sparring.protos.errors import UsageError
 from sparring.protos.spec import Offer, SpecMismatch, TensorSpec
 
@@ -32,7 +32,7 @@ CONFIGS: dict[str, Callable[[], Any]] = {
     "diffusion-ddim": lambda: diffusion_config(SIDE, noise_scheduler_type="DDIM", n_obs_steps=3, n_action_steps=2),
     "vqbet": lambda: vqbet_config(SIDE),
     "tiny_vla": lambda: TinyVLAConfig(**features(SIDE)),
-    "tiny_vla-odd": lambda: TinyVLAConfig(**features(SIDE), odd_dice=True),
+    "tiny_vla-odd": lambda: TinyVLAConfig(**features(SIDE), odd_draws=True),
 }
 
 
@@ -67,12 +67,12 @@ def test_sessions_that_share_batches_do_what_they_do_alone(name: str, saved: Any
     sentences = ["Open a door", "Press a button", "Reach a goal position"]
     expected = [alone(policy, seed, sentence) for seed, sentence in zip((1, 2, 3), sentences, strict=True)]
     assert not np.allclose(expected[0], expected[1], atol=1e-3)
-    # The last bits depend on how many rows a batch has; with another session's memory or dice it would be the first.
+    # The last bits depend on how many rows a batch has; with another session's memory or numbers it would be the first.
     np.testing.assert_allclose(together(policy, (1, 2, 3), sentences), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["diffusion", "tiny_vla-odd"])
-def test_a_program_that_trains_keeps_its_own_dice(name: str, saved: Any) -> None:
+def test_a_program_that_trains_keeps_its_own_random_numbers(name: str, saved: Any) -> None:
     """Made and used in a training process, it draws, and so does LeRobot, but not what training would have drawn."""
     folder = saved(name)
     torch.manual_seed(1)
@@ -103,7 +103,7 @@ def test_the_sentence_and_never_the_name_reaches_the_policy(saved: Any) -> None:
     assert {type(sentence) for sentence in tiny_vla.HEARD} == {str}
 
 
-def test_dice_that_cannot_be_taken_apart_are_thrown_row_by_row(saved: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_draws_that_cannot_be_taken_apart_are_made_row_by_row(saved: Any, caplog: pytest.LogCaptureFixture) -> None:
     policy = load(saved("tiny_vla-odd"))
     with caplog.at_level(logging.WARNING):
         together(policy, (1, 2, 3), ["Reach a goal position"] * 3)
@@ -132,7 +132,7 @@ def test_relative_actions_are_relative_to_what_the_chunk_was_planned_from(copied
     np.testing.assert_allclose(alone(load(folder), 1), by_lerobot(folder, 1), rtol=1e-6, atol=1e-6)
 
 
-# ------------------------------------------------------------------------------------ dice
+# ------------------------------------------------------------------------------------ random numbers
 
 
 def generators(count: int) -> list[Any]:
@@ -162,9 +162,9 @@ def generators(count: int) -> list[Any]:
     ],
 )
 def test_each_row_draws_what_it_would_draw_alone(draw: Callable[[int], Any]) -> None:
-    dice, many = EpisodeDice(torch.device("cpu")), generators(3)
+    rng, many = EpisodeRng(torch.device("cpu")), generators(3)
     before = torch.get_rng_state()
-    drawn = [dice.run(lambda: draw(3), many) for _ in range(2)]
+    drawn = [rng.run(lambda: draw(3), many) for _ in range(2)]
     expected = []
     for seed in range(3):
         torch.manual_seed(seed)
@@ -173,9 +173,9 @@ def test_each_row_draws_what_it_would_draw_alone(draw: Callable[[int], Any]) -> 
         for turn in range(2):
             assert torch.equal(drawn[turn][row], expected[row][turn][0]), (row, turn)
     torch.set_rng_state(before)
-    (one,) = alone_dice = generators(1)
-    assert torch.equal(dice.run(lambda: draw(1), alone_dice)[0], expected[0][0][0])
-    assert torch.equal(torch.get_rng_state(), before), "nobody else's dice have moved"
+    (one,) = alone = generators(1)
+    assert torch.equal(rng.run(lambda: draw(1), alone)[0], expected[0][0][0])
+    assert torch.equal(torch.get_rng_state(), before), "nobody else's generator has moved"
     assert not torch.equal(one.get_state(), torch.Generator().manual_seed(0).get_state())
 
 
@@ -189,10 +189,10 @@ def test_each_row_draws_what_it_would_draw_alone(draw: Callable[[int], Any]) -> 
     ],
 )
 def test_a_draw_that_cannot_be_taken_apart_is_noticed(draw: Callable[[], Any]) -> None:
-    dice, many = EpisodeDice(torch.device("cpu")), generators(3)
+    rng, many = EpisodeRng(torch.device("cpu")), generators(3)
     with pytest.raises(Unsplittable):
-        dice.run(draw, many)
-    assert dice.row_by_row
+        rng.run(draw, many)
+    assert rng.row_by_row
     for seed, generator in enumerate(many):
         assert torch.equal(generator.get_state(), torch.Generator().manual_seed(seed).get_state())
 

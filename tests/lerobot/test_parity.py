@@ -55,7 +55,7 @@ def by_lerobot(
         env_config = MetaworldEnv(task=task)
         (vector,) = make_envs(env_config, task, steps=steps, side=side)[task].values()
         policy = make_policy(config, env_cfg=env_config, rename_map={"": ""})  # a map: sizes are not compared
-        policy.reset = seeding_dice(policy.reset)  # type: ignore[method-assign]
+        policy.reset = seeding_rng(policy.reset)  # type: ignore[method-assign]
         pre, post = make_pre_post_processors(config, pretrained_path=str(folder))
         env_pre, env_post = make_env_pre_post_processors(env_config, config)
         with torch.no_grad():
@@ -65,7 +65,7 @@ def by_lerobot(
     return sums
 
 
-def seeding_dice(reset: Any) -> Any:
+def seeding_rng(reset: Any) -> Any:
     episode = iter(range(SEED, SEED + 100))
 
     def seeded() -> None:
@@ -119,7 +119,7 @@ def test_at_full_resolution(folder: Any, by_sparring: Any) -> None:
 
 
 def test_sessions_that_share_batches_give_lerobots_reward_sums(folder: Any, by_sparring: Any) -> None:
-    """Four sessions of two tasks at once: where LeRobot's shared queues and dice would mix them up."""
+    """Four sessions of two tasks at once: where LeRobot's shared queues and generator would mix them up."""
     size = {"episodes": 2, "steps": 12, "side": SMALL}
     alone = ("--policy-arg", "deterministic=true", "--policy-arg", "pad_to=1")  # a batch of one, whoever is waiting
     runs = [by_sparring(folder("diffusion", SMALL), TASKS, *flags, **size, slots=4) for flags in (alone, ())]

@@ -66,18 +66,18 @@ def _loaded(folder: Path, arguments: str) -> Any:
 
 def film(seed: int) -> list[dict[str, Any]]:
     """Observations as a vector of one of LeRobot's LIBERO environments has them, images as they are rendered."""
-    dice = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     return [
         {
-            "pixels": {name: dice.integers(0, 256, (1, SIDE, SIDE, 3), np.uint8) for name in ("image", "image2")},
+            "pixels": {name: rng.integers(0, 256, (1, SIDE, SIDE, 3), np.uint8) for name in ("image", "image2")},
             "robot_state": {
                 "eef": {
-                    "pos": dice.uniform(-1, 1, (1, 3)),
-                    "quat": dice.uniform(-1, 1, (1, 4)),
-                    "mat": np.linalg.qr(dice.normal(size=(1, 3, 3)))[0],
+                    "pos": rng.uniform(-1, 1, (1, 3)),
+                    "quat": rng.uniform(-1, 1, (1, 4)),
+                    "mat": np.linalg.qr(rng.normal(size=(1, 3, 3)))[0],
                 },
-                "gripper": {"qpos": dice.random((1, 2)), "qvel": dice.random((1, 2))},
-                "joints": {"pos": dice.random((1, 7)), "vel": dice.random((1, 7))},
+                "gripper": {"qpos": rng.random((1, 2)), "qvel": rng.random((1, 2))},
+                "joints": {"pos": rng.random((1, 7)), "vel": rng.random((1, 7))},
             },
         }
         for _ in range(STEPS)
@@ -97,7 +97,7 @@ def offered(raw: dict[str, Any]) -> dict[str, Array]:
 
 
 class LeRobotsLoop:
-    """`lerobot-eval` on one environment, step by step, with the global dice seeded for the episode."""
+    """`lerobot-eval` on one environment, step by step, with the global generator seeded for the episode."""
 
     def __init__(self, folder: Path, seed: int, sentence: str = SENTENCES[0], **renamed: str) -> None:
         config = PreTrainedConfig.from_pretrained(folder)

@@ -69,7 +69,8 @@ class TinyRNNPolicy(PreTrainedPolicy):
     def select_action(self, batch: dict[str, Any], **_: Any) -> Any:
         seen = torch.cat([batch["observation.image"].mean(dim=(2, 3)), batch["observation.state"]], dim=1)
         if self.config.late and not self._frozen:
-            network = torch.nn.utils.skip_init(torch.nn.Linear, 7, 7, bias=False)  # as a file would fill it: no dice
+            # As a file would fill it: nothing is drawn.
+            network = torch.nn.utils.skip_init(torch.nn.Linear, 7, 7, bias=False)
             torch.nn.init.eye_(network.weight)
             LOADED.append(network)
             self._frozen["network"] = network

@@ -1,7 +1,7 @@
 """A language-conditioned LeRobot policy of a few hundred weights, registered as a plug-in would be.
 
 The real ones (SmolVLA, pi0, ...) build on models from a hub that tests cannot reach; what Sparring touches is LeRobot's
-common interface, and that is the same: sentences in the batch, noise from torch's global dice, a queue of actions.
+common interface, and that is the same: sentences in the batch, noise from torch's global generator, a queue of actions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TinyVLAConfig(PreTrainedConfig):
     n_obs_steps: int = 1
     chunk_size: int = 6
     n_action_steps: int = 4
-    odd_dice: bool = False
+    odd_draws: bool = False
     diary: str = ""
     picky: bool = False
     normalization_mapping: dict[str, NormalizationMode] = field(
@@ -87,7 +87,7 @@ class TinyVLAPolicy(PreTrainedPolicy):
         if self.config.diary:
             seen = self.diary(seen)
         noise = torch.normal(mean=0.0, std=1.0, size=(len(state), self.config.chunk_size, 4))
-        if self.config.odd_dice:
+        if self.config.odd_draws:
             noise = noise + torch.bernoulli(torch.full((len(state), 1, 1), 0.5))
         return torch.tanh(self.layer(seen)).view(len(state), self.config.chunk_size, 4) + noise
 

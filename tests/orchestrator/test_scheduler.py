@@ -51,13 +51,13 @@ def test_a_slot_whose_task_is_done_opens_the_one_with_most_to_do_then_helps() ->
 
 
 def test_no_slot_idles_while_episodes_are_left() -> None:
-    dice = random.Random(1)
+    rng = random.Random(1)
     scheduler = Scheduler(plan(7, *"abcdef"))
     slots = [SlotId("toy", "w", n) for n in range(5)]
     running: dict[SlotId, Lease] = {slot: take(scheduler, slot) for slot in slots}
     recorded: Counter[EpisodeId] = Counter()
     while running:
-        slot = dice.choice(list(running))
+        slot = rng.choice(list(running))
         lease = running.pop(slot)
         assert scheduler.finish(lease.number, error=False) == "record"
         recorded[lease.episode] += 1

@@ -49,7 +49,7 @@ def test_random_is_decided_by_the_seed_alone() -> None:
     assert play(policy, 2**64 - 1).shape == first.shape, "every seed of the contract is one"
 
 
-def test_random_sessions_do_not_share_their_dice() -> None:
+def test_random_sessions_do_not_share_their_generator() -> None:
     policy = load_policy("random", {})
     states = [policy.new_session(task(), seed) for seed in (11, 12)]
     looking = [Observation({}, task())] * 2

@@ -160,7 +160,7 @@ def test_compiled_modules_answer_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     np.testing.assert_array_equal(rows(plain, [look(1.0)]), rows(compiled, [look(1.0)]))
 
 
-# ------------------------------------------------------------------------------------ memory and dice
+# ------------------------------------------------------------------------------------ memory and random numbers
 
 
 def test_each_session_has_its_own_memory() -> None:
@@ -191,7 +191,7 @@ def test_memory_may_be_of_any_kind() -> None:
         rows(Probe(lambda batch: batch.remember("x", [1, 2]), deterministic=True, pad_to=4), [look(0.0)])
 
 
-def test_dice_are_the_episodes_and_nobody_elses() -> None:
+def test_random_numbers_are_the_episodes_and_nobody_elses() -> None:
     policy = Probe(lambda batch: batch.randn(2, 3))
     alone = [policy.new_session(TASK, seed) for seed in (5, 6)]
     expected = [[policy.act([look(0.0)], [state])[0] for _ in range(3)] for state in alone]
@@ -266,8 +266,8 @@ class Recurrent(Probe):
 
 @pytest.mark.parametrize("pad_to", [1, 4])
 def test_in_deterministic_mode_no_row_depends_on_its_neighbours(pad_to: int) -> None:
-    dice = np.random.default_rng(0)
-    films = dice.integers(0, 255, (5, 6, 24, 24, 3), np.uint8)  # five sessions of six looks
+    rng = np.random.default_rng(0)
+    films = rng.integers(0, 255, (5, 6, 24, 24, 3), np.uint8)  # five sessions of six looks
     policy = Recurrent(deterministic=True, pad_to=pad_to)
     alone = []
     for film in films:
@@ -276,8 +276,8 @@ def test_in_deterministic_mode_no_row_depends_on_its_neighbours(pad_to: int) -> 
     states = [policy.new_session(TASK, 0) for _ in films]
     mixed: list[list[Array]] = [[] for _ in films]
     while any(len(answers) < 6 for answers in mixed):
-        waiting = [i for i in dice.permutation(5) if len(mixed[i]) < 6]
-        chosen = waiting[: dice.integers(1, len(waiting) + 1)]
+        waiting = [i for i in rng.permutation(5) if len(mixed[i]) < 6]
+        chosen = waiting[: rng.integers(1, len(waiting) + 1)]
         observations = [look(films[i][len(mixed[i])].copy(), name=IMAGE) for i in chosen]
         for index, answer in zip(chosen, policy.act(observations, [states[i] for i in chosen]), strict=True):
             mixed[index].append(answer)
@@ -286,7 +286,7 @@ def test_in_deterministic_mode_no_row_depends_on_its_neighbours(pad_to: int) -> 
     assert not torch.are_deterministic_algorithms_enabled(), "that is for its passes, and for nobody else's"
 
 
-def test_padding_takes_nothing_from_anybodys_dice() -> None:
+def test_padding_takes_nothing_from_anybodys_generator() -> None:
     padded = rows(Probe(lambda b: b.randn(3), deterministic=True, pad_to=4), [look(0.0)] * 6, range(6))
     usual = rows(Probe(lambda b: b.randn(3)), [look(0.0)] * 6, range(6))
     np.testing.assert_array_equal(padded, usual)

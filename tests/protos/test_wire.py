@@ -27,9 +27,9 @@ def needs(history: int = 1) -> PolicySpec:
 
 
 def arrays(seed: int, spec: PolicySpec) -> dict[str, np.ndarray]:
-    dice = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     return {
-        name: np.asarray(dice.random(spec.batched_shape(name)) * 100).astype(str(tensor.dtype))
+        name: np.asarray(rng.random(spec.batched_shape(name)) * 100).astype(str(tensor.dtype))
         for name, tensor in spec.named.items()
     }
 
@@ -103,7 +103,7 @@ def test_what_is_not_needed_is_left_to_the_ordinary_way() -> None:
 
 def test_damaged_messages_are_never_read_as_something_else() -> None:
     """Whatever the fast way reads, protobuf must read the same; what protobuf refuses, the fast way must not take."""
-    dice = random.Random(0)
+    rng = random.Random(0)
     spec = needs()
     codec = ObservationCodec(spec)
     good = codec.write(3, 200, arrays(4, spec))
@@ -111,15 +111,15 @@ def test_damaged_messages_are_never_read_as_something_else() -> None:
     taken = 0
     for _ in range(4000):
         data = bytearray(good)
-        for _ in range(dice.randint(1, 3)):
-            where = dice.randrange(min(len(data), 400))
-            change = dice.choice(("flip", "drop", "add"))
+        for _ in range(rng.randint(1, 3)):
+            where = rng.randrange(min(len(data), 400))
+            change = rng.choice(("flip", "drop", "add"))
             if change == "flip":
-                data[where] ^= 1 << dice.randrange(8)
+                data[where] ^= 1 << rng.randrange(8)
             elif change == "drop":
                 del data[where]
             else:
-                data.insert(where, dice.randrange(256))
+                data.insert(where, rng.randrange(256))
         read = codec.read(bytes(data))
         if read is None:
             continue

@@ -34,13 +34,13 @@ class Wanderer(Policy):
     spec = PolicySpec(POSITION, action_dim=1, chunk_length=4)
 
     def new_session(self, task: Instruction, seed: int) -> dict[str, Any]:
-        return {"dice": np.random.default_rng(seed), "drift": 0.0}
+        return {"rng": np.random.default_rng(seed), "drift": 0.0}
 
     def act(self, observations: Sequence[Observation], states: Sequence[dict[str, Any]]) -> Sequence[Array]:
         chunks = []
         for observation, state in zip(observations, states, strict=True):
             state["drift"] += 0.3 - 0.1 * float(observation["position"][0])
-            chunks.append(np.clip(state["dice"].normal(state["drift"], 0.5, (4, 1)), -1, 1))
+            chunks.append(np.clip(state["rng"].normal(state["drift"], 0.5, (4, 1)), -1, 1))
         return chunks
 
 

@@ -1,4 +1,4 @@
-"""A torch policy with memory and dice, for tests that need one."""
+"""A torch policy with memory and random numbers, for tests that need one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparring.protos.spec import PolicySpec, TensorSpec
 
 
 class Recurrent(TorchPolicy):
-    """What it does depends on all it has seen in its episode, and on the episode's dice.
+    """What it does depends on all it has seen in its episode, and on the episode's generator.
 
     Args:
         trace: A file that gets a line per forward pass: how many sessions were in it.

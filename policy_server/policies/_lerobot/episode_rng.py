@@ -1,4 +1,4 @@
-"""Gives each row of a batch its own dice, in code that knows only torch's global ones.
+"""Gives each row of a batch its own random numbers, in code that knows only torch's global generator.
 
 LeRobot's policies sample from torch's global generator, so what a row draws would depend on who draws before it. Here a
 row draws what it would draw alone, from a generator seeded with its episode's seed, whoever its neighbours are.
@@ -29,10 +29,10 @@ def _size(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Sequence[int
 def _plain(draw: Any) -> Callable[..., Any]:
     """Randn and rand, by the size that is asked for."""
 
-    def drawn(dice: _RowDice, *arguments: Any, **keywords: Any) -> Any:
+    def drawn(rng: _RowRng, *arguments: Any, **keywords: Any) -> Any:
         size = _size(arguments, keywords)
         options = {k: v for k, v in keywords.items() if k not in ("size", "device", "generator", "pin_memory")}
-        parts = dice.parts(size)
+        parts = rng.parts(size)
         rows = [draw(part, generator=generator, **options) for part, generator in parts]
         return torch.cat(rows).to(keywords.get("device"))
 
@@ -42,44 +42,44 @@ def _plain(draw: Any) -> Callable[..., Any]:
 def _like(draw: Any) -> Callable[..., Any]:
     """randn_like and rand_like."""
 
-    def drawn(dice: _RowDice, tensor: Any, **keywords: Any) -> Any:
+    def drawn(rng: _RowRng, tensor: Any, **keywords: Any) -> Any:
         dtype = keywords.get("dtype") or tensor.dtype
-        rows = [draw(part, generator=generator, dtype=dtype) for part, generator in dice.parts(tensor.shape)]
+        rows = [draw(part, generator=generator, dtype=dtype) for part, generator in rng.parts(tensor.shape)]
         return torch.cat(rows).to(keywords.get("device") or tensor.device)
 
     return drawn
 
 
-def _randint(dice: _RowDice, *arguments: Any, **keywords: Any) -> Any:
+def _randint(rng: _RowRng, *arguments: Any, **keywords: Any) -> Any:
     numbers = [a for a in arguments if isinstance(a, int)]
     low = keywords.get("low", numbers[0] if len(numbers) == 2 else 0)
     high = keywords["high"] if "high" in keywords else numbers[-1]
     size = keywords.get("size") or next(a for a in arguments if not isinstance(a, int))
     options = {"dtype": keywords["dtype"]} if keywords.get("dtype") else {}
-    parts = dice.parts(tuple(size))
+    parts = rng.parts(tuple(size))
     rows = [torch.randint(low, high, part, generator=generator, **options) for part, generator in parts]
     return torch.cat(rows).to(keywords.get("device"))
 
 
-def _normal(dice: _RowDice, mean: Any, std: Any = 1.0, size: Any = None, **keywords: Any) -> Any:
+def _normal(rng: _RowRng, mean: Any, std: Any = 1.0, size: Any = None, **keywords: Any) -> Any:
     if size is not None:
         options = {"dtype": keywords["dtype"]} if keywords.get("dtype") else {}
-        parts = dice.parts(tuple(size))
+        parts = rng.parts(tuple(size))
         rows = [torch.normal(mean, std, part, generator=generator, **options) for part, generator in parts]
         return torch.cat(rows).to(keywords.get("device"))
     tensor = mean if isinstance(mean, torch.Tensor) else std
-    means, stds = (dice.split(value) if isinstance(value, torch.Tensor) else None for value in (mean, std))
+    means, stds = (rng.split(value) if isinstance(value, torch.Tensor) else None for value in (mean, std))
     rows = [
         torch.normal(means[i] if means else mean, stds[i] if stds else std, generator=generator)
-        for i, generator in enumerate(dice.generators)
+        for i, generator in enumerate(rng.generators)
     ]
     return torch.cat(rows).to(tensor.device)
 
 
-def _multinomial(dice: _RowDice, weights: Any, num_samples: int, replacement: bool = False, **keywords: Any) -> Any:
+def _multinomial(rng: _RowRng, weights: Any, num_samples: int, replacement: bool = False, **keywords: Any) -> Any:
     if weights.ndim != 2:
         raise Unsplittable
-    blocks = zip(dice.split(weights), dice.generators, strict=True)
+    blocks = zip(rng.split(weights), rng.generators, strict=True)
     rows = [torch.multinomial(block, num_samples, replacement, generator=generator) for block, generator in blocks]
     return torch.cat(rows).to(weights.device)
 
@@ -87,9 +87,9 @@ def _multinomial(dice: _RowDice, weights: Any, num_samples: int, replacement: bo
 def _in_place(method: str) -> Callable[..., Any]:
     """normal_, uniform_, exponential_: each block of rows is filled by itself."""
 
-    def filled(dice: _RowDice, tensor: Any, *arguments: Any, **keywords: Any) -> Any:
+    def filled(rng: _RowRng, tensor: Any, *arguments: Any, **keywords: Any) -> Any:
         keywords.pop("generator", None)
-        for (part, generator), rows in zip(dice.parts(tensor.shape), dice.split(tensor, move=False), strict=True):
+        for (part, generator), rows in zip(rng.parts(tensor.shape), rng.split(tensor, move=False), strict=True):
             block = torch.empty(part, dtype=tensor.dtype)
             rows.copy_(getattr(block, method)(*arguments, generator=generator, **keywords))
         return tensor
@@ -112,7 +112,7 @@ _SPLIT: Final[dict[Any, Callable[..., Any]]] = {
 }
 
 
-class _RowDice(TorchFunctionMode):
+class _RowRng(TorchFunctionMode):
     """While it is entered, draws without a generator are made row by row, each from the row's own."""
 
     def __init__(self, generators: Sequence[Any]) -> None:
@@ -141,7 +141,7 @@ class _RowDice(TorchFunctionMode):
         return shares
 
 
-class EpisodeDice:
+class EpisodeRng:
     """Runs a function that may draw from torch's global generators, so that each row draws from its own.
 
     Whether it draws at all is found out, not asked: a policy that does not pays nothing for those that do. One that
@@ -160,7 +160,7 @@ class EpisodeDice:
             Unsplittable: If it has to be run row by row, from now on (`row_by_row`).
         """
         if len(generators) == 1 and self._device.type == "cpu":
-            # Alone, a row has torch's own dice: exactly what LeRobot does with a seeded process.
+            # Alone, a row has torch's own generator: exactly what LeRobot does with a seeded process.
             with _borrowed(generators[0]):
                 return function()
         if len(generators) == 1 and self.row_by_row:
@@ -176,7 +176,7 @@ class EpisodeDice:
             self._draws = True
         at_start = [generator.get_state() for generator in generators]
         try:
-            with _RowDice(generators):
+            with _RowRng(generators):
                 result = function()
             if not self._put_back(before):
                 return result
@@ -194,7 +194,7 @@ class EpisodeDice:
         return states
 
     def _put_back(self, before: Sequence[Any]) -> bool:
-        """Puts the global dice, which a program that trains needs itself, where they were; says if they had moved."""
+        """Puts the global generators, which training needs itself, where they were; returns whether they had moved."""
         if all(torch.equal(now, then) for now, then in zip(self._states(), before, strict=True)):
             return False
         torch.set_rng_state(before[0])

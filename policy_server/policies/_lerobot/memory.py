@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol
 
 import torch
 
-from sparring.policy_server.policies._lerobot.episode_rng import EpisodeDice
-from sparring.policy_server.policies._lerobot.module_state import Belongings, Changes
+from sparring.policy_server.policies._lerobot.episode_rng import EpisodeRng
+from sparring.policy_server.policies._lerobot.module_state import Changes, ModuleState
 from sparring.policy_server.policies._lerobot.own_loop import OwnLoop, Show
 from sparring.policy_server.policies._lerobot.trial import Trial
 from sparring.policy_server.policies.torch_batch import Batch
@@ -43,7 +43,7 @@ class Remembering(Protocol):
     @property
     def rows_at_once(self) -> int: ...
 
-    def actions(self, show: Show, batch: Batch, dice: EpisodeDice) -> Any:
+    def actions(self, show: Show, batch: Batch, rng: EpisodeRng) -> Any:
         """What is played, of shape (rows, chunk_length, action_dim), for what is shown."""
 
 
@@ -59,7 +59,7 @@ def memory_of(
         warn: Says what whoever evaluates the policy should know.
         own_loop: Do not look, take its own loop.
     """
-    belongings = Belongings(inner)  # before it is tried, which no session may remember
+    state = ModuleState(inner)  # before it is tried, which no session may remember
     why = "as own_loop=true asks for it" if own_loop else _why_own_loop(policy, inner, trial, warn)
     if not why:
         inner.reset()
@@ -68,9 +68,9 @@ def memory_of(
         f"a LeRobot policy of type {inner.config.type!r} is driven through its own select_action, {why}: it is shown "
         "every step, which is rendered for it, and rows are computed one by one (docs/lerobot.md)."
     )
-    if belongings.shared:
-        warn(f"if {belongings.shared} remember anything of an episode, episodes mix: no copies can be made.")
-    return OwnLoop(policy, inner, belongings)
+    if state.shared:
+        warn(f"if {state.shared} remember anything of an episode, episodes mix: no copies can be made.")
+    return OwnLoop(policy, inner, state)
 
 
 def _why_own_loop(policy: Any, inner: Any, trial: Trial, warn: Callable[[str], None]) -> str:
@@ -126,19 +126,19 @@ class Memory:
         self.chunk_length = 1 if self._ensembler is not None else int(queue.maxlen)
         self.averages = self._ensembler is not None
 
-    def actions(self, show: Show, batch: Batch, dice: EpisodeDice) -> Any:
+    def actions(self, show: Show, batch: Batch, rng: EpisodeRng) -> Any:
         """The actions that are played, of shape (rows, chunk_length, action_dim).
 
         Args:
             show: Makes the processed observations of the batch, oldest first; called for every pass, as policies may
                 change what they are given.
             batch: Where the sessions' memory is.
-            dice: For what the policy draws.
+            rng: For what the policy draws.
 
         Raises:
             Unsplittable: If the policy draws in a way that makes it run row by row.
         """
-        chunk = dice.run(lambda: self._policy.predict_action_chunk(self.fill(show())), batch.generators)
+        chunk = rng.run(lambda: self._policy.predict_action_chunk(self.fill(show())), batch.generators)
         return self.played(chunk, batch)
 
     def fill(self, frames: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

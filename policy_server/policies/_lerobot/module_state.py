@@ -20,12 +20,12 @@ _SHARED_KINDS: Final = frozenset({"PreTrainedConfig", "PretrainedConfig", "PreTr
 _DEPTH: Final = 4
 
 
-class Belongings:
+class ModuleState:
     """All that a network keeps on its modules, at any depth, except for weights.
 
     One network does the work of many sessions: before a row, what its session kept is put into it; after the row, it is
-    taken out. A new session gets copies of what the network had when it was loaded. Networks among the belongings
-    (plain attributes that hold modules, loaded when the policy is first called) are weights, too, and are shared.
+    taken out. A new session gets copies of what the network had when it was loaded. Networks that plain
+    attributes hold (loaded when the policy is first called) are weights, too, and are shared.
 
     Args:
         network: As it was loaded, before it is called for the first time.
@@ -85,14 +85,14 @@ class Belongings:
     def _modules(self) -> list[Any]:
         return [*self._network.modules(), *self._elsewhere]
 
-    def _copied(self, belongings: Kept) -> dict[Any, dict[str, Any]]:
+    def _copied(self, state: Kept) -> dict[Any, dict[str, Any]]:
         # One memo for all of them: what two modules share, two modules of a session share.
         memo: dict[int, Any] = {}
         for module in self._modules():
             memo[id(module)] = module
             memo |= {id(parameter): parameter for parameter in module._parameters.values()}
         copies: dict[Any, dict[str, Any]] = {}
-        for module, attributes in belongings.items():
+        for module, attributes in state.items():
             copies[module] = {}
             for name, value in attributes.items():
                 try:

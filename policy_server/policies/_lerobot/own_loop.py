@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from sparring.policy_server.policies._lerobot.episode_rng import EpisodeDice
-from sparring.policy_server.policies._lerobot.module_state import Belongings
+from sparring.policy_server.policies._lerobot.episode_rng import EpisodeRng
+from sparring.policy_server.policies._lerobot.module_state import ModuleState
 from sparring.policy_server.policies.torch_batch import Batch
 from sparring.protos.errors import SparringError, UsageError
 
@@ -27,7 +27,7 @@ class OwnLoop:
     Args:
         policy: The LeRobot policy, on its device, before it is called for the first time.
         inner: The same, without the PEFT adapter around it.
-        belongings: What it keeps on itself.
+        state: What it keeps on itself.
 
     Raises:
         UsageError: If its `reset()` exchanges parts of the network itself: which of them are weights cannot be known.
@@ -37,11 +37,11 @@ class OwnLoop:
     history = 1
     rows_at_once = 1
 
-    def __init__(self, policy: Any, inner: Any, belongings: Belongings) -> None:
+    def __init__(self, policy: Any, inner: Any, state: ModuleState) -> None:
         self._policy = policy
         self._inner = inner
-        self._belongings = belongings
-        belongings.adopt()
+        self._state = state
+        state.adopt()
         before = list(inner.modules())
         inner.reset()
         if list(inner.modules()) != before:
@@ -50,31 +50,31 @@ class OwnLoop:
                 "belongs to an episode cannot be told from the weights; it cannot be served."
             )
 
-    def actions(self, show: Show, batch: Batch, dice: EpisodeDice) -> Any:
+    def actions(self, show: Show, batch: Batch, rng: EpisodeRng) -> Any:
         """One action for the one row of a batch.
 
         Args:
             show: Makes the processed observation.
             batch: Where the session's memory is.
-            dice: For what the policy draws.
+            rng: For what the policy draws.
         """
         if len(batch) != 1:
             raise SparringError(
                 f"a policy with a memory of its own got {len(batch)} rows at once; a fault of Sparring."
             )
         # It may be in the middle of anything when it fails, so it is never run twice for one observation.
-        dice.row_by_row = True
+        rng.row_by_row = True
         (kept,) = batch.recalled(_KEPT)
         (frame,) = show()
 
         def step() -> Any:
             if kept is None:
-                self._belongings.fresh()
-                self._inner.reset()  # with the episode's dice, like everything the policy draws
+                self._state.fresh()
+                self._inner.reset()  # with the episode's generator, like everything the policy draws
             else:
-                self._belongings.put(kept)
+                self._state.put(kept)
             return self._policy.select_action(dict(frame))
 
-        action = dice.run(step, batch.generators)
-        batch.remember(_KEPT, [self._belongings.take()])
+        action = rng.run(step, batch.generators)
+        batch.remember(_KEPT, [self._state.take()])
         return action[:, None]

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import torch
 
-from sparring.policy_server.policies._lerobot.episode_rng import EpisodeDice
+from sparring.policy_server.policies._lerobot.episode_rng import EpisodeRng
 
 _SAME: Final = 1e-3
 _SAME_HALF: Final = 2e-2
@@ -51,8 +51,8 @@ class Trial:
         self._device = device
         self._look = look
         self._computing = computing
-        self._dice = EpisodeDice(device)
-        self._dice.row_by_row = True
+        self._rng = EpisodeRng(device)
+        self._rng.row_by_row = True
         self._later: Any = None
         self._action: Any = None
 
@@ -61,9 +61,9 @@ class Trial:
         generator = torch.Generator().manual_seed(0)
         with self._computing():
             for _ in range(chunk_length):
-                self._dice.run(partial(self._policy.select_action, self._look(0)), [generator])
+                self._rng.run(partial(self._policy.select_action, self._look(0)), [generator])
             self._later = generator.get_state()
-            self._action = self._dice.run(partial(self._policy.select_action, self._look(1)), [generator])
+            self._action = self._rng.run(partial(self._policy.select_action, self._look(1)), [generator])
 
     def differs(self, memory: Fills) -> bool:
         """Whether that action is another one than the policy gives when it is asked for the second chunk by itself."""
@@ -71,7 +71,7 @@ class Trial:
         generator.set_state(self._later)
         with self._computing():
             frames = [*(self._look(0) for _ in range(memory.history - 1)), self._look(1)]
-            chunk = self._dice.run(lambda: self._policy.predict_action_chunk(memory.fill(frames)), [generator])
+            chunk = self._rng.run(lambda: self._policy.predict_action_chunk(memory.fill(frames)), [generator])
             same = _SAME_HALF if self._in_half_precision() else _SAME
         return not torch.allclose(chunk[:, 0].float(), self._action.float(), rtol=same, atol=same, equal_nan=True)
 

@@ -18,10 +18,12 @@ _LONGEST: Final = 1000
 
 
 @contextmanager
-def dice_kept() -> Iterator[None]:
-    """Puts the global dice of Python, numpy and torch back where they were: who trains on draws what it would have.
+def preserved_rng() -> Iterator[None]:
+    """Puts the global random generators of Python, numpy and torch back where they were.
 
-    Not for a thread beside one that draws: the other's dice would fall the same way twice.
+    Training then draws what it would have drawn without the evaluation.
+
+    Not for a thread beside one that draws: the other would draw the same numbers twice.
     """
     back = [_python(), _numpy(), *_torch()]
     try:
@@ -37,7 +39,7 @@ def _python() -> Callable[[], None]:
 
 
 def _numpy() -> Callable[[], None]:
-    state = np.random.get_state()  # the very dice that others use
+    state = np.random.get_state()  # the very generator that others use
     return lambda: np.random.set_state(state)
 
 
