@@ -20,35 +20,21 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from sparring.orchestrator.results.journal import EpisodeRow
 from sparring.orchestrator.results.results import Results
-from sparring.orchestrator.run.coordinator import Watcher
 from sparring.orchestrator.run.execution import run
-from sparring.orchestrator.run.plan import EpisodeId, make_plan
+from sparring.orchestrator.run.listeners import RunListener
+from sparring.orchestrator.run.plan import make_plan
 from sparring.orchestrator.settings import RunSettings
-from sparring.protos import evaluation_pb2 as pb
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _ORPHAN_SECONDS: Final = 10.0
 
 
-class Quiet(Watcher):
-    """A watcher that looks away; benchmarks override what they want to see."""
-
-    def on_worker(self, worker: str, slots: int) -> None: ...
-
-    def on_result(self, row: EpisodeRow) -> None: ...
-
-    def on_retry(self, episode: EpisodeId, reason: str) -> None: ...
-
-    def on_activity(self, worker: str, activity: pb.SlotActivity) -> None: ...
-
-
-def evaluate(settings: Mapping[str, Any], watcher: Watcher | None = None) -> Results:
+def evaluate(settings: Mapping[str, Any], *listeners: RunListener) -> Results:
     """Runs `sparring run` with these settings, in this process, in a folder that is thrown away."""
     with tempfile.TemporaryDirectory(prefix="sparring-bench-") as folder:
         resolved = RunSettings(**settings, output=Path(folder))
-        results = asyncio.run(run(resolved, make_plan(resolved), Path(folder), watcher or Quiet()))
+        results = asyncio.run(run(resolved, make_plan(resolved), Path(folder), listeners))
     if results.overall.errors:
         sys.exit(f"{results.overall.errors} episodes ended in an error: nothing was measured.")
     return results

@@ -15,9 +15,10 @@ from statistics import median
 from typing import Any
 
 import psutil
-from common import Quiet, conclude, evaluate, show
+from common import conclude, evaluate, show
 
 from sparring.orchestrator.results.journal import EpisodeRow
+from sparring.orchestrator.run.listeners import RunListener
 
 MIB = 2**20
 STEPS = 10
@@ -104,7 +105,7 @@ def _pss(process: psutil.Process) -> float:
     return float(process.memory_full_info().pss) / MIB
 
 
-class Sampler(Quiet):
+class Sampler(RunListener):
     """Takes a sample whenever an episode was recorded: the slot that played it still holds its simulator."""
 
     def __init__(self) -> None:

@@ -13,11 +13,11 @@ import time
 from dataclasses import dataclass
 from statistics import median
 
-from common import Quiet, conclude, evaluate, show
+from common import conclude, evaluate, show
 
 from sparring.orchestrator.results.journal import EpisodeRow
+from sparring.orchestrator.run.listeners import RunListener, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId
-from sparring.protos import evaluation_pb2 as pb
 
 # The expert needs from 50 to 500 steps for these.
 TASKS = "drawer-close-v3,reach-v3,button-press-v3,door-open-v3,stick-pull-v3,peg-unplug-side-v3,basketball-v3"
@@ -31,16 +31,16 @@ class _Lease:
     row: EpisodeRow | None = None
 
 
-class _Timekeeper(Quiet):
+class _Timekeeper(RunListener):
     """Notes when each episode was leased and to whom; the first word about an episode is its lease."""
 
     def __init__(self) -> None:
         self.leases: dict[tuple[str, int], _Lease] = {}
         self.retries = 0
 
-    def on_activity(self, worker: str, activity: pb.SlotActivity) -> None:
+    def on_activity(self, activity: SlotActivity) -> None:
         if activity.task:
-            lease = _Lease((worker, activity.slot), time.perf_counter())
+            lease = _Lease((activity.worker, activity.slot), time.perf_counter())
             self.leases.setdefault((activity.task, activity.index), lease)
 
     def on_result(self, row: EpisodeRow) -> None:

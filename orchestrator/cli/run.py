@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from sparring.orchestrator.cli.options import given, setting_options
-from sparring.orchestrator.display.progress import Tally, make_display
+from sparring.orchestrator.display.progress import make_display
 from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.display.table import print_table
 from sparring.orchestrator.results.journal import FILE_NAME, Journal
@@ -80,13 +80,14 @@ def evaluate_settings(settings: RunSettings, as_json: bool) -> int:
     settings = settings.model_copy(update={"output": folder})
     errors = Console(stderr=True)
     _log_through(errors)
-    tally = _tally(plan, folder)
+    display = make_display(errors, _title(settings, plan))
     try:
-        with make_display(tally, errors, _title(settings, plan)) as display:
-            results = asyncio.run(run_plan(settings, plan, folder, display))
+        results = asyncio.run(run_plan(settings, plan, folder, [display]))
     except (Interrupted, RunStopped) as error:
         _tell_partial(error, folder, errors)
         return EXIT_INTERRUPTED if isinstance(error, Interrupted) else 1
+    finally:
+        display.close()  # it is off the screen already, unless something went wrong with it
     if as_json:
         sys.stdout.write(json.dumps(results.to_json()) + "\n")
     else:
@@ -120,18 +121,6 @@ def _recorded(folder: Path) -> int:
         return len(journal.rows())
     finally:
         journal.close()
-
-
-def _tally(plan: Plan, folder: Path) -> Tally:
-    """Counts from where an earlier session left off."""
-    rows = []
-    if (folder / FILE_NAME).is_file():
-        journal = Journal(folder)
-        try:
-            rows = [row for row in journal.rows() if row.outcome != "error"]
-        finally:
-            journal.close()
-    return Tally(len(plan.ids()), len(rows), sum(row.outcome == "success" for row in rows))
 
 
 def _title(settings: RunSettings, plan: Plan) -> str:

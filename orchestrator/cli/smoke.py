@@ -12,7 +12,6 @@ from typing import Any
 import click
 
 from sparring.env_worker.registry import get_benchmark
-from sparring.orchestrator.display.progress import Display, Tally
 from sparring.orchestrator.launchers.docker.engine import connect
 from sparring.orchestrator.machine.environments import interpreter
 from sparring.orchestrator.smoke.episode import smoke as smoke_here
@@ -62,7 +61,7 @@ def _try_here(name: str, folder: Path, assets: Path | None, settings: dict[str, 
         interpreter(get_benchmark(name))
     if assets is not None:
         settings["assets"] = assets
-    seen = asyncio.run(smoke_here(name, folder, Display(Tally(1, 0, 0)), **settings))
+    seen = asyncio.run(smoke_here(name, folder, **settings))
     click.echo(str(seen))
     return 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
@@ -14,8 +13,8 @@ from rich.text import Text
 
 from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.results.journal import EpisodeRow
+from sparring.orchestrator.run.listeners import RunEnd, RunListener, RunStart, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId
-from sparring.protos import evaluation_pb2 as pb
 
 _PLAIN_SECONDS: Final = 5.0
 _RATE_WINDOW: Final = 10.0
@@ -47,9 +46,9 @@ class Tally:
             self.judged += 1
             self.successes += row.outcome == "success"
 
-    def running(self, worker: str, activity: pb.SlotActivity) -> None:
+    def running(self, activity: SlotActivity) -> None:
         """A slot has made so many steps of an episode that is not recorded yet."""
-        self._running_steps[worker, activity.slot] = activity.steps
+        self._running_steps[activity.worker, activity.slot] = activity.steps
 
     @property
     def steps(self) -> int:
@@ -86,41 +85,38 @@ class Tally:
         return " · ".join(parts)
 
 
-class Display:
-    """Base of the displays; is a Watcher of the run, and a context that lasts as long as it."""
+class Display(RunListener):
+    """Base of the displays: keeps the tally."""
 
-    def __init__(self, tally: Tally) -> None:
-        self.tally = tally
+    def __init__(self) -> None:
+        self.tally = Tally(0, 0, 0)
 
-    def __enter__(self) -> Display:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
-
-    def on_worker(self, worker: str, slots: int) -> None:
-        """A worker joined, or left."""
+    def on_start(self, start: RunStart) -> None:
+        """Counts from where earlier sessions left off."""
+        successes = sum(row.outcome == "success" for row in start.recorded)
+        self.tally = Tally(len(start.plan.ids()), len(start.recorded), successes)
 
     def on_result(self, row: EpisodeRow) -> None:
-        """An episode was recorded."""
         self.tally.count(row)
 
     def on_retry(self, episode: EpisodeId, reason: str) -> None:
-        """An episode goes back in the queue."""
         self.tally.retries += 1
 
-    def on_activity(self, worker: str, activity: pb.SlotActivity) -> None:
-        """What a slot is doing."""
-        self.tally.running(worker, activity)
+    def on_activity(self, activity: SlotActivity) -> None:
+        self.tally.running(activity)
+
+    def on_end(self, end: RunEnd) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Takes the display off the screen, if it is on it."""
 
 
 class PlainDisplay(Display):
     """A line every few seconds, and one for everything out of the ordinary."""
 
-    def __init__(self, tally: Tally, console: Console) -> None:
-        super().__init__(tally)
+    def __init__(self, console: Console) -> None:
+        super().__init__()
         self._console = console
         self._last = time.monotonic()
 
@@ -146,28 +142,27 @@ class PlainDisplay(Display):
 class LiveDisplay(Display):
     """A bar, the figures so far, and what each slot is doing."""
 
-    def __init__(self, tally: Tally, console: Console, title: str) -> None:
-        super().__init__(tally)
+    def __init__(self, console: Console, title: str) -> None:
+        super().__init__()
         self._title = title
-        self._slots: dict[tuple[str, int], pb.SlotActivity] = {}
+        self._slots: dict[tuple[str, int], SlotActivity] = {}
         self._notes: list[str] = []
         self._bar = Progress(TextColumn("{task.description}"), BarColumn(bar_width=40), TaskProgressColumn())
-        self._episodes = self._bar.add_task("episodes", total=tally.total, completed=tally.done)
+        self._episodes = self._bar.add_task("episodes")
         self._live = Live(get_renderable=self._picture, console=console, refresh_per_second=4, transient=True)
 
-    def __enter__(self) -> Display:
-        self._live.__enter__()
-        return self
+    def on_start(self, start: RunStart) -> None:
+        super().on_start(start)
+        self._bar.update(self._episodes, total=self.tally.total, completed=self.tally.done)
+        self._live.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
+    def close(self) -> None:
+        self._live.stop()
 
     def on_worker(self, worker: str, slots: int) -> None:
         self._slots = {key: activity for key, activity in self._slots.items() if key[0] != worker}
         for number in range(slots):
-            self._slots[worker, number] = pb.SlotActivity(slot=number)
+            self._slots[worker, number] = SlotActivity(worker, number)
         if not slots:
             self._note(f"worker {worker} left")
 
@@ -181,9 +176,9 @@ class LiveDisplay(Display):
         super().on_retry(episode, reason)
         self._note(f"trying again: {episode.task} #{episode.index}: {reason}")
 
-    def on_activity(self, worker: str, activity: pb.SlotActivity) -> None:
-        super().on_activity(worker, activity)
-        self._slots[worker, activity.slot] = activity
+    def on_activity(self, activity: SlotActivity) -> None:
+        super().on_activity(activity)
+        self._slots[activity.worker, activity.slot] = activity
 
     def _note(self, text: str) -> None:
         self._notes = [*self._notes, text.splitlines()[0]][-3:]
@@ -200,9 +195,9 @@ class LiveDisplay(Display):
         return Group(Text(self._title, style="bold"), self._bar, Text(self.tally.line()), slots, *notes)
 
 
-def make_display(tally: Tally, console: Console, title: str) -> Display:
-    """Live on a terminal, plain elsewhere."""
-    return LiveDisplay(tally, console, title) if console.is_terminal else PlainDisplay(tally, console)
+def make_display(console: Console, title: str) -> Display:
+    """Makes a live display for a terminal, and a plain one for anything else."""
+    return LiveDisplay(console, title) if console.is_terminal else PlainDisplay(console)
 
 
 def _clock(seconds: float) -> str:

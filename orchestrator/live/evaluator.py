@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +20,7 @@ from sparring.orchestrator.live.warm_workers import WarmWorkers
 from sparring.orchestrator.results.journal import FILE_NAME
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.execution import prepare
+from sparring.orchestrator.run.listeners import Listeners, RunListener
 from sparring.orchestrator.run.plan import Plan, make_plan
 from sparring.orchestrator.settings import RunSettings, read_settings
 from sparring.protos.errors import UsageError, unknown
@@ -61,6 +62,7 @@ class Evaluator:
         episodes: int = 10,
         slots: int | str = "auto",
         output: str | Path | None = None,
+        watchers: Iterable[RunListener] = (),
         **settings: Any,
     ) -> Results:
         """Evaluates a policy as it is now; calls with the same arguments play the same episodes.
@@ -76,6 +78,7 @@ class Evaluator:
             episodes: Per task.
             slots: Episodes at once.
             output: A new folder for the files that `sparring run` writes; None writes none.
+            watchers: Listeners: they hear of this evaluation as it goes, in a thread of ours (`sparring.RunListener`).
             settings: Any other setting of `sparring run`: `seed=0`, `benchmark_arg={"resolution": 64}`, …
 
         Returns:
@@ -92,12 +95,13 @@ class Evaluator:
         name = f"live:{type(policy).__module__}.{type(policy).__qualname__}"
         checked(name, policy)
         values = {"benchmark": benchmark, "task": tasks, "episodes": episodes, "slots": slots, "output": output}
+        listener = Listeners(watchers)
         resolved = _settings(name, values, settings)
         plan = make_plan(resolved)
         prepare(resolved)
         with self._lock, _training_preserved(policy):
             background = self._background = self._background or Background()
-            return background.run(self._evaluate(policy, resolved, plan))
+            return background.run(self._evaluate(policy, resolved, plan, listener))
 
     def close(self) -> None:
         """Ends the workers, and an evaluation that another thread is waiting for. Evaluating again starts others."""
@@ -120,10 +124,10 @@ class Evaluator:
     ) -> None:
         self.close()
 
-    async def _evaluate(self, policy: Policy, settings: RunSettings, plan: Plan) -> Results:
+    async def _evaluate(self, policy: Policy, settings: RunSettings, plan: Plan, listener: Listeners) -> Results:
         workers = await self._workers_for(settings, plan)
         try:
-            return await workers.evaluate(policy, settings, plan)
+            return await workers.evaluate(policy, settings, plan, listener)
         finally:
             if workers.broken:
                 self._kept.remove(workers)
@@ -188,6 +192,7 @@ def evaluate(
     episodes: int = 10,
     slots: int | str = "auto",
     output: str | Path | None = None,
+    watchers: Iterable[RunListener] = (),
     **settings: Any,
 ) -> Results:
     """Evaluates a policy with workers that stay until `close()` or the end of this process.
@@ -199,7 +204,14 @@ def evaluate(
         _shared = Evaluator()
         atexit.register(_shared.close)
     return _shared.evaluate(
-        policy, benchmark=benchmark, tasks=tasks, episodes=episodes, slots=slots, output=output, **settings
+        policy,
+        benchmark=benchmark,
+        tasks=tasks,
+        episodes=episodes,
+        slots=slots,
+        output=output,
+        watchers=watchers,
+        **settings,
     )
 
 

@@ -6,17 +6,16 @@ import asyncio
 import itertools
 import shutil
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sparring.orchestrator.display.progress import Display, Tally
 from sparring.orchestrator.machine.child import open_socket
 from sparring.orchestrator.machine.sockets import socket_folder
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.execution import Execution, RunLocation, RunningWorkers
+from sparring.orchestrator.run.listeners import Listeners
 from sparring.orchestrator.run.plan import Plan
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.orchestrator.settings import RunSettings
@@ -81,13 +80,13 @@ class WarmWorkers:
             return self._given_up
         return self._given_up or self._running.launcher.done()
 
-    async def evaluate(self, policy: Policy, settings: RunSettings, plan: Plan) -> Results:
+    async def evaluate(self, policy: Policy, settings: RunSettings, plan: Plan, listener: Listeners) -> Results:
         """Plays a plan."""
         number = next(self._numbers)
         folder = settings.output or self.folder / f"run-{number}"
         new = not folder.exists()
         journal = Journal(folder)
-        session = _LiveExecution(settings, plan, folder, journal, policy, self, number)
+        session = _LiveExecution(settings, plan, folder, journal, listener, policy, self, number)
         try:
             results = await session.run(asyncio.get_running_loop().create_future())
         except BaseException:
@@ -101,7 +100,7 @@ class WarmWorkers:
                 journal.path.unlink(missing_ok=True)
             elif (self.folder / "logs").is_dir():
                 shutil.copytree(self.folder / "logs", folder / "logs", dirs_exist_ok=True)
-        return results if settings.output else replace(results, folder=None)
+        return results
 
     async def workers_for(
         self, session: _LiveExecution, listen: str | None, coordinator: Coordinator, access: PolicyAccess
@@ -128,11 +127,12 @@ class _LiveExecution(Execution):
         plan: Plan,
         folder: Path,
         journal: Journal,
+        listener: Listeners,
         policy: Policy,
         workers: WarmWorkers,
         number: int,
     ) -> None:
-        super().__init__(settings, plan, folder, journal, Display(Tally(len(plan.ids()), 0, 0)))
+        super().__init__(settings, plan, folder, journal, listener)
         self.settings = settings
         self._live = policy
         self._workers = workers

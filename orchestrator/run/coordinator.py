@@ -7,9 +7,10 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from sparring.orchestrator.results.journal import EpisodeRow, Journal, Outcome
+from sparring.orchestrator.run.listeners import RunListener, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId, Plan
 from sparring.orchestrator.run.scheduler import MAX_LOSSES, Lease, Scheduler, SlotId
 from sparring.orchestrator.settings import RunSettings
@@ -31,22 +32,6 @@ class RunStopped(SparringError):
     """The run cannot go on. What was recorded is whole, and the run can be resumed."""
 
 
-class Watcher(Protocol):
-    """Whoever wants to see a run go by: displays, logs, tests."""
-
-    def on_worker(self, worker: str, slots: int) -> None:
-        """A worker joined with so many slots; 0 slots: it left."""
-
-    def on_result(self, row: EpisodeRow) -> None:
-        """An episode was recorded."""
-
-    def on_retry(self, episode: EpisodeId, reason: str) -> None:
-        """An episode goes back in the queue."""
-
-    def on_activity(self, worker: str, activity: pb.SlotActivity) -> None:
-        """What a slot is doing."""
-
-
 @dataclass
 class _Worker:
     benchmark: str
@@ -59,12 +44,14 @@ class _Worker:
 class Coordinator:
     """Knows the workers, the queue and the journal. All methods are called from the event loop."""
 
-    def __init__(self, plan: Plan, settings: RunSettings, journal: Journal, folder: Path, watcher: Watcher) -> None:
+    def __init__(
+        self, plan: Plan, settings: RunSettings, journal: Journal, folder: Path, listener: RunListener
+    ) -> None:
         self._plan = plan
         self._settings = settings
         self._journal = journal
         self._folder = folder
-        self._watcher = watcher
+        self._listener = listener
         done = {row.id for row in journal.rows() if row.outcome != "error"}
         self._scheduler = Scheduler(
             plan, done=done, retries=settings.retries, max_parallel_tasks=settings.max_parallel_tasks
@@ -108,7 +95,7 @@ class Coordinator:
             raise UsageError(f"a worker named {worker!r} is connected already; give this one another --name.")
         self._workers[worker] = _Worker(assignment.benchmark, assignment.slots, send)
         self.versions[worker] = dict(register.versions)
-        self._watcher.on_worker(worker, assignment.slots)
+        self._listener.on_worker(worker, assignment.slots)
 
     def take_over(self, previous: Coordinator, assignment: Callable[[str, int], pb.Assignment]) -> None:
         """Takes on the workers of a run that has ended.
@@ -123,7 +110,7 @@ class Coordinator:
         self._scheduler.take_over(previous._scheduler)
         for name, worker in self._workers.items():
             worker.send(pb.OrchestratorMessage(assignment=assignment(worker.benchmark, worker.slots)))
-            self._watcher.on_worker(name, worker.slots)
+            self._listener.on_worker(name, worker.slots)
         self._serve_waiting()
 
     def abandon(self) -> None:
@@ -142,7 +129,7 @@ class Coordinator:
                 self._lost(lease, reason, worker)
         except SparringError as error:  # the journal cannot be written
             self.stop(RunStopped(str(error)))
-        self._watcher.on_worker(worker, 0)
+        self._listener.on_worker(worker, 0)
         self._serve_waiting()
 
     def handle(self, worker: str, message: pb.WorkerMessage) -> None:
@@ -188,7 +175,9 @@ class Coordinator:
             self.stop(UsageError(message.refused.reason))
         elif kind == "heartbeat":
             for activity in message.heartbeat.slots:
-                self._watcher.on_activity(worker, activity)
+                self._listener.on_activity(
+                    SlotActivity(worker, activity.slot, activity.task, activity.index, activity.steps)
+                )
 
     def _serve_waiting(self) -> None:
         for name, worker in self._workers.items():
@@ -198,9 +187,7 @@ class Coordinator:
                     break  # what one slot cannot have, the others of this worker cannot have either
                 worker.waiting.remove(number)
                 worker.send(pb.OrchestratorMessage(lease=self._lease_message(lease)))
-                self._watcher.on_activity(
-                    name, pb.SlotActivity(slot=number, task=lease.episode.task, index=lease.episode.index)
-                )
+                self._listener.on_activity(SlotActivity(name, number, lease.episode.task, lease.episode.index))
 
     def _lease_message(self, lease: Lease) -> pb.Lease:
         return pb.Lease(
@@ -226,17 +213,17 @@ class Coordinator:
         if outcome == "error":
             self._journal.note("error", result.error, episode=lease.episode, worker=worker)
         if verdict == "retry":
-            self._watcher.on_retry(lease.episode, result.error)
+            self._listener.on_retry(lease.episode, result.error)
             self._serve_waiting()
             return
         # Before its steps are those of a recorded episode: they count once.
-        self._watcher.on_activity(worker, pb.SlotActivity(slot=lease.slot.number))
+        self._listener.on_activity(SlotActivity(worker, lease.slot.number))
         self._record(lease.episode, outcome, result, result.error)
 
     def _lost(self, lease: Lease, reason: str, worker: str) -> None:
         self._journal.note("lost", reason, episode=lease.episode, worker=worker)
         if self._scheduler.lose(lease.number) == "retry":
-            self._watcher.on_retry(lease.episode, reason)
+            self._listener.on_retry(lease.episode, reason)
         else:
             before = self._explained.get(lease.episode)
             why = f"{reason} An earlier time: {before}." if before else reason
@@ -266,7 +253,7 @@ class Coordinator:
             error=error if outcome == "error" else "",
         )
         if self._journal.record(row):
-            self._watcher.on_result(row)
+            self._listener.on_result(row)
         self._end_if_finished()
         self._serve_waiting()
 

@@ -8,9 +8,9 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,7 +27,8 @@ from sparring.orchestrator.machine.environments import interpreter
 from sparring.orchestrator.machine.sockets import socket_folder
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.results import Results, write_results, write_run
-from sparring.orchestrator.run.coordinator import Coordinator, RunStopped, Watcher
+from sparring.orchestrator.run.coordinator import Coordinator, RunStopped
+from sparring.orchestrator.run.listeners import Listeners, RunEnd, RunListener, RunStart
 from sparring.orchestrator.run.plan import Plan, assets_of, benchmark_settings, identity
 from sparring.orchestrator.run.work_service import WorkService
 from sparring.orchestrator.serving.policy_host import (
@@ -82,16 +83,17 @@ def _check_record(folder: Path) -> None:
         ) from error
 
 
-async def run(settings: RunSettings, plan: Plan, folder: Path, watcher: Watcher) -> Results:
+async def run(settings: RunSettings, plan: Plan, folder: Path, listeners: Iterable[RunListener] = ()) -> Results:
     """Runs what is left of a plan and returns all its results.
 
     Raises:
         UsageError: If the folder belongs to another plan, or the policy cannot be made.
         Interrupted, RunStopped, and other SparringErrors: If the run could not be finished.
     """
+    listener = Listeners(listeners)
     new = not folder.exists()
     journal = Journal(folder)
-    session = Execution(settings, plan, folder, journal, watcher)
+    session = Execution(settings, plan, folder, journal, listener)
     mistaken = False
     try:
         return await session.run(_on_signals())
@@ -137,12 +139,12 @@ class RunningWorkers:
 class Execution:
     """One go at a run: from start, or resume, to its end or interruption."""
 
-    def __init__(self, settings: RunSettings, plan: Plan, folder: Path, journal: Journal, watcher: Watcher) -> None:
+    def __init__(self, settings: RunSettings, plan: Plan, folder: Path, journal: Journal, listener: Listeners) -> None:
         self._settings = settings
         self._plan = plan
         self._folder = folder
         self._journal = journal
-        self._watcher = watcher
+        self._listener = listener
         self._began = time.monotonic()
         self._seconds_before = float(journal.meta("seconds") or 0.0)
         self._policy: Description | None = None
@@ -152,17 +154,39 @@ class Execution:
     async def run(self, interrupted: asyncio.Future[None]) -> Results:
         """Runs what is left, unless `interrupted` fails first; saves what there is on every way out."""
         self._journal.check(identity(self._settings, self._plan))
+        self._listener.on_start(self._start())
+        results: Results | None = None
         try:
-            async with AsyncExitStack() as stack:
-                await self._play(stack, interrupted)
-        except BaseException:
-            if self.claimed:
-                try:
-                    self._save("unfinished")
-                except SparringError as error:  # the first failure is the one to report
-                    log.error("%s", error)
+            try:
+                async with AsyncExitStack() as stack:
+                    await self._play(stack, interrupted)
+            except BaseException:
+                results = self._save_what_there_is()
+                raise
+            results = self._save("finished")
+        except BaseException as error:
+            self._listener.on_end(RunEnd(results, error))
             raise
-        return self._save("finished")
+        self._listener.on_end(RunEnd(results, None))
+        return results
+
+    def _start(self) -> RunStart:
+        recorded = [row for row in self._journal.rows() if row.outcome != "error"]
+        return RunStart(self._plan, recorded, self._settings.model_dump(mode="json"), self._results_folder)
+
+    @property
+    def _results_folder(self) -> Path | None:
+        """The folder that is told to others; None if it is thrown away."""
+        return None if self._settings.output is None else self._folder
+
+    def _save_what_there_is(self) -> Results | None:
+        if not self.claimed:
+            return None
+        try:
+            return self._save("unfinished")
+        except SparringError as error:  # the first failure is the one to report
+            log.error("%s", error)
+            return None
 
     def _save(self, status: str) -> Results:
         self._journal.set_meta("seconds", self._seconds)
@@ -175,7 +199,7 @@ class Execution:
             self._plan, self._journal.rows(), self._seconds, self._folder, self._journal.meta("serving_summary")
         )
         write_results(results)
-        return results
+        return replace(results, folder=self._results_folder)
 
     @property
     def claimed(self) -> bool:
@@ -197,7 +221,7 @@ class Execution:
         self._policy = policy
         self._write_run("running")
 
-        coordinator = Coordinator(self._plan, settings, self._journal, self._folder, self._watcher)
+        coordinator = Coordinator(self._plan, settings, self._journal, self._folder, self._listener)
         if coordinator.ended.done():
             return
         await self._watch_stats(stack, access)

@@ -15,7 +15,6 @@ from sparring.env_worker.benchmark import Benchmark, SmokeTest
 from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.results.journal import EpisodeRow
 from sparring.orchestrator.results.results import Results
-from sparring.orchestrator.run.coordinator import Watcher
 from sparring.orchestrator.run.execution import run
 from sparring.orchestrator.run.plan import make_plan
 from sparring.orchestrator.settings import RunSettings
@@ -70,13 +69,12 @@ def policy_arguments(test: SmokeTest) -> dict[str, Any]:
     return {"look": list(test.layout)}
 
 
-async def smoke(name: str, folder: Path, watcher: Watcher, **settings: Any) -> Smoke:
+async def smoke(name: str, folder: Path, **settings: Any) -> Smoke:
     """Plays one episode of a benchmark and checks its outcome, what the policy saw, and the film.
 
     Args:
         name: Of the benchmark.
         folder: For everything that comes of it.
-        watcher: Sees the run go by.
         settings: Further settings of the run; a `policy_server` must host what `policy_arguments` says.
 
     Raises:
@@ -97,7 +95,7 @@ async def smoke(name: str, folder: Path, watcher: Watcher, **settings: Any) -> S
         output=folder / "run",
         **settings,
     )
-    results = await run(given, make_plan(given), folder / "run", watcher)
+    results = await run(given, make_plan(given), folder / "run")
     row = _only_row(results)
     seen = _check_layout(folder / _RECORDING, test.layout)
     return Smoke(test.task, row.steps, _check_film(folder / "run", row), seen, time.monotonic() - began)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sparring.env_worker.benchmark import Benchmark, Simulator, Step, Task
     from sparring.orchestrator.live.evaluator import Evaluator, close, evaluate
     from sparring.orchestrator.results.results import Results
+    from sparring.orchestrator.run.listeners import RunListener
     from sparring.policy_server.client import PolicyClient
     from sparring.policy_server.policies.base import Instruction, Observation, Policy
     from sparring.policy_server.policies.torch import TorchPolicy
@@ -35,6 +36,7 @@ __all__ = [
     "PolicyClient",
     "PolicySpec",
     "Results",
+    "RunListener",
     "Simulator",
     "SparringError",
     "Step",
@@ -50,6 +52,7 @@ _HOMES: Final = {
     "env_worker.benchmark": ("Benchmark", "Simulator", "Step", "Task"),
     "orchestrator.live.evaluator": ("Evaluator", "close", "evaluate"),
     "orchestrator.results.results": ("Results",),
+    "orchestrator.run.listeners": ("RunListener",),
     "policy_server.client": ("PolicyClient",),
     "policy_server.policies.base": ("Instruction", "Observation", "Policy"),
     "policy_server.policies.torch": ("TorchPolicy",),

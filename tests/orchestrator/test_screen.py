@@ -10,7 +10,7 @@ from rich.table import Table
 from sparring.orchestrator.display.progress import PlainDisplay, Tally
 from sparring.orchestrator.display.screen import count, show
 from sparring.orchestrator.results.journal import EpisodeRow
-from sparring.protos import evaluation_pb2 as pb
+from sparring.orchestrator.run.listeners import SlotActivity
 
 
 def episode(steps: int) -> EpisodeRow:
@@ -26,7 +26,7 @@ def test_one_is_not_many() -> None:
     assert [count(n, "slot") for n in (0, 1, 2)] == ["0 slots", "1 slot", "2 slots"]
     assert [count(n, "retry", "retries") for n in (1, 2)] == ["1 retry", "2 retries"]
     file = io.StringIO()
-    display = PlainDisplay(Tally(2, 0, 0), Console(file=file))
+    display = PlainDisplay(Console(file=file))
     display.on_worker("w", 1)
     display.on_worker("v", 2)
     assert file.getvalue().splitlines() == ["worker w joined with 1 slot", "worker v joined with 2 slots"]
@@ -46,7 +46,7 @@ def test_in_a_file_tables_are_as_wide_as_they_must_be_and_end_where_they_end() -
 def test_steps_of_an_episode_are_counted_once() -> None:
     """As the coordinator tells it: the slot is idle, then its episode is recorded."""
     tally = Tally(2, 0, 0)
-    tally.running("w", pb.SlotActivity(slot=0, task="good", steps=90))
-    tally.running("w", pb.SlotActivity(slot=0))
+    tally.running(SlotActivity("w", 0, task="good", steps=90))
+    tally.running(SlotActivity("w", 0))
     tally.count(episode(100))
     assert tally.steps == 100

@@ -1,0 +1,155 @@
+"""Listeners: what watches a run and changes nothing. Displays, trackers and live pages are listeners."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sparring.orchestrator.results.journal import EpisodeRow
+from sparring.orchestrator.run.plan import EpisodeId, Plan
+from sparring.protos.errors import UsageError
+
+if TYPE_CHECKING:
+    from sparring.orchestrator.results.results import Results
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RunStart:
+    """What is known when a run starts, or is resumed.
+
+    Attributes:
+        plan: All episodes.
+        recorded: Episodes that earlier sessions have recorded, errors that are tried again left out.
+        settings: Every setting by its name, as in run.json.
+        folder: Where the files are; None if none are kept.
+    """
+
+    plan: Plan
+    recorded: Sequence[EpisodeRow]
+    settings: Mapping[str, Any]
+    folder: Path | None
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """How a run ended, or this session of it.
+
+    Attributes:
+        results: What is recorded by now; None if that could not be saved.
+        error: Why it ended before the plan did; None if the plan is done.
+    """
+
+    results: Results | None
+    error: BaseException | None
+
+
+@dataclass(frozen=True)
+class SlotActivity:
+    """What a slot is doing.
+
+    Attributes:
+        worker: Whose slot it is.
+        slot: Its number there.
+        task: Of the episode that it plays; empty if it plays none.
+        index: Of that episode.
+        steps: That it has made in it.
+    """
+
+    worker: str
+    slot: int
+    task: str = ""
+    index: int = 0
+    steps: int = 0
+
+
+class RunListener:
+    """Watches a run. Override what you want to hear of; everything else does nothing.
+
+    Methods are called one at a time from the run's event loop: they must return quickly and must not wait. Whatever
+    they do, the run goes on: a listener that raises is logged once and hears nothing more of that run.
+    """
+
+    def on_start(self, start: RunStart) -> None:
+        """The run starts; nothing else is heard before this."""
+
+    def on_worker(self, worker: str, slots: int) -> None:
+        """A worker has joined with so many slots; 0 slots: it has left."""
+
+    def on_activity(self, activity: SlotActivity) -> None:
+        """A slot has begun an episode, has made steps in it, or has ended it."""
+
+    def on_retry(self, episode: EpisodeId, reason: str) -> None:
+        """An episode goes back in the queue, because of an error or a lost lease."""
+
+    def on_result(self, row: EpisodeRow) -> None:
+        """An episode is in the journal."""
+
+    def on_warning(self, sentence: str) -> None:
+        """There is something to know about this run; each sentence comes once."""
+
+    def on_end(self, end: RunEnd) -> None:
+        """The run has ended, one way or another; nothing else is heard after this."""
+
+
+_METHODS: Final = tuple(name for name in vars(RunListener) if name.startswith("on_"))
+
+
+class Listeners(RunListener):
+    """Several listeners as one, in their order; one that raises is dropped.
+
+    Raises:
+        UsageError: If one of them is not a listener.
+    """
+
+    def __init__(self, listeners: Iterable[RunListener] = ()) -> None:
+        self._listeners = list(listeners)
+        for listener in self._listeners:
+            if isinstance(listener, type) or not any(hasattr(listener, name) for name in _METHODS):
+                raise UsageError(
+                    f"{listener!r} cannot watch a run: give an object with some of the methods of "
+                    f"sparring.RunListener ({', '.join(_METHODS)})."
+                )
+
+    def on_start(self, start: RunStart) -> None:
+        self._tell("on_start", start)
+
+    def on_worker(self, worker: str, slots: int) -> None:
+        self._tell("on_worker", worker, slots)
+
+    def on_activity(self, activity: SlotActivity) -> None:
+        self._tell("on_activity", activity)
+
+    def on_retry(self, episode: EpisodeId, reason: str) -> None:
+        self._tell("on_retry", episode, reason)
+
+    def on_result(self, row: EpisodeRow) -> None:
+        self._tell("on_result", row)
+
+    def on_warning(self, sentence: str) -> None:
+        self._tell("on_warning", sentence)
+
+    def on_end(self, end: RunEnd) -> None:
+        self._tell("on_end", end)
+
+    def _tell(self, method: str, *what: object) -> None:
+        for listener in tuple(self._listeners):
+            hears = getattr(listener, method, None)
+            if hears is None:
+                continue
+            try:
+                hears(*what)
+            except Exception as error:  # whoever only watches takes no run down
+                self._listeners.remove(listener)
+                log.warning(
+                    "the listener %s raised %s in %s and hears nothing more of this run: %s",
+                    type(listener).__qualname__,
+                    type(error).__name__,
+                    method,
+                    error,
+                )
+                log.debug("its traceback:", exc_info=error)
