@@ -18,7 +18,7 @@ from typing import Any
 
 from common import conclude, cpu_of_descendants, evaluate, show
 
-from sparring.orchestrator.results.journal import EpisodeRow
+from sparring.orchestrator.results.row import EpisodeRow
 
 TASKS = "reach-v3,drawer-open-v3,hammer-v3,stick-push-v3"
 MODES = ("on-demand", "every-step")

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 from common import conclude, evaluate, show
 
-from sparring.orchestrator.results.journal import EpisodeRow
+from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.listeners import RunListener
 
 MIB = 2**20

@@ -15,7 +15,7 @@ from statistics import median
 
 from common import conclude, evaluate, show
 
-from sparring.orchestrator.results.journal import EpisodeRow
+from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId
 

@@ -44,6 +44,10 @@ class Step:
     """What came of an action.
 
     `terminated` means that the task itself ended the episode, `truncated` that time ran out.
+
+    Attributes:
+        metrics: What the benchmark measures beside success, by name: progress, a distance, sub-goals reached. Finite
+            numbers. Of each name, the value that was reported last is the episode's.
     """
 
     observation: Observation
@@ -51,6 +55,7 @@ class Step:
     terminated: bool
     truncated: bool
     success: bool
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass

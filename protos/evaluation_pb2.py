@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n sparring/protos/evaluation.proto\x12\x16sparring.evaluation.v1\"\xd0\x01\n\x08Register\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x12\n\nbenchmarks\x18\x04 \x03(\t\x12@\n\x08versions\x18\x05 \x03(\x0b\x32..sparring.evaluation.v1.Register.VersionsEntry\x12\x0c\n\x04host\x18\x06 \x01(\t\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xf2\x02\n\nAssignment\x12\x11\n\tbenchmark\x18\x01 \x01(\t\x12\x1a\n\x12\x62\x65nchmark_settings\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x18\n\x10policy_addresses\x18\x04 \x03(\t\x12\x1a\n\x12observe_every_step\x18\x05 \x01(\x08\x12\x11\n\tvideo_fps\x18\x06 \x01(\x01\x12\x16\n\x0epolicy_seconds\x18\x07 \x01(\x01\x12\x15\n\rstall_seconds\x18\x08 \x01(\x01\x12\x19\n\x11heartbeat_seconds\x18\t \x01(\x01\x12\x17\n\x0fsilence_seconds\x18\n \x01(\x01\x12\x14\n\x0cpolicy_token\x18\x0b \x01(\t\x12\x11\n\tpolicy_ca\x18\x0c \x01(\x0c\x12\x17\n\x0fpolicy_replicas\x18\r \x01(\x08\x12\x38\n\x0cout_of_range\x18\x0e \x01(\x0e\x32\".sparring.evaluation.v1.OutOfRange\"\x15\n\x05Ready\x12\x0c\n\x04slot\x18\x01 \x01(\r\"\x80\x01\n\x05Lease\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x0c\n\x04slot\x18\x02 \x01(\r\x12\x0c\n\x04task\x18\x03 \x01(\t\x12\r\n\x05index\x18\x04 \x01(\r\x12\x0c\n\x04seed\x18\x05 \x01(\x04\x12\x0c\n\x04\x66ilm\x18\x06 \x01(\x08\x12\x11\n\tmax_steps\x18\x07 \x01(\r\x12\x0e\n\x06record\x18\x08 \x01(\x08\"[\n\x06Timing\x12\r\n\x05total\x18\x01 \x01(\x01\x12\x0f\n\x07physics\x18\x02 \x01(\x01\x12\x0e\n\x06render\x18\x03 \x01(\x01\x12\x0e\n\x06policy\x18\x04 \x01(\x01\x12\x11\n\ttransport\x18\x05 \x01(\x01\"\x9d\x02\n\x06Result\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x30\n\x07outcome\x18\x02 \x01(\x0e\x32\x1f.sparring.evaluation.v1.Outcome\x12\x12\n\nreward_sum\x18\x03 \x01(\x01\x12\x12\n\nreward_max\x18\x04 \x01(\x01\x12\r\n\x05steps\x18\x05 \x01(\r\x12.\n\x06timing\x18\x06 \x01(\x0b\x32\x1e.sparring.evaluation.v1.Timing\x12\x0f\n\x07renders\x18\x07 \x01(\r\x12\x13\n\x0bround_trips\x18\x08 \x01(\r\x12\r\n\x05\x65rror\x18\t \x01(\t\x12\r\n\x05video\x18\n \x01(\x0c\x12\x11\n\trecording\x18\x0b \x01(\x0c\x12\x14\n\x0cout_of_range\x18\x0c \x01(\r\"A\n\x04Lost\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x1a\n\x12policy_unreachable\x18\x03 \x01(\x08\"\x19\n\x07Refused\x12\x0e\n\x06reason\x18\x01 \x01(\t\"]\n\x0cSlotActivity\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\r\n\x05index\x18\x03 \x01(\r\x12\r\n\x05steps\x18\x04 \x01(\r\x12\x13\n\x0btotal_steps\x18\x05 \x01(\x04\"@\n\tHeartbeat\x12\x33\n\x05slots\x18\x01 \x03(\x0b\x32$.sparring.evaluation.v1.SlotActivity\"\x16\n\x04Stop\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x86\x03\n\rWorkerMessage\x12\x34\n\x08register\x18\x01 \x01(\x0b\x32 .sparring.evaluation.v1.RegisterH\x00\x12.\n\x05ready\x18\x02 \x01(\x0b\x32\x1d.sparring.evaluation.v1.ReadyH\x00\x12\x30\n\x06result\x18\x03 \x01(\x0b\x32\x1e.sparring.evaluation.v1.ResultH\x00\x12,\n\x04lost\x18\x04 \x01(\x0b\x32\x1c.sparring.evaluation.v1.LostH\x00\x12\x36\n\theartbeat\x18\x05 \x01(\x0b\x32!.sparring.evaluation.v1.HeartbeatH\x00\x12\x32\n\x07refused\x18\x06 \x01(\x0b\x32\x1f.sparring.evaluation.v1.RefusedH\x00\x12\x38\n\x08\x61\x63tivity\x18\x07 \x01(\x0b\x32$.sparring.evaluation.v1.SlotActivityH\x00\x42\t\n\x07message\"\xb8\x01\n\x13OrchestratorMessage\x12\x38\n\nassignment\x18\x01 \x01(\x0b\x32\".sparring.evaluation.v1.AssignmentH\x00\x12.\n\x05lease\x18\x02 \x01(\x0b\x32\x1d.sparring.evaluation.v1.LeaseH\x00\x12,\n\x04stop\x18\x03 \x01(\x0b\x32\x1c.sparring.evaluation.v1.StopH\x00\x42\t\n\x07message*p\n\nOutOfRange\x12\x1c\n\x18OUT_OF_RANGE_UNSPECIFIED\x10\x00\x12\x15\n\x11OUT_OF_RANGE_PASS\x10\x01\x12\x15\n\x11OUT_OF_RANGE_CLIP\x10\x02\x12\x16\n\x12OUT_OF_RANGE_ERROR\x10\x03*_\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x13\n\x0fOUTCOME_SUCCESS\x10\x01\x12\x13\n\x0fOUTCOME_FAILURE\x10\x02\x12\x11\n\rOUTCOME_ERROR\x10\x03\x32\x66\n\x04Work\x12^\n\x04Work\x12%.sparring.evaluation.v1.WorkerMessage\x1a+.sparring.evaluation.v1.OrchestratorMessage(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n sparring/protos/evaluation.proto\x12\x16sparring.evaluation.v1\"\xd0\x01\n\x08Register\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x12\n\nbenchmarks\x18\x04 \x03(\t\x12@\n\x08versions\x18\x05 \x03(\x0b\x32..sparring.evaluation.v1.Register.VersionsEntry\x12\x0c\n\x04host\x18\x06 \x01(\t\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xf2\x02\n\nAssignment\x12\x11\n\tbenchmark\x18\x01 \x01(\t\x12\x1a\n\x12\x62\x65nchmark_settings\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x18\n\x10policy_addresses\x18\x04 \x03(\t\x12\x1a\n\x12observe_every_step\x18\x05 \x01(\x08\x12\x11\n\tvideo_fps\x18\x06 \x01(\x01\x12\x16\n\x0epolicy_seconds\x18\x07 \x01(\x01\x12\x15\n\rstall_seconds\x18\x08 \x01(\x01\x12\x19\n\x11heartbeat_seconds\x18\t \x01(\x01\x12\x17\n\x0fsilence_seconds\x18\n \x01(\x01\x12\x14\n\x0cpolicy_token\x18\x0b \x01(\t\x12\x11\n\tpolicy_ca\x18\x0c \x01(\x0c\x12\x17\n\x0fpolicy_replicas\x18\r \x01(\x08\x12\x38\n\x0cout_of_range\x18\x0e \x01(\x0e\x32\".sparring.evaluation.v1.OutOfRange\"\x15\n\x05Ready\x12\x0c\n\x04slot\x18\x01 \x01(\r\"\x80\x01\n\x05Lease\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x0c\n\x04slot\x18\x02 \x01(\r\x12\x0c\n\x04task\x18\x03 \x01(\t\x12\r\n\x05index\x18\x04 \x01(\r\x12\x0c\n\x04seed\x18\x05 \x01(\x04\x12\x0c\n\x04\x66ilm\x18\x06 \x01(\x08\x12\x11\n\tmax_steps\x18\x07 \x01(\r\x12\x0e\n\x06record\x18\x08 \x01(\x08\"\xfd\x03\n\x06Result\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x30\n\x07outcome\x18\x02 \x01(\x0e\x32\x1f.sparring.evaluation.v1.Outcome\x12\x12\n\nreward_sum\x18\x03 \x01(\x01\x12\x12\n\nreward_max\x18\x04 \x01(\x01\x12\r\n\x05steps\x18\x05 \x01(\r\x12\x0f\n\x07renders\x18\x07 \x01(\r\x12\x13\n\x0bround_trips\x18\x08 \x01(\r\x12\r\n\x05\x65rror\x18\t \x01(\t\x12\r\n\x05video\x18\n \x01(\x0c\x12\x11\n\trecording\x18\x0b \x01(\x0c\x12\x14\n\x0cout_of_range\x18\x0c \x01(\r\x12\x0f\n\x07seconds\x18\r \x01(\x01\x12\x11\n\tphysics_s\x18\x0e \x01(\x01\x12\x10\n\x08render_s\x18\x0f \x01(\x01\x12\x10\n\x08policy_s\x18\x10 \x01(\x01\x12\x13\n\x0btransport_s\x18\x11 \x01(\x01\x12\x35\n\nerror_kind\x18\x12 \x01(\x0e\x32!.sparring.evaluation.v1.ErrorKind\x12<\n\x07metrics\x18\x13 \x03(\x0b\x32+.sparring.evaluation.v1.Result.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01J\x04\x08\x06\x10\x07R\x06timing\"A\n\x04Lost\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x1a\n\x12policy_unreachable\x18\x03 \x01(\x08\"\x19\n\x07Refused\x12\x0e\n\x06reason\x18\x01 \x01(\t\"]\n\x0cSlotActivity\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\r\n\x05index\x18\x03 \x01(\r\x12\r\n\x05steps\x18\x04 \x01(\r\x12\x13\n\x0btotal_steps\x18\x05 \x01(\x04\"@\n\tHeartbeat\x12\x33\n\x05slots\x18\x01 \x03(\x0b\x32$.sparring.evaluation.v1.SlotActivity\"\x16\n\x04Stop\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x86\x03\n\rWorkerMessage\x12\x34\n\x08register\x18\x01 \x01(\x0b\x32 .sparring.evaluation.v1.RegisterH\x00\x12.\n\x05ready\x18\x02 \x01(\x0b\x32\x1d.sparring.evaluation.v1.ReadyH\x00\x12\x30\n\x06result\x18\x03 \x01(\x0b\x32\x1e.sparring.evaluation.v1.ResultH\x00\x12,\n\x04lost\x18\x04 \x01(\x0b\x32\x1c.sparring.evaluation.v1.LostH\x00\x12\x36\n\theartbeat\x18\x05 \x01(\x0b\x32!.sparring.evaluation.v1.HeartbeatH\x00\x12\x32\n\x07refused\x18\x06 \x01(\x0b\x32\x1f.sparring.evaluation.v1.RefusedH\x00\x12\x38\n\x08\x61\x63tivity\x18\x07 \x01(\x0b\x32$.sparring.evaluation.v1.SlotActivityH\x00\x42\t\n\x07message\"\xb8\x01\n\x13OrchestratorMessage\x12\x38\n\nassignment\x18\x01 \x01(\x0b\x32\".sparring.evaluation.v1.AssignmentH\x00\x12.\n\x05lease\x18\x02 \x01(\x0b\x32\x1d.sparring.evaluation.v1.LeaseH\x00\x12,\n\x04stop\x18\x03 \x01(\x0b\x32\x1c.sparring.evaluation.v1.StopH\x00\x42\t\n\x07message*p\n\nOutOfRange\x12\x1c\n\x18OUT_OF_RANGE_UNSPECIFIED\x10\x00\x12\x15\n\x11OUT_OF_RANGE_PASS\x10\x01\x12\x15\n\x11OUT_OF_RANGE_CLIP\x10\x02\x12\x16\n\x12OUT_OF_RANGE_ERROR\x10\x03*_\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x13\n\x0fOUTCOME_SUCCESS\x10\x01\x12\x13\n\x0fOUTCOME_FAILURE\x10\x02\x12\x11\n\rOUTCOME_ERROR\x10\x03*\xb3\x01\n\tErrorKind\x12\x1a\n\x16\x45RROR_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14\x45RROR_KIND_SIMULATOR\x10\x01\x12\x15\n\x11\x45RROR_KIND_POLICY\x10\x02\x12\x15\n\x11\x45RROR_KIND_ACTION\x10\x03\x12\x14\n\x10\x45RROR_KIND_LIMIT\x10\x04\x12\x13\n\x0f\x45RROR_KIND_LOST\x10\x05\x12\x17\n\x13\x45RROR_KIND_INTERNAL\x10\x06\x32\x66\n\x04Work\x12^\n\x04Work\x12%.sparring.evaluation.v1.WorkerMessage\x1a+.sparring.evaluation.v1.OrchestratorMessage(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -23,10 +23,14 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
   _globals['_REGISTER_VERSIONSENTRY']._options = None
   _globals['_REGISTER_VERSIONSENTRY']._serialized_options = b'8\001'
-  _globals['_OUTOFRANGE']._serialized_start=2038
-  _globals['_OUTOFRANGE']._serialized_end=2150
-  _globals['_OUTCOME']._serialized_start=2152
-  _globals['_OUTCOME']._serialized_end=2247
+  _globals['_RESULT_METRICSENTRY']._options = None
+  _globals['_RESULT_METRICSENTRY']._serialized_options = b'8\001'
+  _globals['_OUTOFRANGE']._serialized_start=2169
+  _globals['_OUTOFRANGE']._serialized_end=2281
+  _globals['_OUTCOME']._serialized_start=2283
+  _globals['_OUTCOME']._serialized_end=2378
+  _globals['_ERRORKIND']._serialized_start=2381
+  _globals['_ERRORKIND']._serialized_end=2560
   _globals['_REGISTER']._serialized_start=61
   _globals['_REGISTER']._serialized_end=269
   _globals['_REGISTER_VERSIONSENTRY']._serialized_start=222
@@ -37,24 +41,24 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_READY']._serialized_end=665
   _globals['_LEASE']._serialized_start=668
   _globals['_LEASE']._serialized_end=796
-  _globals['_TIMING']._serialized_start=798
-  _globals['_TIMING']._serialized_end=889
-  _globals['_RESULT']._serialized_start=892
-  _globals['_RESULT']._serialized_end=1177
-  _globals['_LOST']._serialized_start=1179
-  _globals['_LOST']._serialized_end=1244
-  _globals['_REFUSED']._serialized_start=1246
-  _globals['_REFUSED']._serialized_end=1271
-  _globals['_SLOTACTIVITY']._serialized_start=1273
-  _globals['_SLOTACTIVITY']._serialized_end=1366
-  _globals['_HEARTBEAT']._serialized_start=1368
-  _globals['_HEARTBEAT']._serialized_end=1432
-  _globals['_STOP']._serialized_start=1434
-  _globals['_STOP']._serialized_end=1456
-  _globals['_WORKERMESSAGE']._serialized_start=1459
-  _globals['_WORKERMESSAGE']._serialized_end=1849
-  _globals['_ORCHESTRATORMESSAGE']._serialized_start=1852
-  _globals['_ORCHESTRATORMESSAGE']._serialized_end=2036
-  _globals['_WORK']._serialized_start=2249
-  _globals['_WORK']._serialized_end=2351
+  _globals['_RESULT']._serialized_start=799
+  _globals['_RESULT']._serialized_end=1308
+  _globals['_RESULT_METRICSENTRY']._serialized_start=1248
+  _globals['_RESULT_METRICSENTRY']._serialized_end=1294
+  _globals['_LOST']._serialized_start=1310
+  _globals['_LOST']._serialized_end=1375
+  _globals['_REFUSED']._serialized_start=1377
+  _globals['_REFUSED']._serialized_end=1402
+  _globals['_SLOTACTIVITY']._serialized_start=1404
+  _globals['_SLOTACTIVITY']._serialized_end=1497
+  _globals['_HEARTBEAT']._serialized_start=1499
+  _globals['_HEARTBEAT']._serialized_end=1563
+  _globals['_STOP']._serialized_start=1565
+  _globals['_STOP']._serialized_end=1587
+  _globals['_WORKERMESSAGE']._serialized_start=1590
+  _globals['_WORKERMESSAGE']._serialized_end=1980
+  _globals['_ORCHESTRATORMESSAGE']._serialized_start=1983
+  _globals['_ORCHESTRATORMESSAGE']._serialized_end=2167
+  _globals['_WORK']._serialized_start=2562
+  _globals['_WORK']._serialized_end=2664
 # @@protoc_insertion_point(module_scope)

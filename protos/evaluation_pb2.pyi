@@ -93,6 +93,46 @@ OUTCOME_ERROR: Outcome.ValueType  # 3
 """ours, the simulator's, or a policy that broke"""
 global___Outcome = Outcome
 
+class _ErrorKind:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _ErrorKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ErrorKind.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    ERROR_KIND_UNSPECIFIED: _ErrorKind.ValueType  # 0
+    """no error, or an error of which no more is known"""
+    ERROR_KIND_SIMULATOR: _ErrorKind.ValueType  # 1
+    """the simulator raised, crashed, or reported what cannot be"""
+    ERROR_KIND_POLICY: _ErrorKind.ValueType  # 2
+    """the policy raised, or answered nonsense"""
+    ERROR_KIND_ACTION: _ErrorKind.ValueType  # 3
+    """the policy gave an action that is not to be executed"""
+    ERROR_KIND_LIMIT: _ErrorKind.ValueType  # 4
+    """a limit was reached: of time without a step, or of memory"""
+    ERROR_KIND_LOST: _ErrorKind.ValueType  # 5
+    """whoever ran it was killed, again and again"""
+    ERROR_KIND_INTERNAL: _ErrorKind.ValueType  # 6
+    """ours: a rule between the rooms was broken"""
+
+class ErrorKind(_ErrorKind, metaclass=_ErrorKindEnumTypeWrapper):
+    """What kind of error an episode ended with: retry rules, tables and reports tell them apart by it."""
+
+ERROR_KIND_UNSPECIFIED: ErrorKind.ValueType  # 0
+"""no error, or an error of which no more is known"""
+ERROR_KIND_SIMULATOR: ErrorKind.ValueType  # 1
+"""the simulator raised, crashed, or reported what cannot be"""
+ERROR_KIND_POLICY: ErrorKind.ValueType  # 2
+"""the policy raised, or answered nonsense"""
+ERROR_KIND_ACTION: ErrorKind.ValueType  # 3
+"""the policy gave an action that is not to be executed"""
+ERROR_KIND_LIMIT: ErrorKind.ValueType  # 4
+"""a limit was reached: of time without a step, or of memory"""
+ERROR_KIND_LOST: ErrorKind.ValueType  # 5
+"""whoever ran it was killed, again and again"""
+ERROR_KIND_INTERNAL: ErrorKind.ValueType  # 6
+"""ours: a rule between the rooms was broken"""
+global___ErrorKind = ErrorKind
+
 @typing.final
 class Register(google.protobuf.message.Message):
     """First message of a worker."""
@@ -292,57 +332,47 @@ class Lease(google.protobuf.message.Message):
 global___Lease = Lease
 
 @typing.final
-class Timing(google.protobuf.message.Message):
-    """Where the time of an episode went, in seconds."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    TOTAL_FIELD_NUMBER: builtins.int
-    PHYSICS_FIELD_NUMBER: builtins.int
-    RENDER_FIELD_NUMBER: builtins.int
-    POLICY_FIELD_NUMBER: builtins.int
-    TRANSPORT_FIELD_NUMBER: builtins.int
-    total: builtins.float
-    """from the lease's arrival to the result"""
-    physics: builtins.float
-    """simulator resets and steps, without rendering"""
-    render: builtins.float
-    """making images"""
-    policy: builtins.float
-    """queueing and inference in the policy server"""
-    transport: builtins.float
-    """waiting for the policy server, less the above"""
-    def __init__(
-        self,
-        *,
-        total: builtins.float = ...,
-        physics: builtins.float = ...,
-        render: builtins.float = ...,
-        policy: builtins.float = ...,
-        transport: builtins.float = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["physics", b"physics", "policy", b"policy", "render", b"render", "total", b"total", "transport", b"transport"]) -> None: ...
-
-global___Timing = Timing
-
-@typing.final
 class Result(google.protobuf.message.Message):
-    """What came of a lease."""
+    """What came of a lease. All but lease, video and recording is the record of the episode: protos/record.py has a field of
+    the same name for each, and it is a column of the journal and of episodes.csv.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class MetricsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
     LEASE_FIELD_NUMBER: builtins.int
     OUTCOME_FIELD_NUMBER: builtins.int
     REWARD_SUM_FIELD_NUMBER: builtins.int
     REWARD_MAX_FIELD_NUMBER: builtins.int
     STEPS_FIELD_NUMBER: builtins.int
-    TIMING_FIELD_NUMBER: builtins.int
     RENDERS_FIELD_NUMBER: builtins.int
     ROUND_TRIPS_FIELD_NUMBER: builtins.int
     ERROR_FIELD_NUMBER: builtins.int
     VIDEO_FIELD_NUMBER: builtins.int
     RECORDING_FIELD_NUMBER: builtins.int
     OUT_OF_RANGE_FIELD_NUMBER: builtins.int
+    SECONDS_FIELD_NUMBER: builtins.int
+    PHYSICS_S_FIELD_NUMBER: builtins.int
+    RENDER_S_FIELD_NUMBER: builtins.int
+    POLICY_S_FIELD_NUMBER: builtins.int
+    TRANSPORT_S_FIELD_NUMBER: builtins.int
+    ERROR_KIND_FIELD_NUMBER: builtins.int
+    METRICS_FIELD_NUMBER: builtins.int
     lease: builtins.int
     """which loan this ends"""
     outcome: global___Outcome.ValueType
@@ -365,9 +395,21 @@ class Result(google.protobuf.message.Message):
     """.npz archive, if the lease asked for one and its outcome is known"""
     out_of_range: builtins.int
     """of the actions executed, how many the policy had given outside the action space"""
+    seconds: builtins.float
+    """from the lease's arrival to the result"""
+    physics_s: builtins.float
+    """seconds in simulator resets and steps, without rendering"""
+    render_s: builtins.float
+    """seconds of making images"""
+    policy_s: builtins.float
+    """seconds of queueing and inference in the policy server"""
+    transport_s: builtins.float
+    """seconds of waiting for the policy server, less the above"""
+    error_kind: global___ErrorKind.ValueType
+    """with OUTCOME_ERROR"""
     @property
-    def timing(self) -> global___Timing:
-        """where its time went"""
+    def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
+        """what the benchmark measured, by name, as it was at the end; finite numbers"""
 
     def __init__(
         self,
@@ -377,16 +419,21 @@ class Result(google.protobuf.message.Message):
         reward_sum: builtins.float = ...,
         reward_max: builtins.float = ...,
         steps: builtins.int = ...,
-        timing: global___Timing | None = ...,
         renders: builtins.int = ...,
         round_trips: builtins.int = ...,
         error: builtins.str = ...,
         video: builtins.bytes = ...,
         recording: builtins.bytes = ...,
         out_of_range: builtins.int = ...,
+        seconds: builtins.float = ...,
+        physics_s: builtins.float = ...,
+        render_s: builtins.float = ...,
+        policy_s: builtins.float = ...,
+        transport_s: builtins.float = ...,
+        error_kind: global___ErrorKind.ValueType = ...,
+        metrics: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["timing", b"timing"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["error", b"error", "lease", b"lease", "out_of_range", b"out_of_range", "outcome", b"outcome", "recording", b"recording", "renders", b"renders", "reward_max", b"reward_max", "reward_sum", b"reward_sum", "round_trips", b"round_trips", "steps", b"steps", "timing", b"timing", "video", b"video"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["error", b"error", "error_kind", b"error_kind", "lease", b"lease", "metrics", b"metrics", "out_of_range", b"out_of_range", "outcome", b"outcome", "physics_s", b"physics_s", "policy_s", b"policy_s", "recording", b"recording", "render_s", b"render_s", "renders", b"renders", "reward_max", b"reward_max", "reward_sum", b"reward_sum", "round_trips", b"round_trips", "seconds", b"seconds", "steps", b"steps", "transport_s", b"transport_s", "video", b"video"]) -> None: ...
 
 global___Result = Result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from sparring.env_worker.episode.film import Film
 from sparring.env_worker.episode.recording import Recording
 from sparring.policy_server.client import RemoteSession
 from sparring.protos.errors import SparringError
+from sparring.protos.record import EpisodeRecord
 from sparring.protos.tensor import Array
 
 
@@ -37,22 +39,14 @@ class Order:
     """What to do with actions outside the action space."""
 
 
-@dataclass
-class Record:
-    """What came of an episode, and where its time went."""
+class UnusableStep(SparringError):
+    """The simulator reported something that cannot be recorded."""
 
-    success: bool = False
-    steps: int = 0
-    reward_sum: float = 0.0
-    reward_max: float = -np.inf
-    round_trips: int = 0
-    renders: int = 0
-    out_of_range: int = 0
-    """Of the actions executed, how many the policy had given outside the action space."""
-    physics_seconds: float = 0.0
-    render_seconds: float = 0.0
-    policy_seconds: float = 0.0
-    transport_seconds: float = 0.0
+
+@dataclass(kw_only=True)
+class Record(EpisodeRecord):
+    """The record of an episode, and what was kept of it."""
+
     video: bytes = field(default=b"", repr=False)
     recording: Recording | None = field(default=None, repr=False)
 
@@ -71,7 +65,7 @@ def run_episode(
         order: Which episode.
         on_step: Called after each step with the number of steps so far.
     """
-    record = Record(recording=Recording() if order.record else None)
+    record = Record(outcome="failure", reward_max=-math.inf, recording=Recording() if order.record else None)
     needs = session.needs
     wanted = frozenset(needs.named)
     window = _Window(needs.history)
@@ -91,8 +85,8 @@ def run_episode(
         if record.recording:
             record.recording.look(record.steps, seen)
         record.round_trips += 1
-        record.policy_seconds += chunk.policy_seconds
-        record.transport_seconds += chunk.transport_seconds
+        record.policy_s += chunk.policy_seconds
+        record.transport_s += chunk.transport_seconds
 
         outside = space.outside(chunk.actions)
         for played, given in enumerate(chunk.actions, start=1):
@@ -115,22 +109,29 @@ def run_episode(
                 window.push(step.observation, wanted)
 
 
-def _count(record: Record, step: Step) -> None:
+def _count(record: EpisodeRecord, step: Step) -> None:
     record.steps += 1
-    record.success = record.success or step.success  # reached once is reached, also where the task goes on
+    if math.isnan(step.reward):
+        raise UnusableStep(f"the simulator gave a reward that is not a number for step {record.steps}.")
+    for name, value in step.metrics.items():
+        if not math.isfinite(value):
+            raise UnusableStep(f"the benchmark reported {value} as its metric {name!r} at step {record.steps}.")
+        record.metrics[str(name)] = float(value)
+    if step.success:  # reached once is reached, also where the task goes on
+        record.outcome = "success"
     record.reward_sum += step.reward
     record.reward_max = max(record.reward_max, step.reward)
 
 
 @contextmanager
-def _timed(simulator: Simulator, record: Record) -> Iterator[None]:
+def _timed(simulator: Simulator, record: EpisodeRecord) -> Iterator[None]:
     """Splits the time of a simulator call into physics and rendering."""
     renders, rendering, began = simulator.meter.renders, simulator.meter.seconds, time.perf_counter()
     yield
     rendering = simulator.meter.seconds - rendering
     record.renders += simulator.meter.renders - renders
-    record.render_seconds += rendering
-    record.physics_seconds += time.perf_counter() - began - rendering
+    record.render_s += rendering
+    record.physics_s += time.perf_counter() - began - rendering
 
 
 class _Window:

@@ -21,14 +21,22 @@ from multiprocessing.connection import Connection
 from typing import Final
 
 from sparring.env_worker.benchmark import Benchmark, Simulator, Task
-from sparring.env_worker.episode.actions import OutOfRange
+from sparring.env_worker.episode.actions import OutOfRange, UnplayableAction
 from sparring.env_worker.episode.play import Order, Record, run_episode
 from sparring.env_worker.registry import get_benchmark
 from sparring.env_worker.worker.replicas import PolicyServers, nearest
-from sparring.policy_server.client import Offer, PolicyClient, PolicyRefused, PolicyUnreachable, RemoteSession
+from sparring.policy_server.client import (
+    Offer,
+    PolicyClient,
+    PolicyFailed,
+    PolicyRefused,
+    PolicyUnreachable,
+    RemoteSession,
+)
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.process import give_back_freed_memory, keep_freed_memory
+from sparring.protos.record import EpisodeRecord, ErrorKind
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +46,11 @@ _OUT_OF_RANGE: Final[Mapping[int, OutOfRange]] = {
     pb.OUT_OF_RANGE_PASS: "pass",
     pb.OUT_OF_RANGE_CLIP: "clip",
     pb.OUT_OF_RANGE_ERROR: "error",
+}
+_KINDS: Final[Mapping[type[Exception], ErrorKind]] = {
+    PolicyFailed: "policy",
+    PolicyRefused: "internal",  # not of the hello, but of a message in the middle of an episode
+    UnplayableAction: "action",
 }
 
 
@@ -119,10 +132,12 @@ class _Slot:
                 log.exception("%s #%d", lease.task, lease.index)
             self._end_session()
             self._end_stage()  # a simulator that raised is not to be trusted with another episode
-            message.result.CopyFrom(pb.Result(lease=lease.lease, outcome=pb.OUTCOME_ERROR, error=_sentence(error)))
-            message.result.timing.total = time.perf_counter() - began
+            failed = EpisodeRecord.failed(_kind(error), _sentence(error), seconds=time.perf_counter() - began)
+            message.result.CopyFrom(failed.to_message(lease.lease))
         else:
-            message.result.CopyFrom(_result(lease, record, time.perf_counter() - began))
+            record.seconds = time.perf_counter() - began
+            message.result.CopyFrom(record.to_message(lease.lease))
+            message.result.video = record.video
             if record.recording is not None and self._stage is not None:
                 message.result.recording = record.recording.finish(self._about(lease, self._stage.task, record))
         self._pipe.send_bytes(message.SerializeToString())
@@ -134,7 +149,7 @@ class _Slot:
             "index": lease.index,
             "seed": lease.seed,
             "instruction": task.instruction,
-            "success": record.success,
+            "success": record.outcome == "success",
         }
 
     def close(self) -> None:
@@ -235,28 +250,12 @@ class _Stage:
     simulator: Simulator
 
 
+def _kind(error: Exception) -> ErrorKind:
+    """Whose error it is; the simulator's, unless it is known better."""
+    return next((kind for known, kind in _KINDS.items() if isinstance(error, known)), "simulator")
+
+
 def _sentence(error: Exception) -> str:
     if isinstance(error, SparringError):
         return str(error)
     return f"the simulator raised {type(error).__name__}: {error}"
-
-
-def _result(lease: pb.Lease, record: Record, seconds: float) -> pb.Result:
-    return pb.Result(
-        lease=lease.lease,
-        outcome=pb.OUTCOME_SUCCESS if record.success else pb.OUTCOME_FAILURE,
-        reward_sum=record.reward_sum,
-        reward_max=record.reward_max,
-        steps=record.steps,
-        timing=pb.Timing(
-            total=seconds,
-            physics=record.physics_seconds,
-            render=record.render_seconds,
-            policy=record.policy_seconds,
-            transport=record.transport_seconds,
-        ),
-        renders=record.renders,
-        round_trips=record.round_trips,
-        video=record.video,
-        out_of_range=record.out_of_range,
-    )

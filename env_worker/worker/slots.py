@@ -17,6 +17,7 @@ from sparring.env_worker.worker import slot as slot_process
 from sparring.env_worker.worker.memory import OomWatch
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError
+from sparring.protos.record import EpisodeRecord
 
 log = logging.getLogger(__name__)
 
@@ -188,8 +189,8 @@ class SlotHandle:
         if process.exitcode in _KILLED and not blame:
             self._send(pb.WorkerMessage(lost=pb.Lost(lease=lease.lease, reason=verdict)))
         else:
-            result = pb.Result(lease=lease.lease, outcome=pb.OUTCOME_ERROR, error=verdict)
-            self._send(pb.WorkerMessage(result=result))
+            failed = EpisodeRecord.failed("limit" if blame else "simulator", verdict)
+            self._send(pb.WorkerMessage(result=failed.to_message(lease.lease)))
         self._stall_verdict = ""
         self._ready()
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparring.orchestrator.display.screen import count
-from sparring.orchestrator.results.journal import EpisodeRow
+from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.listeners import RunEnd, RunListener, RunStart, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId
 

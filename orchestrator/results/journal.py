@@ -7,57 +7,21 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import astuple, dataclass, fields
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import IO, Any, Final, Literal
+from typing import IO, Any, Final
 
+from sparring.orchestrator.results.migrations import check_version, prepare
+from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.errors import SparringError, UsageError
 
-Outcome = Literal["success", "failure", "error"]
-
 FILE_NAME: Final = "journal.sqlite"
-_SCHEMA_VERSION: Final = 2
 _BUSY_SECONDS: Final = 10.0
 
 
 class JournalError(SparringError):
     """The journal cannot be written. What it holds is whole."""
-
-
-@dataclass(frozen=True)
-class EpisodeRow:
-    """One finished episode, as it stands in the journal and in episodes.csv."""
-
-    benchmark: str
-    task: str
-    index: int
-    seed: int
-    outcome: Outcome
-    reward_sum: float
-    reward_max: float
-    steps: int
-    seconds: float
-    physics_s: float
-    render_s: float
-    policy_s: float
-    transport_s: float
-    renders: int
-    round_trips: int
-    attempts: int
-    video: str
-    error: str
-    out_of_range: int
-
-    @property
-    def id(self) -> EpisodeId:
-        """Which episode this is."""
-        return EpisodeId(self.benchmark, self.task, self.index)
-
-
-COLUMNS: Final = tuple(f.name for f in fields(EpisodeRow))
-_TYPES: Final = {"str": "TEXT", "Outcome": "TEXT", "int": "INTEGER", "float": "REAL"}
 
 
 class Journal:
@@ -67,7 +31,7 @@ class Journal:
         folder: The output folder; made if it is not there.
 
     Raises:
-        UsageError: If another run is writing there, or it holds no journal of this version.
+        UsageError: If another run is writing there, or it holds a journal that this release cannot read.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -83,24 +47,9 @@ class Journal:
                 raise
 
     def _prepare(self, folder: Path) -> None:
-        execute = self._connection.execute
-        execute("PRAGMA journal_mode=WAL")
-        execute("PRAGMA synchronous=FULL")  # a row that was reported survives a power cut
-        columns = ", ".join(f'"{f.name}" {_TYPES[str(f.type)]} NOT NULL' for f in fields(EpisodeRow))
-        execute("CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
-        execute(f'CREATE TABLE IF NOT EXISTS episodes ({columns}, PRIMARY KEY (benchmark, task, "index"))')
-        execute(
-            "CREATE TABLE IF NOT EXISTS events (at REAL NOT NULL, kind TEXT NOT NULL, "
-            'benchmark TEXT, task TEXT, "index" INTEGER, worker TEXT, message TEXT NOT NULL)'
-        )
-        version = self.meta("schema")
-        if version is None:
-            self.set_meta("schema", _SCHEMA_VERSION)
-        elif version != _SCHEMA_VERSION:
-            raise UsageError(
-                f"{str(folder)!r} was written by another release (journal version {version}, not {_SCHEMA_VERSION}); "
-                "give another --output."
-            )
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute("PRAGMA synchronous=FULL")  # a row that was reported survives a power cut
+        prepare(self._connection, str(folder))
 
     def meta(self, key: str) -> Any:
         """A remembered value, or None."""
@@ -147,13 +96,14 @@ class Journal:
         Raises:
             JournalError: If it cannot be written.
         """
-        marks = ", ".join("?" for _ in COLUMNS)
-        updates = ", ".join(f'"{c}" = excluded."{c}"' for c in COLUMNS)
+        cells = row.cells()
+        names, marks = ", ".join(f'"{c}"' for c in cells), ", ".join("?" for _ in cells)
+        updates = ", ".join(f'"{c}" = excluded."{c}"' for c in cells)
         with _explained(self.path):
             cursor = self._connection.execute(
-                f'INSERT INTO episodes VALUES ({marks}) ON CONFLICT (benchmark, task, "index") '
+                f'INSERT INTO episodes ({names}) VALUES ({marks}) ON CONFLICT (benchmark, task, "index") '
                 f"DO UPDATE SET {updates} WHERE episodes.outcome = 'error'",
-                astuple(row),
+                tuple(cells.values()),
             )
         return cursor.rowcount == 1
 
@@ -171,14 +121,39 @@ class Journal:
 
     def rows(self) -> list[EpisodeRow]:
         """All finished episodes, sorted by task and index."""
-        names = ", ".join(f'"{c}"' for c in COLUMNS)
-        found = self._connection.execute(f'SELECT {names} FROM episodes ORDER BY benchmark, task, "index"')
-        return [EpisodeRow(*row) for row in found]
+        return _rows(self._connection)
 
     def close(self) -> None:
         """Lets go of the folder."""
         self._connection.close()
         self._lock.close()
+
+
+def read_rows(folder: Path) -> list[EpisodeRow]:
+    """All finished episodes of an output folder, also while a run writes there; changes nothing in it.
+
+    Raises:
+        UsageError: If there is no journal, or none that this release can read.
+        JournalError: If it cannot be read.
+    """
+    path = folder / FILE_NAME
+    if not path.exists():
+        raise UsageError(f"{str(folder)!r} is not the output folder of a run: there is no {FILE_NAME}.")
+    with _explained(path), closing(_reader(path)) as connection:
+        check_version(connection, str(folder))
+        return _rows(connection)
+
+
+def _reader(path: Path) -> sqlite3.Connection:
+    # Without a log beside it nobody is writing: read it as a plain file, which leaves none of SQLite's own there.
+    mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+
+
+def _rows(connection: sqlite3.Connection) -> list[EpisodeRow]:
+    cursor = connection.execute('SELECT * FROM episodes ORDER BY benchmark, task, "index"')
+    names = [column for column, *_ in cursor.description]
+    return [EpisodeRow.from_cells(dict(zip(names, row, strict=True))) for row in cursor]
 
 
 def _locked(path: Path, folder: Path) -> IO[str]:

@@ -9,13 +9,13 @@ import os
 import platform
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from sparring.orchestrator.results.journal import COLUMNS, EpisodeRow
+from sparring.orchestrator.results.row import COLUMNS, EpisodeRow
 from sparring.orchestrator.results.statistics import Summary
 from sparring.orchestrator.run.plan import Plan
 from sparring.orchestrator.settings import RunSettings
@@ -152,7 +152,7 @@ def write_results(results: Results) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows(astuple(row) for row in results.rows)
+    writer.writerows(row.csv() for row in results.rows)
     _replace(results.folder / "episodes.csv", text.getvalue())
     _replace(results.folder / "eval_info.json", json.dumps(results.eval_info(), indent=2) + "\n")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sparring.orchestrator.results.journal import EpisodeRow
+from sparring.orchestrator.results.row import EpisodeRow
 
 _Z95: Final = 1.959963984540054
 

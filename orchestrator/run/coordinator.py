@@ -9,21 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from sparring.orchestrator.results.journal import EpisodeRow, Journal, Outcome
+from sparring.orchestrator.results.journal import Journal
+from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId, Plan
 from sparring.orchestrator.run.scheduler import MAX_LOSSES, Lease, Scheduler, SlotId
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.record import EpisodeRecord, Outcome
 
 log = logging.getLogger(__name__)
 
-_OUTCOMES: Final[Mapping[int, Outcome]] = {
-    pb.OUTCOME_SUCCESS: "success",
-    pb.OUTCOME_FAILURE: "failure",
-    pb.OUTCOME_ERROR: "error",
-}
 _UNREACHABLE_LIMIT: Final = 2
 """So many slots in a row must have waited in vain for the policy server before the run is given up."""
 
@@ -203,22 +200,23 @@ class Coordinator:
 
     def _result(self, worker: str, result: pb.Result) -> None:
         lease = self._scheduler.holder(result.lease)
-        outcome = _OUTCOMES.get(result.outcome, "error")
-        verdict = self._scheduler.finish(result.lease, error=outcome == "error")
+        record = EpisodeRecord.from_message(result)
+        verdict = self._scheduler.finish(result.lease, error=record.outcome == "error")
         if lease is None or verdict == "stale":
             log.info("a late result of worker %s for lease %d changes nothing", worker, result.lease)
             return
         self._unreachable_in_a_row = 0
         self.results_of[worker] = self.results_of.get(worker, 0) + 1
-        if outcome == "error":
-            self._journal.note("error", result.error, episode=lease.episode, worker=worker)
+        if record.outcome == "error":
+            self._journal.note("error", record.error, episode=lease.episode, worker=worker)
         if verdict == "retry":
-            self._listener.on_retry(lease.episode, result.error)
+            self._listener.on_retry(lease.episode, record.error)
             self._serve_waiting()
             return
         # Before its steps are those of a recorded episode: they count once.
         self._listener.on_activity(SlotActivity(worker, lease.slot.number))
-        self._record(lease.episode, outcome, result, result.error)
+        self._save_recording(lease.episode, result.recording)
+        self._record(lease.episode, record, result.video)
 
     def _lost(self, lease: Lease, reason: str, worker: str) -> None:
         self._journal.note("lost", reason, episode=lease.episode, worker=worker)
@@ -227,30 +225,18 @@ class Coordinator:
         else:
             before = self._explained.get(lease.episode)
             why = f"{reason} An earlier time: {before}." if before else reason
-            self._record(lease.episode, "error", pb.Result(), f"lost {MAX_LOSSES} times, the last time because: {why}")
+            sentence = f"lost {MAX_LOSSES} times, the last time because: {why}"
+            self._record(lease.episode, EpisodeRecord.failed("lost", sentence))
 
-    def _record(self, episode: EpisodeId, outcome: Outcome, result: pb.Result, error: str) -> None:
-        self._save_recording(episode, result.recording)
+    def _record(self, episode: EpisodeId, record: EpisodeRecord, film: bytes = b"") -> None:
         row = EpisodeRow(
             benchmark=episode.benchmark,
             task=episode.task,
             index=episode.index,
             seed=self._plan.seed_of(episode),
-            outcome=outcome,
-            reward_sum=result.reward_sum,
-            reward_max=result.reward_max,
-            steps=result.steps,
-            seconds=result.timing.total,
-            physics_s=result.timing.physics,
-            render_s=result.timing.render,
-            policy_s=result.timing.policy,
-            transport_s=result.timing.transport,
-            renders=result.renders,
-            round_trips=result.round_trips,
-            out_of_range=result.out_of_range,
             attempts=self._scheduler.attempts(episode),
-            video=self._save_film(episode, outcome, result.video),
-            error=error if outcome == "error" else "",
+            video=self._save_film(episode, record.outcome, film),
+            **vars(record),
         )
         if self._journal.record(row):
             self._listener.on_result(row)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sparring.orchestrator.results.journal import EpisodeRow
+from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.plan import EpisodeId, Plan
 from sparring.protos.errors import UsageError
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from sparring.env_worker.benchmark import Benchmark, SmokeTest
 from sparring.env_worker.registry import get_benchmark
-from sparring.orchestrator.results.journal import EpisodeRow
 from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.execution import run
 from sparring.orchestrator.run.plan import make_plan
 from sparring.orchestrator.settings import RunSettings

@@ -10,7 +10,7 @@ import pytest
 from toy_policies import Forward, Raises, WantsTooMuch
 
 from sparring import Evaluator, RunListener
-from sparring.orchestrator.results.journal import EpisodeRow
+from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.listeners import RunEnd, RunStart, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.errors import UsageError

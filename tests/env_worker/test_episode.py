@@ -68,7 +68,7 @@ def test_every_step_looks_at_every_step_and_changes_nothing() -> None:
         lazy = play(simulator, session, order)
         eager = play(simulator, session, with_(order, observe_every_step=True))
     assert all(simulator.looked)
-    assert (lazy.reward_sum, lazy.steps, lazy.success) == (eager.reward_sum, eager.steps, eager.success)
+    assert (lazy.reward_sum, lazy.steps, lazy.outcome) == (eager.reward_sum, eager.steps, eager.outcome)
 
 
 def test_history_looks_at_the_last_steps_of_a_chunk() -> None:
@@ -122,13 +122,13 @@ def test_what_is_counted() -> None:
     while not rewards or rewards[-1] < 1.0:
         start += 0.1
         rewards.append(start)
-    assert record.success
+    assert record.outcome == "success"
     assert record.steps == record.round_trips == len(rewards)
     assert record.reward_sum == pytest.approx(sum(rewards))
     assert record.reward_max == pytest.approx(max(rewards))
     assert record.renders == 0
-    assert record.physics_seconds > 0
-    assert record.transport_seconds > 0
+    assert record.physics_s > 0
+    assert record.transport_s > 0
 
 
 def test_a_limit_ends_the_episode_as_a_failure() -> None:
@@ -136,7 +136,7 @@ def test_a_limit_ends_the_episode_as_a_failure() -> None:
     with playing(simulator, "zero") as session:
         assert play(simulator, session, with_(order, max_steps=7)).steps == 7
         record = play(simulator, session, order)
-    assert (record.steps, record.success) == (simulator.max_steps, False)
+    assert (record.steps, record.outcome) == (simulator.max_steps, "failure")
 
 
 def test_filming_changes_no_trajectory_and_reuses_frames() -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from support import ROOT
 
-from sparring.orchestrator.results.journal import COLUMNS, EpisodeRow, Journal, JournalError
+from sparring.orchestrator.results.journal import Journal, JournalError
+from sparring.orchestrator.results.row import COLUMNS, EpisodeRow
 from sparring.protos.errors import UsageError
 
 ROW = EpisodeRow(
@@ -42,7 +43,7 @@ ROW = EpisodeRow(
 def test_columns_are_the_contract() -> None:
     assert ",".join(COLUMNS) == (
         "benchmark,task,index,seed,outcome,reward_sum,reward_max,steps,seconds,physics_s,render_s,policy_s,"
-        "transport_s,renders,round_trips,attempts,video,error,out_of_range"
+        "transport_s,renders,round_trips,attempts,video,error,out_of_range,error_kind,metrics"
     )
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from sparring.orchestrator.display.progress import PlainDisplay, Tally
 from sparring.orchestrator.display.screen import count, show
-from sparring.orchestrator.results.journal import EpisodeRow
+from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.listeners import SlotActivity
 
 

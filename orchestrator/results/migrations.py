@@ -1,0 +1,95 @@
+"""The tables of the journal, and how those of earlier releases become today's.
+
+A new column needs nothing here: it is added with its default when a journal is opened. Anything else that changes is a
+new version, and a function that makes a journal of it out of the one before.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sparring.orchestrator.results.row import COLUMNS, column_definition
+from sparring.protos.errors import UsageError
+
+Migration = Callable[[sqlite3.Connection], None]
+
+
+def _columns_by_name(connection: sqlite3.Connection) -> None:
+    """From 2 to 3: errors have a kind, episodes have metrics; from now on rows are written by the names of columns."""
+    connection.execute("""ALTER TABLE episodes ADD COLUMN "error_kind" TEXT NOT NULL DEFAULT ''""")
+    connection.execute("""ALTER TABLE episodes ADD COLUMN "metrics" TEXT NOT NULL DEFAULT '{}'""")
+
+
+FIRST_VERSION: Final = 2
+"""The oldest that can be read: release 0.1.0's."""
+
+MIGRATIONS: Final[Sequence[Migration]] = (_columns_by_name,)
+"""One after the other: the first makes version 3 of version 2, and so on."""
+
+SCHEMA_VERSION: Final = FIRST_VERSION + len(MIGRATIONS)
+
+
+def prepare(connection: sqlite3.Connection, place: str) -> None:
+    """Makes the tables, or brings them up to date: all of it or nothing.
+
+    Args:
+        connection: In autocommit mode.
+        place: The folder, for people.
+
+    Raises:
+        UsageError: If it is of a release that is too old, or newer than this one.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        _prepare(connection, place)
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _prepare(connection: sqlite3.Connection, place: str) -> None:
+    execute = connection.execute
+    execute("CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
+    version = check_version(connection, place)
+    columns = ", ".join(map(column_definition, COLUMNS))
+    execute(f'CREATE TABLE IF NOT EXISTS episodes ({columns}, PRIMARY KEY (benchmark, task, "index"))')
+    execute(
+        "CREATE TABLE IF NOT EXISTS events (at REAL NOT NULL, kind TEXT NOT NULL, "
+        'benchmark TEXT, task TEXT, "index" INTEGER, worker TEXT, message TEXT NOT NULL)'
+    )
+    for migrate in MIGRATIONS[version - FIRST_VERSION :]:
+        migrate(connection)
+    there = columns_of(connection)
+    for name in COLUMNS:
+        if name not in there:
+            execute(f"ALTER TABLE episodes ADD COLUMN {column_definition(name)}")
+    execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?)", (json.dumps(SCHEMA_VERSION),))
+
+
+def check_version(connection: sqlite3.Connection, place: str) -> int:
+    """The version of a journal; that of this release, if it is new.
+
+    Raises:
+        UsageError: If it is of a release that is too old, or newer than this one.
+    """
+    found = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
+    version = SCHEMA_VERSION if found is None else int(json.loads(found[0]))
+    if version > SCHEMA_VERSION:
+        raise UsageError(
+            f"{place!r} was written by a newer release (journal version {version}; this one knows {SCHEMA_VERSION} and "
+            "below). Update sparring, or give another --output."
+        )
+    if version < FIRST_VERSION:
+        raise UsageError(
+            f"{place!r} was written before release 0.1.0 (journal version {version}); give another --output."
+        )
+    return version
+
+
+def columns_of(connection: sqlite3.Connection) -> set[str]:
+    """The columns that the episodes of a journal have."""
+    return {name for _, name, *_ in connection.execute("PRAGMA table_info(episodes)")}

@@ -1,0 +1,126 @@
+"""The record of an episode: what came of it, from the slot that played it to the journal.
+
+This is the one place where it is defined. A new column is a field here and a field of the same name in `Result`
+(evaluation.proto); the wire, the journal and episodes.csv follow.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Literal, get_args
+
+from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
+
+from sparring.protos import evaluation_pb2 as pb
+
+Outcome = Literal["success", "failure", "error"]
+
+ErrorKind = Literal["", "simulator", "policy", "action", "limit", "lost", "internal"]
+"""What kind of error; evaluation.proto says what each means. Empty: none, or no more is known of it."""
+
+
+@dataclass(kw_only=True)
+class EpisodeRecord:
+    """What came of an episode, and where its time went. It is filled step by step, and so not frozen.
+
+    A field with a default may be missing in journals that were written before there was such a column.
+    """
+
+    outcome: Outcome
+    reward_sum: float = 0.0
+    """Of all steps."""
+    reward_max: float = 0.0
+    """Of one step."""
+    steps: int = 0
+    """Actions executed."""
+    seconds: float = 0.0
+    """From the lease's arrival to the result."""
+    physics_s: float = 0.0
+    """Seconds in simulator resets and steps, without rendering."""
+    render_s: float = 0.0
+    """Seconds of making images."""
+    policy_s: float = 0.0
+    """Seconds of queueing and inference in the policy server."""
+    transport_s: float = 0.0
+    """Seconds of waiting for the policy server, less the above."""
+    renders: int = 0
+    """Images made."""
+    round_trips: int = 0
+    """Observations sent to the policy."""
+    error: str = ""
+    """One sentence, if the outcome is an error."""
+    out_of_range: int = 0
+    """Of the actions executed, how many the policy had given outside the action space."""
+    error_kind: ErrorKind = ""
+    """If the outcome is an error."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """What the benchmark measured, by name, as it was at the end; finite numbers."""
+
+    @classmethod
+    def failed(cls, kind: ErrorKind, sentence: str, *, seconds: float = 0.0) -> EpisodeRecord:
+        """The record of an episode that ended in an error."""
+        return cls(outcome="error", error=sentence, error_kind=kind, seconds=seconds)
+
+    def to_message(self, lease: int) -> pb.Result:
+        """As it goes over the wire.
+
+        Args:
+            lease: The number of the loan that this ends.
+        """
+        message = pb.Result(lease=lease)
+        for name, (write, _) in _WIRE.items():
+            write(message, getattr(self, name))
+        return message
+
+    @classmethod
+    def from_message(cls, message: pb.Result) -> EpisodeRecord:
+        """As it came over the wire. What nothing can be made of is a record of an error."""
+        record = cls(**{name: read(message) for name, (_, read) in _WIRE.items()})
+        if record.outcome not in get_args(Outcome):
+            record.outcome = "error"
+        if record.outcome != "error":
+            record.error, record.error_kind = "", ""
+        if not record._is_sound():
+            return cls.failed("internal", "the worker sent a number that is none.", seconds=message.seconds)
+        return record
+
+    def _is_sound(self) -> bool:
+        numbers = (getattr(self, f.name) for f in fields(EpisodeRecord))
+        return not any(isinstance(number, float) and math.isnan(number) for number in numbers) and all(
+            map(math.isfinite, self.metrics.values())
+        )
+
+
+_Writer = Callable[[pb.Result, Any], None]
+_Reader = Callable[[pb.Result], Any]
+
+
+def _codec(place: FieldDescriptor) -> tuple[_Writer, _Reader]:
+    """How a field of the record is written to its namesake in the message, and read from there."""
+    name = place.name
+    if place.enum_type is not None:
+        words = _words(place.enum_type)
+        numbers = {word: number for number, word in words.items()}
+        return (
+            lambda message, word: setattr(message, name, numbers[word]),
+            # A number that a later release sends means as little as none.
+            lambda message: words.get(getattr(message, name), ""),
+        )
+    if place.message_type is not None:  # a map
+        return (
+            lambda message, values: getattr(message, name).update(values),
+            lambda message: dict(getattr(message, name)),
+        )
+    return lambda message, value: setattr(message, name, value), lambda message: getattr(message, name)
+
+
+def _words(enum: EnumDescriptor) -> dict[int, str]:
+    """The values of an enum as words: ERROR_KIND_LOST is "lost", and unspecified the empty one."""
+    prefix = re.sub(r"(?<!^)(?=[A-Z])", "_", enum.name).upper() + "_"
+    return {value.number: value.name.removeprefix(prefix).lower() if value.number else "" for value in enum.values}
+
+
+_WIRE: Final = {f.name: _codec(pb.Result.DESCRIPTOR.fields_by_name[f.name]) for f in fields(EpisodeRecord)}

@@ -1,0 +1,137 @@
+"""Journals of earlier releases, and of later ones."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import sqlite3
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+import pytest
+from support import ROOT
+
+from sparring.orchestrator.results import migrations, row
+from sparring.orchestrator.results.journal import Journal, read_rows
+from sparring.orchestrator.results.row import COLUMNS, EpisodeRow
+from sparring.protos.errors import UsageError
+from sparring.protos.record import EpisodeRecord
+
+OLD = ROOT / "tests" / "fixtures" / "release-0.1.0"
+VERSION_2 = (OLD / "finished" / "episodes.csv").read_text().splitlines()[0].split(",")
+
+
+@pytest.fixture(params=["finished", "unfinished"])
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A folder that release 0.1.0 wrote."""
+    return Path(shutil.copytree(OLD / request.param, tmp_path / "out"))
+
+
+def listed(folder: Path) -> list[dict[str, str]]:
+    with (folder / "episodes.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def shown(rows: list[EpisodeRow]) -> list[dict[str, str]]:
+    return [{name: str(value) for name, value in zip(COLUMNS, row.csv(), strict=True)} for row in rows]
+
+
+def schema_of(folder: Path) -> str:
+    with sqlite3.connect(folder / "journal.sqlite") as connection:
+        return str(connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()[0])
+
+
+def test_a_journal_of_the_first_release_opens_with_all_that_is_in_it(old: Path) -> None:
+    expected = [{**line, "error_kind": "", "metrics": ""} for line in listed(old)]
+    journal = Journal(old)
+    assert shown(journal.rows()) == expected
+    assert journal.meta("identity")["seed"] == 7
+    journal.close()
+    assert schema_of(old) == str(migrations.SCHEMA_VERSION)
+    assert shown(Journal(old).rows()) == expected, "what was brought up to date does not open again"
+
+
+def test_it_can_be_read_without_being_touched(old: Path) -> None:
+    before = {path.name: path.read_bytes() for path in old.iterdir() if path.is_file()}
+    assert len(read_rows(old)) == len(listed(old))
+    assert {path.name: path.read_bytes() for path in old.iterdir() if path.is_file()} == before
+
+
+def test_a_journal_can_be_read_while_a_run_writes_to_it(tmp_path: Path) -> None:
+    writer = Journal(tmp_path)
+    written = EpisodeRow(
+        benchmark="toy", task="x", index=0, seed=5, outcome="success", attempts=1, video="", metrics={"a": 0.5}
+    )
+    writer.record(written)
+    assert read_rows(tmp_path) == [written]
+
+
+def test_a_journal_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.set_meta("schema", migrations.SCHEMA_VERSION + 1)
+    journal.close()
+    with pytest.raises(UsageError, match="newer release"):
+        Journal(tmp_path)
+    with pytest.raises(UsageError, match="newer release"):
+        read_rows(tmp_path)
+    assert schema_of(tmp_path) == str(migrations.SCHEMA_VERSION + 1)
+
+
+def test_version_3_has_kinds_of_errors_and_metrics(tmp_path: Path) -> None:
+    shutil.copy(OLD / "finished" / "journal.sqlite", tmp_path)
+    connection = sqlite3.connect(tmp_path / "journal.sqlite", isolation_level=None)
+    assert migrations.columns_of(connection) == set(VERSION_2)
+    migrations.MIGRATIONS[0](connection)
+    assert migrations.columns_of(connection) == {*VERSION_2, "error_kind", "metrics"}
+    assert set(connection.execute("SELECT error_kind, metrics FROM episodes")) == {("", "{}")}
+
+
+def test_a_migration_that_fails_changes_nothing(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(connection: sqlite3.Connection) -> None:
+        raise RuntimeError("half way")
+
+    # A migration that fails, which none of ours does; that is why one is put there.
+    monkeypatch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, broken))
+    monkeypatch.setattr(migrations, "SCHEMA_VERSION", migrations.SCHEMA_VERSION + 1)
+    with pytest.raises(RuntimeError):
+        Journal(old)
+    assert schema_of(old) == "2"
+    with sqlite3.connect(old / "journal.sqlite") as connection:
+        assert migrations.columns_of(connection) == set(VERSION_2)
+
+
+def test_a_journal_that_was_never_quite_made_is_made(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "journal.sqlite") as connection:  # release 0.1.0, killed in its first millisecond
+        connection.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
+        columns = ", ".join(f'"{name}" TEXT NOT NULL' for name in VERSION_2)
+        connection.execute(f'CREATE TABLE episodes ({columns}, PRIMARY KEY (benchmark, task, "index"))')
+    assert Journal(tmp_path).rows() == []
+
+
+def test_a_field_of_the_record_is_a_column_everywhere(tmp_path: Path) -> None:
+    names = {f.name for f in fields(EpisodeRecord)}
+    assert names < set(COLUMNS)
+    Journal(tmp_path).close()
+    with sqlite3.connect(tmp_path / "journal.sqlite") as connection:
+        assert migrations.columns_of(connection) == set(COLUMNS)
+
+
+def test_a_new_field_of_the_record_needs_no_migration(old: Path) -> None:
+    # As if the last two fields were new: a journal that has gone through all migrations, but has not these columns.
+    journal = Journal(old)
+    journal._connection.execute('ALTER TABLE episodes DROP COLUMN "metrics"')
+    journal._connection.execute('ALTER TABLE episodes DROP COLUMN "out_of_range"')
+    journal.close()
+    before = read_rows(old)
+    assert {(r.out_of_range, tuple(r.metrics)) for r in before} == {(0, ())}
+    reopened = Journal(old)
+    assert reopened.rows() == before
+    assert {row.column_definition(name) for name in ("metrics", "out_of_range")} == {
+        """"metrics" TEXT NOT NULL DEFAULT '{}'""",
+        '"out_of_range" INTEGER NOT NULL DEFAULT 0',
+    }
+
+
+def test_a_new_field_has_a_default_for_the_rows_that_are_there() -> None:
+    for f in fields(EpisodeRecord):
+        assert f.default is not MISSING or f.default_factory is not MISSING or f.name in VERSION_2
