@@ -7,7 +7,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from sparring.protos.errors import UsageError, unknown
@@ -37,6 +38,8 @@ class Task:
     """How many official initial states it has; episode k begins in number k modulo this. 0: the seed alone decides."""
     number: int = 0
     """Its place in the group, counted from 0: what LeRobot calls its id."""
+    max_steps: int = 0
+    """After how many steps its episodes are truncated; 0: only its simulator knows."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +134,36 @@ class SmokeTest:
     policy: str = "expert"
 
 
+@dataclass(frozen=True)
+class Assets:
+    """Files that simulators need and pip does not bring, such as meshes; `Benchmark.fetch` gets them.
+
+    Attributes:
+        variable: The environment variable that names their folder where no setting does.
+        setting: The field of the benchmark's settings that names it.
+    """
+
+    variable: str
+    setting: str = "assets"
+
+
+@dataclass(frozen=True)
+class WorkerImage:
+    """What workers in containers are made from.
+
+    Attributes:
+        name: Without a tag, it has that of this release of Sparring.
+        build: The command that builds it, for people.
+    """
+
+    name: str
+    build: str = ""
+
+
 class Benchmark(ABC):
     """A family of tasks that share their dependencies. Never imports its simulator before `make`.
+
+    What is true of one benchmark alone is said here and nowhere else.
 
     Attributes:
         name: As given to --benchmark.
@@ -142,6 +173,14 @@ class Benchmark(ABC):
         settings: A frozen dataclass; its fields are what --benchmark-arg takes.
         tasks_per_process: After how many tasks a slot's process is replaced, for simulators that leak; 0 for never.
         smoke: One episode that shows whether an installation works; None if there is none.
+        packages: Distributions that can change a number; their versions are recorded with every run.
+        extra: The extra of the distribution that brings this benchmark, which installs what `requires` names.
+        environment: The recipe of an interpreter of its own, for dependencies that cannot live beside others': a folder
+            with `constraints.txt`, which pins every package, and `no-deps.txt`, with those that are installed without
+            what they ask for.
+        assets: What simulators need and pip does not bring; None: nothing.
+        image: What workers in containers are made from; None: `sparring/NAME`, built by the user.
+        expert: The policy that `--policy expert` means, as `module:Class`; empty: there is none.
     """
 
     name: ClassVar[str]
@@ -151,10 +190,18 @@ class Benchmark(ABC):
     settings: ClassVar[type[Any]] = NoSettings
     tasks_per_process: ClassVar[int] = 0
     smoke: ClassVar[SmokeTest | None] = None
+    packages: ClassVar[Sequence[str]] = ()
+    extra: ClassVar[str] = ""
+    environment: ClassVar[Path | None] = None
+    assets: ClassVar[Assets | None] = None
+    image: ClassVar[WorkerImage | None] = None
+    expert: ClassVar[str] = ""
 
     @abstractmethod
     def tasks(self, selection: str) -> Sequence[Task]:
-        """The tasks that a selection names: groups, single tasks, comma lists of both; each task once.
+        """The tasks that a selection names: groups, single tasks, ranges, comma lists of these; each task once.
+
+        `TaskTable` reads selections as all benchmarks should.
 
         Raises:
             UsageError: If something in it is unknown, with the nearest known names.
@@ -203,41 +250,3 @@ class Benchmark(ABC):
                 wanted = type(default).__name__
                 raise UsageError(f"the setting {key!r} of the benchmark {self.name!r} must be {wanted}, not {value!r}.")
         return self.settings(**given)
-
-
-@dataclass
-class TaskTable:
-    """A fixed list of tasks with groups, and the selections one can make of it."""
-
-    benchmark: str
-    instructions: Mapping[str, str]
-    groups: Mapping[str, Sequence[str]]
-    prefixes: Sequence[str] = field(default_factory=tuple)
-    """Stripped from names, for people who come from tools that add them."""
-
-    def select(self, selection: str) -> list[Task]:
-        """The tasks of a comma list of groups and names, each once, in the order they are named.
-
-        Raises:
-            UsageError: If a name is unknown.
-        """
-        chosen: dict[str, Task] = {}
-        for part in filter(None, (p.strip() for p in selection.split(","))):
-            group = self._stripped(part)
-            if group not in self.groups and group not in self.instructions:
-                raise unknown(
-                    f"task or group of {self.benchmark}:",
-                    part,
-                    [*self.groups, *self.instructions],
-                    hint=f"See: sparring ls tasks --benchmark {self.benchmark}",
-                )
-            for number, name in enumerate(self.groups.get(group, [group])):
-                chosen.setdefault(name, Task(name, self.instructions[name], part, number=number))
-        if not chosen:
-            raise UsageError(f"no task was named; see: sparring ls tasks --benchmark {self.benchmark}")
-        return list(chosen.values())
-
-    def _stripped(self, name: str) -> str:
-        for prefix in self.prefixes:
-            name = name.removeprefix(prefix)
-        return name

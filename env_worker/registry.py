@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from importlib.metadata import entry_points
+import platform
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from typing import Final
 
 from sparring.env_worker import benchmarks
@@ -13,6 +15,9 @@ from sparring.env_worker.benchmark import Benchmark
 from sparring.protos.errors import SparringError, unknown
 
 ENTRY_POINTS: Final = "sparring.benchmarks"
+OURS: Final = "sparring"
+"""The distribution that brings the benchmarks in `env_worker/benchmarks`."""
+_ALWAYS: Final = (OURS, "numpy", "grpcio", "protobuf")
 
 
 def all_benchmarks() -> dict[str, Benchmark]:
@@ -46,3 +51,34 @@ def get_benchmark(name: str) -> Benchmark:
     if name not in known:
         raise unknown("benchmark", name, known, hint="See: sparring ls benchmarks")
     return known[name]
+
+
+def experts_of(names: Iterable[str]) -> dict[str, str]:
+    """What the policy `expert` means for each benchmark: `module:Class`, or nothing where there is none.
+
+    Raises:
+        UsageError: If a name is unknown.
+    """
+    return {name: get_benchmark(name).expert for name in names}
+
+
+def distribution_of(name: str) -> str:
+    """The distribution that brings a benchmark: ours, or the one whose entry point it is found by."""
+    for point in entry_points(group=ENTRY_POINTS):
+        if point.name == name and point.dist is not None:
+            return point.dist.name
+    return OURS
+
+
+def installed_versions() -> dict[str, str]:
+    """Versions of what can change a number, as installed here."""
+    packages = dict.fromkeys(_ALWAYS)
+    for name, benchmark in all_benchmarks().items():
+        packages |= dict.fromkeys((*benchmark.packages, distribution_of(name)))
+    versions = {"python": platform.python_version()}
+    for package in packages:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return versions

@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     try:
         if options.list:
-            sys.stdout.write(json.dumps(known_policies()) + "\n")
+            sys.stdout.write(json.dumps(known_policies(_object(options.experts, "--experts"))) + "\n")
             return
         asyncio.run(_serve(options))
     except SparringError as error:
@@ -54,11 +54,12 @@ async def _serve(options: argparse.Namespace) -> None:
         loop.add_signal_handler(number, stop.set)
     if options.exit_with_parent:
         stop_with_parent(stop)
-    arguments = _policy_arguments(options.policy_args)
+    arguments = _object(options.policy_args, "--policy-args")
+    experts = _object(options.experts, "--experts")
     token = read_token(options.token_file, flag="--token-file") if options.token_file else ""
     credentials = _credentials(options.tls_cert, options.tls_key)
     server = PolicyServer(
-        partial(load_policy, options.policy, arguments, benchmark=options.benchmark),
+        partial(load_policy, options.policy, arguments, experts=experts),
         name=options.policy,
         arguments=arguments,
         max_batch=options.max_batch,
@@ -114,14 +115,14 @@ def _credentials(cert: Path | None, key: Path | None) -> grpc.ServerCredentials 
     return grpc.ssl_server_credentials([(key.read_bytes(), cert.read_bytes())])
 
 
-def _policy_arguments(text: str) -> dict[str, Any]:
+def _object(text: str, flag: str) -> dict[str, Any]:
     try:
-        arguments = json.loads(text)
+        read = json.loads(text)
     except ValueError as error:
-        raise UsageError(f"--policy-args {text!r} is not JSON: {error}") from error
-    if not isinstance(arguments, dict):
-        raise UsageError(f"--policy-args {text!r} is not a JSON object.")
-    return arguments
+        raise UsageError(f"{flag} {text!r} is not JSON: {error}") from error
+    if not isinstance(read, dict):
+        raise UsageError(f"{flag} {text!r} is not a JSON object.")
+    return read
 
 
 def _positive(text: str) -> int:
@@ -154,7 +155,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--list", action="store_true", help="print the known policies as JSON and exit")
     add("--policy", default="", help="a shipped policy, an installed one, or module:Class")
     add("--policy-args", default="{}", help="keyword arguments of the policy, a JSON object")
-    add("--benchmark", default="", help="whose expert, for --policy expert")
+    add("--experts", default="{}", help="what --policy expert means: module:Class by benchmark, a JSON object")
     add("--listen", action="append", help="HOST:PORT or unix:///path; may be given more than once")
     add("--token-file", type=Path, help="file with a secret that every caller must bring; health checks need none")
     add("--tls-cert", type=Path, help="PEM certificate (chain): encrypts --listen HOST:PORT; unix sockets stay plain")

@@ -54,6 +54,29 @@ def test_the_check_sees_a_wrong_import(tmp_path: Path) -> None:
     assert imports_of(tmp_path / "wrong.py") == {"sparring.policy_server.server", "orchestrator.plan"}
 
 
+def strangers(path: Path) -> list[str]:
+    """What a file imports of modules with a leading underscore, without lying in the folder around them."""
+    found = []
+    for name in imports_of(path):
+        parts = name.removeprefix(PACKAGE).split(".")
+        for depth, part in enumerate(parts[:-1]):  # the last may be a name in a module
+            home = ROOT.joinpath(*parts[:depth])
+            if part.startswith("_") and not part.startswith("__") and not path.is_relative_to(home):
+                found.append(name)
+    return found
+
+
+def test_what_has_a_leading_underscore_is_imported_from_its_own_folder_only() -> None:
+    for room in ROOMS:
+        for path in (ROOT / room).rglob("*.py"):
+            assert strangers(path) == [], f"{path} imports {strangers(path)}"
+
+
+def test_the_check_sees_a_stranger(tmp_path: Path) -> None:
+    (tmp_path / "stranger.py").write_text("from sparring.env_worker.benchmarks._libero.tasks import EPISODE_LIMITS")
+    assert strangers(tmp_path / "stranger.py") == ["sparring.env_worker.benchmarks._libero.tasks.EPISODE_LIMITS"]
+
+
 @pytest.mark.parametrize("room", ["protos", "env_worker", "orchestrator"])
 def test_torch_stays_out_of_the_light_rooms(room: str) -> None:
     for path in (ROOT / room).rglob("*.py"):

@@ -45,6 +45,8 @@ class Gym(Benchmark):
     requires: ClassVar[Sequence[str]] = ("gymnasium",)
     preload: ClassVar[Sequence[str]] = ("gymnasium",)
     settings: ClassVar[type[Any]] = GymSettings
+    packages: ClassVar[Sequence[str]] = ("gymnasium",)
+    extra: ClassVar[str] = "gym"
 
     def tasks(self, selection: str) -> Sequence[Task]:
         names = dict.fromkeys(filter(None, (part.strip() for part in selection.split(","))))

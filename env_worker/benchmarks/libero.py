@@ -16,8 +16,20 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
+from sparring import env_worker
 from sparring.env_worker.assets import find_assets
-from sparring.env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, SmokeTest, Step, Task
+from sparring.env_worker.benchmark import (
+    Assets,
+    Benchmark,
+    Names,
+    Observation,
+    RenderMeter,
+    Simulator,
+    SmokeTest,
+    Step,
+    Task,
+    WorkerImage,
+)
 from sparring.env_worker.benchmarks._libero.installation import (
     LiberoSetupFailed,
     load_init_states,
@@ -25,13 +37,13 @@ from sparring.env_worker.benchmarks._libero.installation import (
     write_config,
 )
 from sparring.env_worker.benchmarks._libero.scene import MAX_FRAMES, MAX_JOINTS, SCENE_BYTES, PrivilegedScene
-from sparring.env_worker.benchmarks._libero.tasks import EPISODE_LIMITS, INITIAL_STATES, LiberoTask, select, tasks_of
+from sparring.env_worker.benchmarks._libero.tasks import TASKS, LiberoTask, find
 from sparring.env_worker.hub import AssetSource
 from sparring.protos.errors import UsageError
 from sparring.protos.spec import Offer, TensorSpec
 from sparring.protos.tensor import Array
 
-ASSETS_VARIABLE: Final = "SPARRING_LIBERO_ASSETS"
+ASSETS: Final = Assets(variable="SPARRING_LIBERO_ASSETS")
 ASSET_FOLDERS: Final = (
     "articulated_objects",
     "scenes",
@@ -103,13 +115,19 @@ class Libero(Benchmark):
             "observation.state": TensorSpec("float32", (8,)),
         },
     )
+    packages: ClassVar[Sequence[str]] = ("hf-libero", "robosuite", "bddl", "mujoco", "gymnasium")
+    extra: ClassVar[str] = "libero"
+    environment: ClassVar[Path | None] = Path(env_worker.__file__).resolve().parent / "environments" / "libero"
+    assets: ClassVar[Assets | None] = ASSETS
+    image: ClassVar[WorkerImage | None] = WorkerImage("sparring/libero", "docker compose build worker-libero")
+    expert: ClassVar[str] = "sparring.policy_server.policies.libero_expert:LiberoExpert"
     tasks_per_process: ClassVar[int] = 4  # robosuite does not give back all memory of a simulator that was closed
 
     def tasks(self, selection: str) -> Sequence[Task]:
-        return [Task(task.id, task.sentence, group, INITIAL_STATES, task.number) for group, task in select(selection)]
+        return TASKS.select(selection)
 
     def groups(self) -> Mapping[str, Sequence[str]]:
-        return {suite: [task.id for task in tasks_of(suite)] for suite in EPISODE_LIMITS}
+        return TASKS.groups
 
     def fetch(self, settings: LiberoSettings) -> None:
         _assets(settings)
@@ -118,16 +136,15 @@ class Libero(Benchmark):
         write_config(_assets(settings))  # before the fork server imports the package, which would ask for it
 
     def make(self, task: Task, settings: LiberoSettings) -> Simulator:
-        _, found = select(task.name)[0]
         return LiberoSimulator(
-            found, assets=_assets(settings), control=settings.control, resolution=settings.resolution
+            find(task.name), assets=_assets(settings), control=settings.control, resolution=settings.resolution
         )
 
 
 def _assets(settings: LiberoSettings) -> Path:
     return find_assets(
         setting=settings.assets or None,
-        variable=ASSETS_VARIABLE,
+        variable=ASSETS.variable,
         cache_name="libero-assets",
         parts=ASSET_FOLDERS,
         source=AssetSource("lerobot/libero-assets"),

@@ -17,8 +17,9 @@ from sparring.env_worker.benchmark import (
     SmokeTest,
     Step,
     Task,
-    TaskTable,
+    WorkerImage,
 )
+from sparring.env_worker.task_table import TaskTable
 from sparring.protos.errors import SparringError
 from sparring.protos.spec import Offer, TensorSpec
 from sparring.protos.tensor import Array
@@ -112,6 +113,7 @@ TASKS: Final = TaskTable(
         "all": tuple(sorted(_ALL)),
     },
     prefixes=("metaworld-",),
+    max_steps=dict.fromkeys(_ALL, 500),
 )
 
 
@@ -137,6 +139,10 @@ class Metaworld(Benchmark):
     smoke: ClassVar[SmokeTest | None] = SmokeTest(
         "reach-v3", {IMAGE: TensorSpec("uint8", (480, 480, 3)), STATE: TensorSpec("float32", (4,))}
     )
+    packages: ClassVar[Sequence[str]] = ("metaworld", "mujoco", "gymnasium")
+    extra: ClassVar[str] = "metaworld"
+    image: ClassVar[WorkerImage | None] = WorkerImage("sparring/metaworld", "docker compose build worker-metaworld")
+    expert: ClassVar[str] = "sparring.policy_server.policies.metaworld_expert:MetaworldExpert"
 
     def tasks(self, selection: str) -> Sequence[Task]:
         return TASKS.select(selection)

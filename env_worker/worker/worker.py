@@ -6,15 +6,13 @@ import asyncio
 import json
 import logging
 import os
-import platform
 import socket
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
-from sparring.env_worker.registry import all_benchmarks, get_benchmark
+from sparring.env_worker.registry import all_benchmarks, get_benchmark, installed_versions
 from sparring.env_worker.worker.addresses import from_here
 from sparring.env_worker.worker.memory import OomWatch
 from sparring.env_worker.worker.slots import SlotHandle, fork_server
@@ -29,17 +27,6 @@ if TYPE_CHECKING:  # exists in the type stubs only
 
 log = logging.getLogger(__name__)
 
-_VERSIONS_OF: Final = (
-    "sparring",
-    "numpy",
-    "grpcio",
-    "protobuf",
-    "gymnasium",
-    "mujoco",
-    "metaworld",
-    "hf-libero",
-    "robosuite",
-)
 _STOP_GRACE: Final = 5.0
 
 
@@ -216,17 +203,6 @@ class Worker:
                 slot.kill_if_stalled()
             self._outbox.put_nowait(pb.WorkerMessage(heartbeat=pb.Heartbeat(slots=[s.activity for s in self._slots])))
             await asyncio.sleep(self._assignment.heartbeat_seconds)
-
-
-def installed_versions() -> dict[str, str]:
-    """Versions of what can change a number, as installed here."""
-    versions = {"python": platform.python_version()}
-    for package in _VERSIONS_OF:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return versions
 
 
 def _translated(error: grpc.RpcError, address: str) -> SparringError:

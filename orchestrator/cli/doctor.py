@@ -18,10 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from sparring.env_worker.gl import advice, choose_backend
-from sparring.env_worker.registry import all_benchmarks
-from sparring.env_worker.worker.worker import installed_versions
+from sparring.env_worker.registry import all_benchmarks, installed_versions
 from sparring.orchestrator.display.screen import show
-from sparring.orchestrator.launchers.docker.engine import connect, release
+from sparring.orchestrator.launchers.docker.engine import connect, image_of
 from sparring.orchestrator.machine.environments import environment_state, recipes, state
 from sparring.protos.errors import SparringError
 
@@ -167,7 +166,7 @@ def _containers() -> Iterator[Finding]:
         return
     for name in all_benchmarks():
         try:
-            image = engine.worker_image(name, f"sparring/{name}:{release()}")
+            image = engine.worker_image(name, image_of(name))
         except SparringError as error:
             yield Finding(f"image {name}", "note", f"for --launcher docker only: {error}")
         else:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-from sparring.env_worker.benchmarks._libero.tasks import EPISODE_LIMITS
+from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.settings import RunSettings, read_settings
 from sparring.protos.errors import UsageError, unknown
 
@@ -310,11 +310,10 @@ def _max_steps(flags: Mapping[str, Any], kind: str) -> int:
     if kind != "libero" or flags.get("env.episode_length") is None:
         return 0
     steps = _integer(flags, "env.episode_length", 0, least=1)
-    suites = {part.strip().partition("/")[0] for part in _tasks(flags, kind).split(",")}
-    for suite in suites & EPISODE_LIMITS.keys():
-        if steps > EPISODE_LIMITS[suite]:
+    for task in get_benchmark(kind).tasks(_tasks(flags, kind)):
+        if steps > task.max_steps:
             raise UsageError(
-                f"--env.episode_length={steps} is more than the {EPISODE_LIMITS[suite]} steps that {suite} has; "
+                f"--env.episode_length={steps} is more than the {task.max_steps} steps that {task.group} has; "
                 "episodes can be made shorter here, not longer."
             )
     return steps

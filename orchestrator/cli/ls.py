@@ -51,8 +51,9 @@ def tasks(benchmark: str) -> None:
 def policies() -> None:
     """The policies that --policy takes."""
     # Asked of the policy server's own program: what is in that room is not for this one to import.
+    experts = {name: benchmark.expert for name, benchmark in all_benchmarks().items() if benchmark.expert}
     asked = subprocess.run(
-        [sys.executable, "-m", "sparring.policy_server", "--list"],
+        [sys.executable, "-m", "sparring.policy_server", "--list", f"--experts={json.dumps(experts)}"],
         capture_output=True,
         text=True,
         timeout=60,

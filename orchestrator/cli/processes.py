@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from sparring.env_worker.registry import get_benchmark
+from sparring.env_worker.registry import experts_of, get_benchmark
 from sparring.orchestrator.machine.environments import interpreter
 from sparring.orchestrator.settings import parse_pairs
 from sparring.protos.errors import UsageError
@@ -31,7 +31,7 @@ from sparring.protos.errors import UsageError
     metavar="CAMERA=NAME",
     help="an observation of the policy and the benchmark's name for it; may be repeated",
 )
-@click.option("--benchmark", default="", help="whose expert, for --policy expert")
+@click.option("--benchmark", default="", help="whose expert, for --policy expert; several with commas")
 @click.option(
     "--listen",
     multiple=True,
@@ -91,12 +91,13 @@ def serve(
         raise UsageError("--rename and --policy-arg rename=... are the same; give one of them.")
     if rename:
         arguments["rename"] = parse_pairs(rename, "--rename")
+    named = [name.strip() for name in benchmark.split(",") if name.strip()]
     files = {"token-file": token_file, "tls-cert": tls_cert, "tls-key": tls_key}
     _become(
         "sparring.policy_server",
         f"--policy={policy}",
         f"--policy-args={json.dumps(arguments)}",
-        f"--benchmark={benchmark}",
+        f"--experts={json.dumps(experts_of(named) if policy == 'expert' else {})}",
         *(f"--listen={address}" for address in listen),
         *(f"--{flag}={path}" for flag, path in files.items() if path is not None),
         f"--max-batch={max_batch}",

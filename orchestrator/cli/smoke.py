@@ -15,7 +15,7 @@ from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.launchers.docker.engine import connect
 from sparring.orchestrator.machine.environments import interpreter
 from sparring.orchestrator.smoke.episode import smoke as smoke_here
-from sparring.orchestrator.smoke.images import IMAGES, SECONDS, explain, smoke_image
+from sparring.orchestrator.smoke.images import SECONDS, explain, image_names, smoke_image
 from sparring.protos.errors import SparringError, UsageError
 
 
@@ -24,7 +24,7 @@ from sparring.protos.errors import SparringError, UsageError
     "--image",
     "images",
     multiple=True,
-    help=f"an image to try, by its full name or one of {', '.join(IMAGES)}; may be repeated; default: all of these",
+    help="an image to try, by its full name, or metaworld, libero, policy-server, …; may be repeated; default: all",
 )
 @click.option("--here", metavar="BENCHMARK", help="try what is installed here instead, without containers")
 @click.option(
@@ -53,7 +53,7 @@ def smoke(
         folder = output or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sparring-smoke-")))
         if here:
             return _try_here(here, folder, assets, {key: value for key, value in settings.items() if value})
-        return _try_images(images or IMAGES, folder, assets, timeout)
+        return _try_images(images or image_names(), folder, assets, timeout)
 
 
 def _try_here(name: str, folder: Path, assets: Path | None, settings: dict[str, Any]) -> int:

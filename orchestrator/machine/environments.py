@@ -1,7 +1,7 @@
 """Benchmarks that cannot share an interpreter: where each one's own Python is, its state, and how it is made.
 
-`env_worker/environments/NAME` is the recipe of an environment: `constraints.txt` pins every package of it, and
-`no-deps.txt` lists those that are installed without what they ask for. The rest is sparring with the extra NAME.
+A benchmark's `environment` is the recipe: `constraints.txt` pins every package of it, and `no-deps.txt` lists those
+that are installed without what they ask for. The rest is sparring, and what brings the benchmark, with its extra.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from rich.markup import escape
 from sparring import env_worker
 from sparring.env_worker.benchmark import Benchmark
 from sparring.env_worker.locks import one_at_a_time, say
-from sparring.env_worker.registry import get_benchmark
+from sparring.env_worker.registry import OURS, all_benchmarks, distribution_of, get_benchmark
 from sparring.protos.errors import SparringError, UsageError
 
-RECIPES: Final = Path(env_worker.__file__).resolve().parent / "environments"
+SOURCE: Final = Path(env_worker.__file__).resolve().parent.parent
+"""Where sparring's own code is; the checkout's root, if it is one."""
 VARIABLE: Final = "SPARRING_VENVS"
 STAMP: Final = ".sparring.json"
 """In a finished environment, written last."""
@@ -100,8 +101,8 @@ def state(benchmark: Benchmark) -> EnvironmentState:
     missing = benchmark.missing()
     if not missing:
         return EnvironmentState("here", Path(sys.executable), "installed")
-    if benchmark.name not in recipes():
-        detail = f"needs {', '.join(missing)}: pip install 'sparring[{benchmark.name}]'"
+    if benchmark.environment is None:
+        detail = f"needs {', '.join(missing)}: {_pip(benchmark)}"
         return EnvironmentState("missing", None, detail)
     return environment_state(benchmark.name)
 
@@ -125,7 +126,7 @@ def environment_state(name: str) -> EnvironmentState:
 
 def recipes() -> list[str]:
     """Names of the benchmarks that have an environment of their own."""
-    return sorted(file.parent.name for file in RECIPES.glob("*/constraints.txt"))
+    return sorted(name for name, benchmark in all_benchmarks().items() if benchmark.environment is not None)
 
 
 def venvs_folder() -> Path:
@@ -140,18 +141,18 @@ def venvs_folder() -> Path:
 
 def source_checkout() -> Path | None:
     """The folder of sparring's source, if it runs from there."""
-    folder = RECIPES.parent.parent
-    return folder if _project(folder).get("name") == "sparring" else None
+    return SOURCE if _project(SOURCE).get("name") == OURS else None
 
 
 def fingerprint(name: str) -> str:
     """A hash of everything that decides what is in an environment."""
-    digest = hashlib.sha256(json.dumps(_requirement(name)).encode())
-    for file in sorted((RECIPES / name).glob("*.txt")):
+    benchmark = get_benchmark(name)
+    digest = hashlib.sha256(json.dumps(_requirements(benchmark)).encode())
+    for file in sorted(_recipe(benchmark).glob("*.txt")):
         digest.update(file.name.encode() + file.read_bytes())
     if checkout := source_checkout():
         project = _project(checkout)
-        asked = [project.get("dependencies"), project.get("optional-dependencies", {}).get(name)]
+        asked = [project.get("dependencies"), project.get("optional-dependencies", {}).get(benchmark.extra)]
         digest.update(json.dumps(asked).encode())
     return digest.hexdigest()
 
@@ -170,10 +171,10 @@ def create(name: str, *, force: bool = False) -> Path:
         EnvironmentFailed: If it cannot be made; what was there before is there again.
     """
     benchmark = get_benchmark(name)
-    if name not in recipes():
+    if benchmark.environment is None:
         raise UsageError(
-            f"the benchmark {name!r} has no environment of its own; install what it needs with: "
-            f"pip install 'sparring[{name}]'. Those that have one: {', '.join(recipes())}."
+            f"the benchmark {name!r} has no environment of its own; install what it needs with: {_pip(benchmark)}. "
+            f"Those that have one: {', '.join(recipes())}."
         )
     folder = venvs_folder() / name
     waiting = f"another process makes the environment {name!r}"
@@ -201,11 +202,11 @@ class _Maker:
         self._lock = lock
 
     def make(self, benchmark: Benchmark) -> Path:
-        recipe = RECIPES / benchmark.name
+        recipe = _recipe(benchmark)
         install = (str(self._python), "-I", "-m", "pip", "install", "--no-input", "--progress-bar=off")
         steps: list[tuple[str, Sequence[str]]] = [
             ("making it", (sys.executable, "-I", "-m", "venv", str(self._folder))),
-            ("installing sparring", (*install, "-c", str(recipe / "constraints.txt"), *_requirement(benchmark.name))),
+            ("installing sparring", (*install, "-c", str(recipe / "constraints.txt"), *_requirements(benchmark))),
             ("looking it over", (str(self._python), "-I", "-c", _CHECK, "sparring.env_worker", *benchmark.requires)),
         ]
         if (recipe / "no-deps.txt").exists():
@@ -329,18 +330,37 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def _requirement(name: str) -> list[str]:
-    """What makes pip install the sparring that is running, with the extra of that name."""
-    if checkout := source_checkout():
-        return ["-e", f"{checkout}[{name}]"]
-    installed = distribution("sparring")
+def _recipe(benchmark: Benchmark) -> Path:
+    assert benchmark.environment is not None
+    return benchmark.environment
+
+
+def _pip(benchmark: Benchmark) -> str:
+    """The command that installs what a benchmark needs."""
+    extra = f"[{benchmark.extra}]" if benchmark.extra else ""
+    return f"pip install '{distribution_of(benchmark.name)}{extra}'"
+
+
+def _requirements(benchmark: Benchmark) -> list[str]:
+    """What makes pip install the sparring that is running, and what brings the benchmark, with its extra."""
+    brings = distribution_of(benchmark.name)
+    if brings == OURS:
+        return _requirement(OURS, benchmark.extra)
+    return [*_requirement(OURS, ""), *_requirement(brings, benchmark.extra)]
+
+
+def _requirement(name: str, extra: str) -> list[str]:
+    extras = f"[{extra}]" if extra else ""
+    if name == OURS and (checkout := source_checkout()):
+        return ["-e", f"{checkout}{extras}"]
+    installed = distribution(name)
     origin = json.loads(installed.read_text("direct_url.json") or "{}")
     if "url" not in origin:
-        return [f"sparring[{name}]=={installed.version}"]
+        return [f"{name}{extras}=={installed.version}"]
     url = origin["url"]
     if version_control := origin.get("vcs_info"):
         url = f"{version_control['vcs']}+{url}@{version_control['commit_id']}"
-    return [f"sparring[{name}] @ {url}"]
+    return [f"{name}{extras} @ {url}"]
 
 
 def _project(folder: Path) -> Mapping[str, Any]:

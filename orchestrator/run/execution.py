@@ -15,9 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sparring.env_worker.registry import get_benchmark
+from sparring.env_worker.registry import get_benchmark, installed_versions
 from sparring.env_worker.worker.addresses import to_dial
-from sparring.env_worker.worker.worker import installed_versions
 from sparring.orchestrator.launchers.base import Launcher, LaunchFailed, NoLauncher, WorkerOrder, share_slots
 from sparring.orchestrator.launchers.docker import launcher as docker
 from sparring.orchestrator.launchers.docker.engine import connect

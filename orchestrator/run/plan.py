@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -82,26 +82,17 @@ def make_plan(settings: RunSettings) -> Plan:
         benchmark = get_benchmark(part.benchmark)
         benchmark.read_settings(benchmark_settings(settings, part))
         tasks[benchmark.name] = benchmark.tasks(part.task)
-    if settings.assets is not None and not any(takes_assets(name) for name in tasks):
+    if settings.assets is not None and all(get_benchmark(name).assets is None for name in tasks):
         raise UsageError(f"--assets is of no use here: {' and '.join(tasks)} has none.")
     return Plan(tasks, settings.episodes, settings.seed)
 
 
 def benchmark_settings(settings: RunSettings, part: Evaluation) -> dict[str, Any]:
     """What a benchmark is told: its own arguments, and the assets folder if it has assets."""
-    if settings.assets is None or not takes_assets(part.benchmark):
+    assets = get_benchmark(part.benchmark).assets
+    if settings.assets is None or assets is None:
         return dict(part.benchmark_arg)
-    return {"assets": str(settings.assets.absolute()), **part.benchmark_arg}
-
-
-def takes_assets(benchmark: str) -> bool:
-    """Whether a benchmark has assets that pip does not bring."""
-    return any(field.name == "assets" for field in fields(get_benchmark(benchmark).settings))
-
-
-def assets_variable(benchmark: str) -> str:
-    """The environment variable that names a benchmark's assets folder where no setting does."""
-    return f"SPARRING_{benchmark.upper().replace('-', '_')}_ASSETS"
+    return {assets.setting: str(settings.assets.absolute()), **part.benchmark_arg}
 
 
 def assets_of(settings: RunSettings, part: Evaluation) -> Path | None:
@@ -110,9 +101,10 @@ def assets_of(settings: RunSettings, part: Evaluation) -> Path | None:
     Raises:
         UsageError: If the name means different folders in different places.
     """
-    if not takes_assets(part.benchmark):
+    assets = get_benchmark(part.benchmark).assets
+    if assets is None:
         return None
-    named = benchmark_settings(settings, part).get("assets") or os.environ.get(assets_variable(part.benchmark))
+    named = benchmark_settings(settings, part).get(assets.setting) or os.environ.get(assets.variable)
     if not named:
         return None
     if not Path(named).is_absolute():

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from sparring.env_worker.registry import experts_of
 from sparring.orchestrator.machine.child import Child, open_socket
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description, PolicyClient
@@ -98,7 +99,7 @@ class PolicyHost:
         return [
             f"--policy={settings.policy}",
             f"--policy-args={json.dumps(settings.policy_arguments)}",
-            f"--benchmark={','.join(part.benchmark for part in settings.parts)}",
+            f"--experts={json.dumps(experts_of(part.benchmark for part in settings.parts))}",
             f"--max-batch={settings.max_batch}",
             f"--max-queue-delay={settings.max_queue_delay}",
             *([f"--metrics={settings.metrics}"] if settings.metrics else []),

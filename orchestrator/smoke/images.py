@@ -15,25 +15,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sparring.env_worker.registry import get_benchmark
+from sparring.env_worker.registry import all_benchmarks, get_benchmark
 from sparring.orchestrator.launchers.docker.engine import (
     BENCHMARK_LABEL,
     HARDENED,
     OWNER_LABEL,
     ROLE_LABEL,
     RUN_LABEL,
-    SHIPPED_IMAGES,
     WORKER_LABEL,
     Engine,
     Image,
+    image_of,
     owner,
     release,
 )
-from sparring.orchestrator.run.plan import assets_variable, takes_assets
 from sparring.orchestrator.smoke.episode import SmokeFailed, policy_arguments, smoke_test
 from sparring.protos.errors import SparringError, UsageError
 
-IMAGES: Final = (*SHIPPED_IMAGES, "policy-server", "orchestrator")
+_ROLES: Final = ("policy-server", "orchestrator")
 SECONDS: Final = 600.0
 _PARTNER: Final = "metaworld"
 """The benchmark that the policy server's and the orchestrator's images are tried with."""
@@ -53,9 +52,16 @@ class Part:
     command: Sequence[str]
 
 
+def image_names() -> list[str]:
+    """Short names of the images that there are: one of each benchmark that has one, and of each other part."""
+    return [*(name for name, benchmark in all_benchmarks().items() if benchmark.image is not None), *_ROLES]
+
+
 def full_name(image: str) -> str:
     """A short name is one of our own; anything else is taken as it is."""
-    return f"sparring/{image}:{release()}" if image in IMAGES else image
+    if image in _ROLES:
+        return f"sparring/{image}:{release()}"
+    return image_of(image) if image in image_names() else image
 
 
 def smoke_image(engine: Engine, name: str, folder: Path, *, assets: Path | None, seconds: float) -> str:
@@ -93,7 +99,7 @@ def _parts(engine: Engine, image: Image) -> list[Part]:
     if benchmark := image.labels.get(BENCHMARK_LABEL):
         return [Part(image.name, ["smoke", "--here", benchmark, "--output", _INSIDE])]
     role = image.labels.get(ROLE_LABEL)
-    if role not in ("policy-server", "orchestrator"):
+    if role not in _ROLES:
         raise UsageError(
             f"the image {image.name!r} does not say what it is: it has neither the label {BENCHMARK_LABEL} nor "
             f"{ROLE_LABEL} (docs/deployment.md)."
@@ -148,7 +154,7 @@ class _Stage:
         variables = {}
         if self._assets is not None:
             mounts.append(Mount(_ASSETS, str(self._assets.absolute()), type="bind", read_only=True))
-            variables = {assets_variable(name): _ASSETS for name in SHIPPED_IMAGES if takes_assets(name)}
+            variables = {known.assets.variable: _ASSETS for known in all_benchmarks().values() if known.assets}
         if not self._containers:
             # A worker's image that brings no assets has to fetch them; nobody else needs to reach anything.
             network = None if alone and self._assets is None else "none"

@@ -19,21 +19,18 @@ ENTRY_POINTS: Final = "sparring.policies"
 _LEROBOT: Final = "lerobot:"
 _SEE: Final = "docs/policies.md shows one that is whole"
 
+_NONE: Final[Mapping[str, str]] = {}
 _SHIPPED: Final = {
     "random": "sparring.policy_server.policies.blind:RandomPolicy",
     "zero": "sparring.policy_server.policies.blind:ZeroPolicy",
     "replay": "sparring.policy_server.policies.replay:ReplayPolicy",
 }
-_EXPERTS: Final = {
-    "libero": "sparring.policy_server.policies.libero_expert:LiberoExpert",
-    "metaworld": "sparring.policy_server.policies.metaworld_expert:MetaworldExpert",
-}
 
 
-def known_policies() -> dict[str, str]:
-    """Names that `--policy` takes, with a line about each."""
+def known_policies(experts: Mapping[str, str] = _NONE) -> dict[str, str]:
+    """Names that `--policy` takes, with a line about each; `experts` as for `load_policy`."""
     lines = {
-        "expert": f"scripted experts of a benchmark ({', '.join(sorted(_EXPERTS))}); look=[names]",
+        "expert": f"scripted experts of a benchmark ({', '.join(sorted(experts))}); look=[names]",
         "lerobot:CHECKPOINT": "a LeRobot checkpoint, a folder or a hub id (extra: lerobot); rename={camera: name}",
         "random": "uniform in the action space; chunk=N, observations=[names]",
         "replay": "recorded actions; file=PATH, chunk=N",
@@ -44,24 +41,24 @@ def known_policies() -> dict[str, str]:
     return lines
 
 
-def load_policy(name: str, arguments: Mapping[str, Any], *, benchmark: str = "") -> Policy:
+def load_policy(name: str, arguments: Mapping[str, Any], *, experts: Mapping[str, str] = _NONE) -> Policy:
     """Makes the policy that `--policy NAME --policy-arg KEY=VALUE` asks for.
 
     Args:
         name: A shipped policy, an installed entry point, or `module:Class`.
         arguments: Keyword arguments of its constructor.
-        benchmark: Which benchmark's expert is meant, for `expert`; several are comma-separated.
+        experts: What `expert` means: for each benchmark `module:Class`, or nothing where it has none.
 
     Raises:
         UsageError: If there is no such policy, or it cannot be made, with what to do about it.
     """
-    policy = _construct(name, _find(name, benchmark), arguments)
+    policy = _construct(name, _find(name, experts), arguments)
     return checked(name, policy)
 
 
-def _find(name: str, benchmark: str) -> Any:
+def _find(name: str, experts: Mapping[str, str]) -> Any:
     if name == "expert":
-        return _find_experts(benchmark)
+        return _find_experts(experts)
     if name.startswith("live:"):
         raise UsageError(
             f"{name!r} was an object in the program that evaluated it; only that program can evaluate it again."
@@ -84,21 +81,18 @@ def _find(name: str, benchmark: str) -> Any:
     )
 
 
-def _find_experts(benchmarks: str) -> Any:
-    names = [name for name in benchmarks.split(",") if name]
-    if not names:
+def _find_experts(references: Mapping[str, str]) -> Any:
+    if not references:
         raise UsageError("the policy 'expert' is a different one for each benchmark: name it with --benchmark.")
-    for name in names:
-        if name not in _EXPERTS:
-            raise UsageError(
-                f"there is no scripted expert for the benchmark {name!r}, only for: {', '.join(_EXPERTS)}."
-            )
+    for benchmark, reference in references.items():
+        if not reference:
+            raise UsageError(f"there is no scripted expert for the benchmark {benchmark!r}. See: sparring ls policies")
 
     def make(*, look: Sequence[str] = ()) -> Policy:
         from sparring.policy_server.policies.expert import Experts
 
-        experts = {name: _import(_EXPERTS[name])() for name in names}
-        return Experts(experts, look) if len(names) > 1 or look else experts[names[0]]
+        experts = {benchmark: _import(reference)() for benchmark, reference in references.items()}
+        return Experts(experts, look) if len(experts) > 1 or look else next(iter(experts.values()))
 
     return make
 

@@ -17,7 +17,8 @@ from container_support import PLAN, BuildImage, containers
 from support import ROOT
 
 from sparring.env_worker.assets import cache_folder
-from sparring.orchestrator.launchers.docker.engine import SHIPPED_IMAGES, Engine, connect, release
+from sparring.orchestrator.launchers.docker.engine import Engine, connect
+from sparring.orchestrator.smoke.images import full_name, image_names
 
 HERE = Path(__file__).parent
 TAG = "sparring-test/toy"
@@ -71,7 +72,7 @@ def images(engine: Engine) -> dict[str, str]:
     command = ["docker", "compose", "--profile", "libero", "build", "--quiet"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
-    return {name: f"sparring/{name}:{release()}" for name in (*SHIPPED_IMAGES, "policy-server", "orchestrator")}
+    return {name: full_name(name) for name in image_names()}
 
 
 @pytest.fixture(scope="session")

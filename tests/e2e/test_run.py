@@ -47,11 +47,20 @@ def test_results_are_complete_and_consistent(sparring: Sparring, tmp_path: Path)
     assert run["policy"]["name"] == "toy_policies:Wanderer"
     assert run["policy"]["checkpoint_sha256"] is None
     assert {"orchestrator", "toy-0"} <= set(run["versions"])
+    assert run["versions"]["toy-0"]["toy-benchmark"] == "1.0", "a benchmark of somebody else's"
     assert run["host"]["name"]
     with (tmp_path / "out" / "episodes.csv").open() as file:
         for row in csv.DictReader(file):
             split = sum(float(row[c]) for c in ("physics_s", "render_s", "policy_s", "transport_s"))
             assert 0 < split <= float(row["seconds"])
+
+
+def test_the_expert_of_somebody_else_s_benchmark_and_a_task_by_its_place(sparring: Sparring, tmp_path: Path) -> None:
+    done = sparring(*TOY, "--task", "good/1", "--policy", "expert", "--episodes", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["overall"]["success_rate"] == 1.0
+    assert {row["task"] for row in read_csv(tmp_path / "out")} == {"long"}
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["policy"]["name"] == "expert"
 
 
 def test_slots_and_order_change_no_number(sparring: Sparring, tmp_path: Path) -> None:
@@ -189,7 +198,7 @@ def test_a_policy_that_does_not_fit_is_refused_with_both_sides(sparring: Sparrin
             ("--benchmark", "toy", "--task", "short", "--policy", "zero", "--benchmark-arg", "step_second=2"),
             "step_seconds",
         ),
-        (("--benchmark", "toy", "--task", "short", "--policy", "expert"), "no scripted expert"),
+        (("--benchmark", "gym", "--task", "CartPole-v1", "--policy", "expert"), "no scripted expert"),
         (
             ("--benchmark", "gym", "--task", "CartPole-v9", "--policy", "random"),
             "no Gymnasium environment 'CartPole-v9'",

@@ -13,7 +13,7 @@ import pytest
 
 from sparring.env_worker.benchmark import NOTHING, Simulator
 from sparring.env_worker.benchmarks._libero.installation import load_init_states, prepare_libero, write_config
-from sparring.env_worker.benchmarks._libero.tasks import EPISODE_LIMITS, select
+from sparring.env_worker.benchmarks._libero.tasks import EPISODE_LIMITS, find
 from sparring.env_worker.benchmarks.libero import Libero, LiberoSettings, lerobot_state, offers
 
 AGENT, WRIST, STATE = "observation.images.image", "observation.images.image2", "observation.state"
@@ -41,7 +41,7 @@ class Official:
     def __init__(self, name: str) -> None:
         from sparring.env_worker.benchmarks.libero import _assets
 
-        (_, task), *_ = select(name)
+        task = find(name)
         package = prepare_libero(_assets(LiberoSettings()))
         from libero.libero.envs import OffScreenRenderEnv
 

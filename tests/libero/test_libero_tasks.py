@@ -87,6 +87,12 @@ def test_selections(selection: str, names: list[str]) -> None:
     assert [t.name for t in Libero().tasks(selection)] == names
 
 
+def test_a_task_s_group_is_its_suite_however_it_was_selected() -> None:
+    for selection in ("libero_goal/8", "libero_goal/8-9", "libero_goal"):
+        task = next(task for task in Libero().tasks(selection) if task.name == "libero_goal/8")
+        assert (task.group, task.number, task.initial_states, task.max_steps) == ("libero_goal", 8, 50, 300)
+
+
 def test_suites() -> None:
     benchmark = Libero()
     assert [len(benchmark.tasks(s)) for s in EPISODE_LIMITS] == [10, 10, 10, 10, 90]
@@ -102,7 +108,7 @@ def test_suites() -> None:
         ("libero_goal/10", "0 to 9"),
         ("libero_90/80-90", "0 to 89"),
         ("libero_goal/x", "cannot read"),
-        ("", "no LIBERO task"),
+        ("", "no task was named"),
     ],
 )
 def test_mistakes_are_named(selection: str, sentence: str) -> None:

@@ -21,8 +21,11 @@ from typing import Any, ClassVar
 
 import pytest
 from support import ROOT, free_port, wait_for
+from toy_benchmark import Toy
 
 from sparring.env_worker.benchmark import Benchmark, Simulator, Task
+from sparring.env_worker.benchmarks.libero import Libero
+from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.machine import environments
 from sparring.orchestrator.machine.environments import (
     STAMP,
@@ -74,8 +77,9 @@ def venvs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     recipe.mkdir(parents=True)
     (recipe / "constraints.txt").write_text("numpy==1.0\n")
     (recipe / "no-deps.txt").write_text("# nothing\n")
-    monkeypatch.setattr(environments, "RECIPES", tmp_path / "recipes")
-    monkeypatch.setattr(environments, "_requirement", lambda name: [str(write_wheel(tmp_path, "sparring/env_worker"))])
+    for kind in (Toy, Foreign):
+        monkeypatch.setattr(kind, "environment", recipe)
+    monkeypatch.setattr(environments, "_requirements", lambda _: [str(write_wheel(tmp_path, "sparring/env_worker"))])
     monkeypatch.setenv("SPARRING_VENVS", str(tmp_path / "venvs"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_RETRIES", "0")
@@ -105,9 +109,16 @@ class TestState:
         with pytest.raises(UsageError, match=r"'toy' cannot be run yet: .* sparring env create toy$"):
             interpreter(Foreign())
 
-    def test_missing_without_a_recipe_names_the_extra(self) -> None:
-        with pytest.raises(UsageError, match=r"needs no_such_simulator: pip install 'sparring\[toy\]'"):
+    def test_missing_without_a_recipe_names_what_brings_it(self) -> None:
+        with pytest.raises(UsageError, match=r"needs no_such_simulator: pip install 'toy-benchmark'"):
             interpreter(Foreign())
+
+        class Ours(Foreign):
+            name: ClassVar[str] = "gym"
+            extra: ClassVar[str] = "gym"
+
+        with pytest.raises(UsageError, match=r"needs no_such_simulator: pip install 'sparring\[gym\]'"):
+            interpreter(Ours())
 
     def test_ready(self, venvs: Path) -> None:
         folder = pretend(venvs / "toy")
@@ -127,9 +138,9 @@ class TestState:
         assert environment_state("toy").kind == "half-made"
 
     @pytest.mark.parametrize("file", ["constraints.txt", "no-deps.txt"])
-    def test_stale_when_the_recipe_changes(self, venvs: Path, file: str) -> None:
+    def test_stale_when_the_recipe_changes(self, venvs: Path, tmp_path: Path, file: str) -> None:
         pretend(venvs / "toy")
-        (environments.RECIPES / "toy" / file).write_text("numpy==2.0\n")
+        (tmp_path / "recipes" / "toy" / file).write_text("numpy==2.0\n")
         assert state(Foreign()).kind == "stale"
         with pytest.raises(UsageError, match=r"other versions.* sparring env create toy"):
             interpreter(Foreign())
@@ -143,11 +154,12 @@ class TestPlaces:
     def test_in_the_source_checkout(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("SPARRING_VENVS", raising=False)
         assert venvs_folder() == ROOT / ".venvs"
-        assert environments._requirement("libero") == ["-e", f"{ROOT}[libero]"]
+        assert environments._requirements(Libero()) == ["-e", f"{ROOT}[libero]"]
+        assert environments._requirements(Toy()) == ["-e", str(ROOT), "toy-benchmark==1.0"], "and what brings it"
 
     def test_of_an_installed_package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("SPARRING_VENVS", raising=False)
-        monkeypatch.setattr(environments, "RECIPES", tmp_path / "site-packages/sparring/env_worker/environments")
+        monkeypatch.setattr(environments, "SOURCE", tmp_path / "site-packages/sparring")
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
         assert venvs_folder() == tmp_path / "data/sparring/venvs"
         monkeypatch.delenv("XDG_DATA_HOME")
@@ -173,9 +185,9 @@ class TestPlaces:
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: sparring\nVersion: 9.9\n")
         if origin:
             (info / "direct_url.json").write_text(json.dumps(origin))
-        monkeypatch.setattr(environments, "RECIPES", tmp_path / "sparring/env_worker/environments")
+        monkeypatch.setattr(environments, "SOURCE", tmp_path / "sparring")
         monkeypatch.setattr(environments, "distribution", lambda _: importlib.metadata.Distribution.at(info))
-        assert environments._requirement("libero") == [expected]
+        assert environments._requirements(Libero()) == [expected]
 
 
 class TestCreate:
@@ -197,7 +209,7 @@ class TestCreate:
         monkeypatch.delenv("PIP_NO_INDEX")
         monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
         monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{free_port()}/simple")
-        monkeypatch.setattr(environments, "_requirement", lambda name: ["no-such-package==1"])
+        monkeypatch.setattr(environments, "_requirements", lambda _: ["no-such-package==1"])
         with pytest.raises(
             EnvironmentFailed, match=r"index cannot be reached.*\n.*toy.log' ends with:\n(.*\n)*.*no-such"
         ):
@@ -208,7 +220,7 @@ class TestCreate:
         self, venvs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pretend(venvs / "toy", recipe="older")
-        monkeypatch.setattr(environments, "_requirement", lambda name: [str(write_wheel(tmp_path, "something"))])
+        monkeypatch.setattr(environments, "_requirements", lambda _: [str(write_wheel(tmp_path, "something"))])
         with pytest.raises(EnvironmentFailed, match=r"a command failed(.*\n)*not installed after all: sparring\.env"):
             create("toy", force=True)
         assert "older" in (venvs / "toy" / STAMP).read_text()
@@ -231,8 +243,9 @@ class TestInterruptions:
         code = (
             "from pathlib import Path\n"
             "from sparring.orchestrator.machine import environments\n"
-            f"environments.RECIPES = Path({str(environments.RECIPES)!r})\n"
-            f"environments._requirement = lambda name: [{requirement!r}]\n"
+            "from toy_benchmark import Toy\n"
+            f"Toy.environment = Path({str(Toy.environment)!r})\n"
+            f"environments._requirements = lambda _: [{requirement!r}]\n"
             "environments.create('toy', force=True)\n"
         )
         return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
@@ -289,13 +302,13 @@ class TestRecipes:
 
     def test_every_version_is_pinned_and_torch_is_not_among_them(self) -> None:
         for name in recipes():
-            folder = environments.RECIPES / name
+            folder = environments._recipe(get_benchmark(name))
             pinned = self.pins(folder / "constraints.txt") | self.pins(folder / "no-deps.txt")
             assert not {"torch", "torchvision", "transformers", "wandb", "robomimic"} & pinned.keys()
 
     def test_what_talks_to_the_orchestrator_is_the_same_everywhere(self) -> None:
         developed_with = self.pins(ROOT / "constraints" / "dev.txt")
         for name in recipes():
-            pinned = self.pins(environments.RECIPES / name / "constraints.txt")
+            pinned = self.pins(environments._recipe(get_benchmark(name)) / "constraints.txt")
             for package in ("grpcio", "protobuf", "numpy", "rich", "click", "pydantic"):
                 assert pinned[package] == developed_with[package], (name, package)

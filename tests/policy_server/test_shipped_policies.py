@@ -221,10 +221,13 @@ def test_replay_says_what_to_give_when_there_is_no_file(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------ expert
 
 
+METAWORLD = {"metaworld": "sparring.policy_server.policies.metaworld_expert:MetaworldExpert"}
+
+
 def test_the_expert_is_metaworld_s_own() -> None:
     from metaworld import policies
 
-    ours = load_policy("expert", {}, benchmark="metaworld")
+    ours = load_policy("expert", {}, experts=METAWORLD)
     state_of_a_scene = np.random.default_rng(0)
     for name in sorted(policies.ENV_POLICY_MAP):
         about = task(name, low=[-1] * 4, high=[1] * 4)
@@ -238,7 +241,7 @@ def test_the_expert_is_metaworld_s_own() -> None:
 
 
 def test_the_expert_knows_no_task_but_metaworld_s() -> None:
-    policy = load_policy("expert", {}, benchmark="metaworld")
+    policy = load_policy("expert", {}, experts=METAWORLD)
     with pytest.raises(UsageError, match="juggle-v3"):
         policy.new_session(task("juggle-v3"), 0)
 
@@ -246,5 +249,5 @@ def test_the_expert_knows_no_task_but_metaworld_s() -> None:
 def test_the_expert_needs_to_know_whose() -> None:
     with pytest.raises(UsageError, match="--benchmark"):
         load_policy("expert", {})
-    with pytest.raises(UsageError, match=r"'chess'.*metaworld"):
-        load_policy("expert", {}, benchmark="chess")
+    with pytest.raises(UsageError, match=r"no scripted expert for the benchmark 'chess'.*sparring ls policies"):
+        load_policy("expert", {}, experts={**METAWORLD, "chess": ""})

@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sparring.env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task, TaskTable
+from sparring.env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task
+from sparring.env_worker.task_table import TaskTable
 from sparring.protos.spec import Offer, TensorSpec
 from sparring.protos.tensor import Array
 
@@ -45,6 +46,8 @@ class Toy(Benchmark):
     name: ClassVar[str] = "toy"
     summary: ClassVar[str] = "a point on a line"
     settings: ClassVar[type[Any]] = ToySettings
+    packages: ClassVar[Sequence[str]] = ("psutil", "no-such-distribution")
+    expert: ClassVar[str] = "toy_policies:Forward"
 
     def tasks(self, selection: str) -> Sequence[Task]:
         return _TASKS.select(selection)

@@ -1,4 +1,4 @@
-"""The tasks of LIBERO, as data: names, sentences, episode limits and how a selection picks among them.
+"""The tasks of LIBERO, as data: names, sentences, episode limits.
 
 The orchestrator plans episodes in an interpreter that has no LIBERO in it, so the names live here and nothing is
 imported. The order is the package's own; a task's number is its place in it.
@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sparring.protos.errors import UsageError, unknown
+from sparring.env_worker.task_table import TaskTable
 
 EPISODE_LIMITS: Mapping[str, int] = {
     "libero_spatial": 280,
@@ -58,49 +58,14 @@ def sentence_of(name: str) -> str:
 
 
 def tasks_of(suite: str) -> tuple[LiberoTask, ...]:
-    """All tasks of a suite, in order.
-
-    Raises:
-        UsageError: there is no such suite.
-    """
-    if suite not in _NAMES:
-        raise unknown("LIBERO suite", suite, [*_NAMES, "all"], hint="See: sparring ls tasks --benchmark libero")
+    """All tasks of a suite, in order."""
     return tuple(LiberoTask(suite, number, name) for number, name in enumerate(_NAMES[suite].split()))
 
 
-def select(selection: str) -> tuple[tuple[str, LiberoTask], ...]:
-    """Resolves `suite`, `suite/3`, `suite/0-4`, `all`, or a comma-separated list of these: tasks and their groups.
-
-    A task that is named twice is given once, at its first place. Its group is its suite.
-
-    Raises:
-        UsageError: the selection is empty or names something that does not exist.
-    """
-    parts = [part.strip() for part in selection.split(",") if part.strip()]
-    if not parts:
-        raise UsageError("no LIBERO task selected; try 'libero_spatial' or 'libero_spatial/0-4'")
-    chosen: dict[str, LiberoTask] = {}
-    for part in parts:
-        for task in _select_one(part):
-            chosen.setdefault(task.id, task)
-    return tuple((task.suite, task) for task in chosen.values())
-
-
-def _select_one(part: str) -> tuple[LiberoTask, ...]:
-    if part == "all":
-        return tuple(task for suite in ALL_SUITES for task in tasks_of(suite))
-    suite, slash, numbers = part.partition("/")
-    tasks = tasks_of(suite)
-    if not slash:
-        return tasks
-    match = re.fullmatch(r"(\d+)(?:-(\d+))?", numbers)
-    if match is None:
-        raise UsageError(f"cannot read {part!r}; write {suite}/3 or {suite}/0-4")
-    first = int(match[1])
-    last = int(match[2]) if match[2] is not None else first
-    if first > last or last >= len(tasks):
-        raise UsageError(f"{part!r} is out of range; {suite} has tasks 0 to {len(tasks) - 1}")
-    return tasks[first : last + 1]
+def find(name: str) -> LiberoTask:
+    """The task of a name such as `libero_spatial/3`."""
+    suite, _, number = name.rpartition("/")
+    return tasks_of(suite)[int(number)]
 
 
 _NAMES: Mapping[str, str] = {
@@ -245,3 +210,15 @@ _NAMES: Mapping[str, str] = {
         STUDY_SCENE4_pick_up_the_book_on_the_right_and_place_it_under_the_cabinet_shelf
     """,
 }
+
+_TASKS: Mapping[str, LiberoTask] = {task.id: task for suite in _NAMES for task in tasks_of(suite)}
+
+TASKS = TaskTable(
+    benchmark="libero",
+    instructions={name: task.sentence for name, task in _TASKS.items()},
+    groups={suite: [task.id for task in tasks_of(suite)] for suite in EPISODE_LIMITS},
+    aliases={"all": ",".join(ALL_SUITES)},
+    initial_states=INITIAL_STATES,
+    max_steps={name: task.limit for name, task in _TASKS.items()},
+)
+"""What selections are made of."""

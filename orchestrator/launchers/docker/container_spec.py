@@ -6,11 +6,12 @@ import hashlib
 import socket
 from typing import Any, Final
 
+from sparring.env_worker.registry import get_benchmark
 from sparring.env_worker.worker.addresses import HOST_VARIABLE
 from sparring.orchestrator.launchers.base import WorkerOrder
 from sparring.orchestrator.launchers.docker.engine import HARDENED, OWNER_LABEL, RUN_LABEL, WORKER_LABEL, Image, owner
 from sparring.orchestrator.launchers.docker.route import HOST_NAME, Route
-from sparring.orchestrator.run.plan import assets_of, assets_variable, takes_assets
+from sparring.orchestrator.run.plan import assets_of
 from sparring.orchestrator.settings import RunSettings, parse_memory
 
 ASSETS_VOLUME: Final = "sparring-assets"
@@ -87,11 +88,11 @@ class ContainerSpec:
         tmpfs, variables = {"/tmp": _TMP, cache: _TMP}, {"XDG_CACHE_HOME": cache}
         mounts = []
         part = next(part for part in self._settings.parts if part.benchmark == self._benchmark)
-        assets = assets_of(self._settings, part)
-        if assets is not None:
-            shown.append(assets)
-            variables[assets_variable(self._benchmark)] = str(assets)
-        elif takes_assets(self._benchmark):  # downloaded once, for all runs
+        folder, assets = assets_of(self._settings, part), get_benchmark(self._benchmark).assets
+        if assets is not None and folder is not None:
+            shown.append(folder)
+            variables[assets.variable] = str(folder)
+        elif assets is not None:  # downloaded once, for all runs
             mounts.append(Mount(cache, ASSETS_VOLUME, type="volume"))
             del tmpfs[cache]
         mounts += [Mount(str(path), str(path), type="bind", read_only=True) for path in dict.fromkeys(shown)]

@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from sparring.env_worker.registry import get_benchmark
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos.errors import SparringError, UsageError
 
@@ -33,9 +34,6 @@ HARDENED: Final[Mapping[str, Any]] = {
     "read_only": True,
 }
 """What every container of ours is made with."""
-
-SHIPPED_IMAGES: Final = ("libero", "metaworld")
-"""Benchmarks whose Dockerfiles are in docker/."""
 
 _ANSWER_SECONDS: Final = 60
 _NETWORKS: Final = ("bridge", "podman")
@@ -233,6 +231,13 @@ def release() -> str:
         return "latest"
 
 
+def image_of(benchmark: str) -> str:
+    """The image that workers of a benchmark are made from, where no other is named."""
+    image = get_benchmark(benchmark).image
+    name = f"sparring/{benchmark}" if image is None else image.name
+    return name if ":" in name.rpartition("/")[2] else f"{name}:{release()}"
+
+
 def owner() -> str:
     """This process, told apart from every other that had or will have its number."""
     return f"{socket.gethostname()}/{_boot()}/{os.getpid()}/{_started(os.getpid())}"
@@ -278,8 +283,9 @@ def _is_left_over(container: Any) -> bool:
 
 
 def _how_to_build(benchmark: str) -> str:
-    if benchmark in SHIPPED_IMAGES:
-        return f"Build it with `docker compose build worker-{benchmark}` (or `make images` for all)"
+    image = get_benchmark(benchmark).image
+    if image is not None and image.build:
+        return f"Build it with `{image.build}`"
     return "Build it from a Dockerfile of yours (docs/docker-launcher.md says what is needed)"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from sparring.orchestrator.launchers.base import Launcher, LaunchFailed, WorkerOrder
 from sparring.orchestrator.launchers.docker.container import Container, to_the_end
 from sparring.orchestrator.launchers.docker.container_spec import ContainerSpec
-from sparring.orchestrator.launchers.docker.engine import OWNER_LABEL, Engine, EngineFailed, connect, owner, release
+from sparring.orchestrator.launchers.docker.engine import OWNER_LABEL, Engine, EngineFailed, connect, image_of, owner
 from sparring.orchestrator.launchers.docker.route import Route, find_route
 from sparring.orchestrator.launchers.keep_alive import Death, keep_all, keep_worker
 from sparring.orchestrator.settings import RunSettings
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 def image_name(settings: RunSettings, benchmark: str) -> str:
     """The image that workers of a benchmark are made from."""
-    return settings.image.get(benchmark) or f"sparring/{benchmark}:{release()}"
+    return settings.image.get(benchmark) or image_of(benchmark)
 
 
 def check(settings: RunSettings) -> None:
