@@ -21,6 +21,10 @@ TOY = ROOT / "tests" / "toy"
 _PATH = [str(TOY), str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
 os.environ["PYTHONPATH"] = os.pathsep.join(_PATH).rstrip(os.pathsep)
 
+# What a shell starts in the background ignores Ctrl-C, and so does everything that it starts: tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:

@@ -16,6 +16,9 @@ import psutil
 ROOT = Path(__file__).resolve().parent.parent
 TIMING_COLUMNS = {"seconds", "physics_s", "render_s", "policy_s", "transport_s"}
 
+EVERYTHING = os.environ.get("SPARRING_TEST_ALL") == "1"
+"""Whether `make test-all` runs: all tasks and episodes of what other runs of the tests only sample."""
+
 Sparring = Callable[..., subprocess.CompletedProcess[str]]
 StartSparring = Callable[..., subprocess.Popen[str]]
 

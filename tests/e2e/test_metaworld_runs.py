@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import warnings
 from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from pathlib import Path
 
 import pytest
-from support import Sparring, read_csv
+from support import EVERYTHING, Sparring, read_csv
 
-EPISODES = 5
+EPISODES = 5 if EVERYTHING else 1
 SEED = 1000
 
 
-def driven_directly(name: str) -> list[tuple[str, int, str, int, float]]:
+def driven_directly(name: str, episodes: int) -> list[tuple[str, int, str, int, float]]:
     """The expert of a task in the environment as LeRobot makes it, with nothing of Sparring in between."""
     import metaworld
     from metaworld.policies import ENV_POLICY_MAP
@@ -26,7 +27,7 @@ def driven_directly(name: str) -> list[tuple[str, int, str, int, float]]:
     env._freeze_rand_vec = False
     env.seeded_rand_vec = True
     outcomes = []
-    for k in range(EPISODES):
+    for k in range(episodes):
         env.seed(SEED + k)
         observation, _ = env.reset()
         expert = ENV_POLICY_MAP[name]()
@@ -40,9 +41,11 @@ def driven_directly(name: str) -> list[tuple[str, int, str, int, float]]:
     return outcomes
 
 
-def test_all_experts_match_themselves_driven_directly(sparring: Sparring, tmp_path: Path) -> None:
+@pytest.mark.parametrize("episodes", [EPISODES], ids="{} per task".format)
+def test_all_experts_match_themselves_driven_directly(sparring: Sparring, tmp_path: Path, episodes: int) -> None:
+    """250 episodes in `make test-all`; the first one of each task in `make test`."""
     done = sparring(
-        "run", "--benchmark", "metaworld", "--task", "mt50", "--policy", "expert", "--episodes", str(EPISODES),
+        "run", "--benchmark", "metaworld", "--task", "mt50", "--policy", "expert", "--episodes", str(episodes),
         "--seed", str(SEED), "--slots", "2", "--output", "out", timeout=280,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -51,7 +54,7 @@ def test_all_experts_match_themselves_driven_directly(sparring: Sparring, tmp_pa
     names = sorted({r["task"] for r in rows})
     assert len(names) == 50
     with ProcessPoolExecutor(2) as pool:
-        direct = [row for rows in pool.map(driven_directly, names) for row in rows]
+        direct = [row for rows in pool.map(driven_directly, names, repeat(episodes)) for row in rows]
     assert ours == direct
     assert all(r["renders"] == "0" for r in rows), "a policy that reads states caused a render"
     assert sum(outcome == "success" for _, _, outcome, _, _ in ours) > 0.9 * len(ours)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import EVERYTHING
 
 from sparring.env_worker.benchmark import NOTHING, Simulator
 from sparring.env_worker.benchmarks._libero.installation import load_init_states, prepare_libero, write_config
@@ -21,7 +21,6 @@ LOOK = frozenset({AGENT, WRIST, "agentview_image", "robot0_eye_in_hand_image", S
 TURN = "robot0_eef_mat"
 SIDE = 64
 SAMPLE = ("libero_spatial/2", "libero_object/1", "libero_goal/3", "libero_10/6", "libero_90/40")
-EVERYTHING = os.environ.get("SPARRING_TEST_ALL") == "1"  # set by `make test-all`
 
 with_assets = pytest.mark.requires("libero-assets", "rendering")
 
