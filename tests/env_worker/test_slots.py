@@ -1,0 +1,203 @@
+"""A worker's end of its slots: real processes, forked from a real fork server, that do what a lease's task says.
+
+The process's inside is replaced (tests/toy/scripted_slot.py): a simulator and a policy would only be in the way here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import scripted_slot
+
+from sparring.env_worker.worker import slot as slot_process
+from sparring.env_worker.worker.memory import OomWatch
+from sparring.env_worker.worker.slots import SlotHandle
+from sparring.protos import evaluation_pb2 as pb
+
+
+@pytest.fixture(scope="module")
+def context() -> ForkServerContext:
+    """One fork server for all tests here: it has imported what slots need."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["scripted_slot"])
+    return context
+
+
+class Slot:
+    """A slot and what it has sent to the orchestrator."""
+
+    def __init__(self, context: ForkServerContext, tasks_per_process: int, oom: OomWatch) -> None:
+        self.sent: asyncio.Queue[pb.WorkerMessage] = asyncio.Queue()
+        self.assignment = pb.Assignment(benchmark="toy", stall_seconds=30)
+        self.handle = SlotHandle(context, 3, self.assignment, tasks_per_process, self.sent.put_nowait, oom)
+
+    async def next(self) -> tuple[str, Any]:
+        message = await asyncio.wait_for(self.sent.get(), 20)
+        kind = message.WhichOneof("message")
+        return kind, getattr(message, kind)
+
+    async def plays(self, task: str, number: int = 1) -> tuple[str, Any]:
+        """What comes of a lease; the slot has said that it is free again afterwards."""
+        self.handle.leases.put_nowait(pb.Lease(lease=number, slot=3, task=task, index=5))
+        kind, message = await self.next()
+        assert (await self.next())[0] == "ready", "who is free says so"
+        return kind, message
+
+    async def busy(self, task: str) -> int:
+        """Is in the middle of a lease when this returns; the number of its process."""
+        self.handle.leases.put_nowait(pb.Lease(lease=1, slot=3, task=task))
+        while self.handle.activity.task != task:
+            await asyncio.sleep(0.01)
+        assert self.handle._process is not None
+        assert self.handle._process.pid is not None
+        return self.handle._process.pid
+
+
+@pytest.fixture
+def in_slot(context: ForkServerContext, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    monkeypatch.setattr(slot_process, "main", scripted_slot.main)
+
+    def run(
+        test: Callable[[Slot], Awaitable[None]], *, tasks_per_process: int = 0, oom: OomWatch | None = None
+    ) -> None:
+        async def work() -> None:
+            slot = Slot(context, tasks_per_process, oom or OomWatch(Path("/nowhere")))
+            serving = asyncio.create_task(slot.handle.serve())
+            try:
+                assert await slot.next() == ("ready", pb.Ready(slot=3))
+                await test(slot)
+            finally:
+                serving.cancel()
+                await slot.handle.stop(grace=5)
+
+        asyncio.run(asyncio.wait_for(work(), 60))
+
+    return run
+
+
+def test_leases_go_in_and_results_come_out_of_one_process(in_slot: Callable[..., None]) -> None:
+    async def test(slot: Slot) -> None:
+        processes = set()
+        for number in (1, 2, 3):
+            kind, result = await slot.plays("plays", number)
+            assert (kind, result.lease, result.outcome) == ("result", number, pb.OUTCOME_SUCCESS)
+            processes.add(result.error)
+        assert len(processes) == 1
+        assert slot.handle.activity == pb.SlotActivity(slot=3, total_steps=7), "it is at nothing, and did seven steps"
+
+    in_slot(test)
+
+
+def test_a_process_serves_so_many_tasks_and_is_replaced(in_slot: Callable[..., None]) -> None:
+    async def test(slot: Slot) -> None:
+        processes = [(await slot.plays(task))[1].error for task in ("a", "b", "a", "b", "c", "c", "a")]
+        assert len(set(processes[:4])) == 1, "what it has seen it may see again"
+        assert processes[4] not in processes[:4]
+        assert len(set(processes[4:])) == 1
+
+    in_slot(test, tasks_per_process=2)
+
+
+@pytest.mark.parametrize(
+    ("task", "sentence"), [("segfaults", "was ended by SIGSEGV"), ("exits", "ended with exit code 3")]
+)
+def test_a_process_that_ends_in_an_episode_is_that_episodes_error(
+    in_slot: Callable[..., None], task: str, sentence: str
+) -> None:
+    async def test(slot: Slot) -> None:
+        kind, result = await slot.plays(task)
+        assert (kind, result.lease, result.outcome) == ("result", 1, pb.OUTCOME_ERROR)
+        assert sentence in result.error
+        assert (await slot.plays("plays", 2))[1].outcome == pb.OUTCOME_SUCCESS, "the next one has another process"
+
+    in_slot(test)
+
+
+def test_a_process_that_somebody_killed_is_nobodys_error(in_slot: Callable[..., None]) -> None:
+    async def test(slot: Slot) -> None:
+        kind, lost = await slot.plays("is killed")
+        assert (kind, lost.lease) == ("lost", 1)
+        assert "SIGKILL" in lost.reason
+        assert not lost.policy_unreachable
+
+    in_slot(test)
+
+
+def test_a_process_that_was_killed_for_lack_of_memory_is_that_episodes_error(
+    in_slot: Callable[..., None], tmp_path: Path
+) -> None:
+    """The kernel's counter is a file here: a limit that a test runs into needs a container, and tests/docker has one."""
+    (tmp_path / "memory.events").write_text("oom_kill 0\n")
+    (tmp_path / "memory.max").write_text(str(2**30))
+    oom = OomWatch(tmp_path)
+
+    async def test(slot: Slot) -> None:
+        (tmp_path / "memory.events").write_text("oom_kill 1\n")
+        kind, result = await slot.plays("is killed")
+        assert (kind, result.outcome) == ("result", pb.OUTCOME_ERROR)
+        assert "out of memory (OOM) at the worker's limit of 1.0 GiB" in result.error
+        assert (await slot.plays("is killed"))[0] == "lost", "one is blamed for it, and not the next"
+
+    in_slot(test, oom=oom)
+
+
+def test_a_process_that_stalls_is_killed_and_one_that_is_idle_is_not(in_slot: Callable[..., None]) -> None:
+    async def test(slot: Slot) -> None:
+        slot.assignment.stall_seconds = 0.0
+        slot.handle.kill_if_stalled()
+        assert (await slot.plays("plays"))[1].outcome == pb.OUTCOME_SUCCESS, "it had nothing to do"
+        await slot.busy("stalls")
+        slot.handle.kill_if_stalled()
+        kind, result = await slot.next()
+        assert (kind, result.outcome) == ("result", pb.OUTCOME_ERROR)
+        assert "the simulator made no step for 0 s and its slot was killed" in result.error
+        await slot.next()
+        assert (await slot.plays("is killed"))[0] == "lost", "the verdict was of one episode"
+
+    in_slot(test)
+
+
+def test_an_idle_process_that_dies_is_replaced_with_the_next_lease(in_slot: Callable[..., None]) -> None:
+    async def test(slot: Slot) -> None:
+        first = int((await slot.plays("plays"))[1].error.split()[0])
+        os.kill(first, signal.SIGKILL)
+        while slot.handle._process is not None:
+            await asyncio.sleep(0.01)
+        assert slot.sent.empty(), "nothing was lost"
+        assert int((await slot.plays("plays", 2))[1].error.split()[0]) != first
+
+    in_slot(test)
+
+
+def test_another_assignment_reaches_the_process_with_the_next_lease(in_slot: Callable[..., None]) -> None:
+    async def test(slot: Slot) -> None:
+        assert (await slot.plays("plays"))[1].error.endswith(" toy")
+        slot.handle.assignment = pb.Assignment(benchmark="another", stall_seconds=30)
+        process, benchmark = (await slot.plays("plays"))[1].error.split()
+        assert benchmark == "another"
+        assert (await slot.plays("plays"))[1].error == f"{process} another", "told once, and the process is the same"
+
+    in_slot(test)
+
+
+@pytest.mark.parametrize("task", ["", "runs long"])
+def test_stopping_ends_the_process_whatever_it_is_doing(in_slot: Callable[..., None], task: str) -> None:
+    async def test(slot: Slot) -> None:
+        if task:
+            process = await slot.busy(task)
+        else:
+            process = int((await slot.plays("plays"))[1].error.split()[0])
+        await slot.handle.stop(grace=5)
+        assert not psutil.pid_exists(process) or psutil.Process(process).status() == psutil.STATUS_ZOMBIE
+        await slot.handle.stop(grace=5)  # who has stopped can be stopped again
+
+    in_slot(test)

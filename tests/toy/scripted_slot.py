@@ -1,0 +1,38 @@
+"""A slot's process without simulator and policy: what it does with a lease is the name of the lease's task."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from multiprocessing.connection import Connection
+
+from sparring.protos import evaluation_pb2 as pb
+
+
+def main(pipe: Connection, number: int, assignment: bytes) -> None:
+    """Does what comes over the pipe until it is told to stop, as the real one does."""
+    benchmark = pb.Assignment.FromString(assignment).benchmark
+    while True:
+        try:
+            order = pb.OrchestratorMessage.FromString(pipe.recv_bytes())
+        except EOFError:
+            os._exit(1)
+        kind = order.WhichOneof("message")
+        if kind == "stop":
+            return
+        if kind == "assignment":
+            benchmark = order.assignment.benchmark
+            continue
+        activity = pb.SlotActivity(slot=number, task=order.lease.task, index=order.lease.index, total_steps=7)
+        pipe.send_bytes(pb.WorkerMessage(activity=activity).SerializeToString())
+        if order.lease.task == "segfaults":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if order.lease.task == "is killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if order.lease.task == "exits":
+            os._exit(3)
+        if order.lease.task in ("stalls", "runs long"):
+            time.sleep(60)
+        result = pb.Result(lease=order.lease.lease, outcome=pb.OUTCOME_SUCCESS, error=f"{os.getpid()} {benchmark}")
+        pipe.send_bytes(pb.WorkerMessage(result=result).SerializeToString())
