@@ -1,4 +1,4 @@
-"""A worker that waits for runs, in this process: the runs are a socket, and the workers a script that says how they end.
+"""A worker that waits for runs, in this process: the runs are a socket, the workers a script that says how they end.
 
 The script stands for `python -m sparring.env_worker`, which takes a second to start; tests/e2e has the real one.
 """

@@ -32,6 +32,9 @@ def context() -> ForkServerContext:
     return context
 
 
+Test = Callable[["Slot"], Awaitable[None]]
+
+
 class Slot:
     """A slot and what it has sent to the orchestrator."""
 
