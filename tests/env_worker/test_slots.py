@@ -138,7 +138,7 @@ def test_a_process_that_somebody_killed_is_nobodys_error(in_slot: Callable[..., 
 def test_a_process_that_was_killed_for_lack_of_memory_is_that_episodes_error(
     in_slot: Callable[..., None], tmp_path: Path
 ) -> None:
-    """The kernel's counter is a file here: a limit that a test runs into needs a container, and tests/docker has one."""
+    """The kernel's counter is a file here; a real limit needs a container, and tests/docker has one."""
     (tmp_path / "memory.events").write_text("oom_kill 0\n")
     (tmp_path / "memory.max").write_text(str(2**30))
     oom = OomWatch(tmp_path)
