@@ -101,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--connect-timeout", type=float, default=30.0, help="seconds to wait for the orchestrator")
     parser.add_argument("--stay", action="store_true", help="wait for the next run when one has ended, until SIGTERM")
     parser.add_argument("--exit-with-parent", action="store_true", help="stop when standard input closes")
-    # How a standing worker hears from the worker of a run: a file descriptor.
+    # How a persistent worker hears from the worker of a run: a file descriptor.
     parser.add_argument("--report-to", type=int, help=argparse.SUPPRESS)
     return parser
 

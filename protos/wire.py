@@ -34,8 +34,8 @@ _SHORTEST_HEAD, _LONGEST_HEAD = 2, 32
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Where a tensor stands in the message: its header, and how many bytes of elements follow."""
+class _Field:
+    """A tensor in the message: its header, and how many bytes of elements follow."""
 
     name: str
     dtype: np.dtype[Any]
@@ -52,19 +52,19 @@ class ObservationCodec:
     """
 
     def __init__(self, needs: PolicySpec) -> None:
-        self._places = [_place(name, str(spec.dtype), needs.batched_shape(name)) for name, spec in needs.named.items()]
-        self._size = sum(len(place.header) + place.size for place in self._places)
+        self._fields = [_field(name, str(spec.dtype), needs.batched_shape(name)) for name, spec in needs.named.items()]
+        self._size = sum(len(field.header) + field.size for field in self._fields)
 
     def write(self, episode: int, step: int, tensors: Mapping[str, Array]) -> bytes | None:
         """A RolloutRequest with this observation; None if the tensors are not exactly what is needed."""
-        if len(tensors) != len(self._places):
+        if len(tensors) != len(self._fields):
             return None
         parts: list[Any] = [b""]
-        for place in self._places:
-            array = tensors.get(place.name)
-            if not isinstance(array, np.ndarray) or array.dtype != place.dtype or array.shape != place.shape:
+        for field in self._fields:
+            array = tensors.get(field.name)
+            if not isinstance(array, np.ndarray) or array.dtype != field.dtype or array.shape != field.shape:
                 return None
-            parts += (place.header, array if array.flags.c_contiguous else np.ascontiguousarray(array))
+            parts += (field.header, array if array.flags.c_contiguous else np.ascontiguousarray(array))
         head = _number(_EPISODE, episode) + _number(_STEP, step)
         parts[0] = _REQUEST_OBSERVATION + _varint(len(head) + self._size) + head
         return b"".join(parts)
@@ -78,18 +78,18 @@ class ObservationCodec:
         if numbers is None:
             return None
         tensors: dict[str, Array] = {}
-        for place in self._places:
-            if not data.startswith(place.header, at):
+        for field in self._fields:
+            if not data.startswith(field.header, at):
                 return None
-            at += len(place.header)
-            array = np.frombuffer(data, np.uint8, place.size, at).view(place.dtype).reshape(place.shape)
+            at += len(field.header)
+            array = np.frombuffer(data, np.uint8, field.size, at).view(field.dtype).reshape(field.shape)
             # Elements begin wherever the header ends; numpy is slow, and some kernels are wrong, on odd addresses.
-            tensors[place.name] = array if array.flags.aligned else _aligned(array)
-            at += place.size
+            tensors[field.name] = array if array.flags.aligned else _aligned(array)
+            at += field.size
         return (*numbers, tensors)
 
 
-def _place(name: str, dtype_name: str, shape: tuple[int, ...]) -> _Place:
+def _field(name: str, dtype_name: str, shape: tuple[int, ...]) -> _Field:
     code = dtype_code(dtype_name)
     dtype = dtype_of(code)
     size = math.prod(shape) * dtype.itemsize
@@ -97,7 +97,7 @@ def _place(name: str, dtype_name: str, shape: tuple[int, ...]) -> _Place:
     tensor = _DTYPE + _varint(code) + (_SHAPE + _varint(len(axes)) + axes if axes else b"") + _RAW + _varint(size)
     key = name.encode()
     entry = _KEY + _varint(len(key)) + key + _VALUE + _varint(len(tensor) + size) + tensor
-    return _Place(name, dtype, shape, size, _TENSORS + _varint(len(entry) + size) + entry)
+    return _Field(name, dtype, shape, size, _TENSORS + _varint(len(entry) + size) + entry)
 
 
 def _aligned(array: Array) -> Array:

@@ -1,4 +1,4 @@
-"""A standing worker: one process that waits for runs, and for each of them a worker of its own that ends with it.
+"""A persistent worker: one process that waits for runs, and for each of them a worker of its own that ends with it.
 
 A process per run, so that nothing of a run can be left for the next: no slot, no fork server with its imports, no
 memory, no connection that has learnt to be slow. What waits between runs imports neither gRPC nor numpy.

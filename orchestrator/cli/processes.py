@@ -126,7 +126,7 @@ def serve(
 def worker(orchestrator: str, slots: int, benchmark: str, name: str, connect_timeout: float, stay: bool) -> None:
     """Runs episodes for a run that is going on somewhere, until it has ended.
 
-    With --stay it is a standing worker: it serves one run after the other at that address, for as long as it is left.
+    With --stay it is a persistent worker: it serves one run after the other at that address, for as long as it is left.
     """
     if ":" not in orchestrator:
         raise UsageError(f"--orchestrator {orchestrator!r} is not HOST:PORT.")

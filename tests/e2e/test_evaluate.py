@@ -306,9 +306,9 @@ def test_a_fork_of_the_program_leaves_its_workers_alone(tmp_path: Path) -> None:
         "    assert os.waitpid(child, 0)[1] == 0\n"
         "with multiprocessing.get_context('fork').Pool(2) as pool: assert pool.map(abs, [-1, 2]) == [1, 2]\n"
         "from sparring.orchestrator.live import evaluator as live\n"
-        "before = live._shared._fleets[0]\n"
+        "before = live._shared._kept[0]\n"
         "assert evaluate(Forward(), benchmark='toy', tasks='good', episodes=2, slots=2).overall.successes == 4\n"
-        "assert live._shared._fleets == [before]\n"
+        "assert live._shared._kept == [before]\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
@@ -320,7 +320,7 @@ def test_a_fork_of_the_program_leaves_its_workers_alone(tmp_path: Path) -> None:
 
 def test_temporary_folders_of_others_are_left_alone(evaluator: Evaluator) -> None:
     evaluator.evaluate(Forward(), **TOY)
-    (held,) = (f.folder for f in evaluator._fleets)
+    (held,) = (workers.folder for workers in evaluator._kept)
     with Evaluator() as another:
         another.evaluate(Forward(), **TOY)
         assert held.is_dir()

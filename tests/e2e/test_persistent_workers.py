@@ -20,8 +20,8 @@ RUN = (
 LONG = (*RUN, "--episodes", "50", "--benchmark-arg", "step_seconds=0.05")
 
 
-class Standing:
-    """A standing worker and what it says."""
+class Worker:
+    """A persistent worker and what it says."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -61,12 +61,12 @@ def here() -> str:
 
 
 @pytest.fixture
-def standing(start_sparring: StartSparring, here: str, tmp_path: Path) -> Iterator[Callable[..., Standing]]:
-    """Starts standing workers; with the test they end, and everything of theirs."""
-    started: list[Standing] = []
+def persistent(start_sparring: StartSparring, here: str, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
+    """Starts persistent workers; with the test they end, and everything of theirs."""
+    started: list[Worker] = []
 
-    def start(*flags: str) -> Standing:
-        started.append(Standing(start_sparring("worker", "--orchestrator", here, "--slots", "2", "--stay", *flags)))
+    def start(*flags: str) -> Worker:
+        started.append(Worker(start_sparring("worker", "--orchestrator", here, "--slots", "2", "--stay", *flags)))
         return started[-1]
 
     yield start
@@ -82,11 +82,11 @@ def pss(process: psutil.Process) -> float:
 
 
 def test_one_worker_serves_run_after_run(
-    standing: Callable[..., Standing], sparring: Sparring, start_sparring: StartSparring, here: str, tmp_path: Path
+    persistent: Callable[..., Worker], sparring: Sparring, start_sparring: StartSparring, here: str, tmp_path: Path
 ) -> None:
     calm = (*(flag for flag in RUN if flag not in ("--launcher", "none")), "--slots", "1", "--output", "calm")
     assert sparring(*calm).returncode == 0
-    worker = standing()
+    worker = persistent()
     worker.wait_for(f"waiting for a run at {here}")
     time.sleep(2.0)  # it knocks again and again, and says nothing
     assert worker.said.count("\n") == 1, worker.said
@@ -103,10 +103,10 @@ def test_one_worker_serves_run_after_run(
 
 
 def test_an_orchestrator_that_is_killed_is_waited_for_and_found_again(
-    standing: Callable[..., Standing], start_sparring: StartSparring, here: str, tmp_path: Path
+    persistent: Callable[..., Worker], start_sparring: StartSparring, here: str, tmp_path: Path
 ) -> None:
     run = start_sparring(*LONG, "--listen", here, "--output", "out")
-    worker = standing()
+    worker = persistent()
     worker.wait_for("joined the run")
     wait_for(lambda: len(worker.family) >= 3)
     run.kill()
@@ -122,10 +122,10 @@ def test_an_orchestrator_that_is_killed_is_waited_for_and_found_again(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_told_to_stop_in_the_middle_of_episodes(
-    standing: Callable[..., Standing], start_sparring: StartSparring, here: str, number: signal.Signals
+    persistent: Callable[..., Worker], start_sparring: StartSparring, here: str, number: signal.Signals
 ) -> None:
     run = start_sparring(*LONG, "--listen", here, "--output", "out")
-    worker = standing()
+    worker = persistent()
     worker.wait_for("joined the run")
     wait_for(lambda: len(worker.family) >= 4)  # the worker, its fork server, two slots
     family = worker.family
@@ -137,11 +137,11 @@ def test_told_to_stop_in_the_middle_of_episodes(
     run.communicate(timeout=20)
 
 
-def test_nobody_is_left_when_a_standing_worker_is_killed(
-    standing: Callable[..., Standing], start_sparring: StartSparring, here: str
+def test_nobody_is_left_when_a_persistent_worker_is_killed(
+    persistent: Callable[..., Worker], start_sparring: StartSparring, here: str
 ) -> None:
     run = start_sparring(*LONG, "--listen", here, "--output", "out")
-    worker = standing()
+    worker = persistent()
     worker.wait_for("joined the run")
     wait_for(lambda: len(worker.family) >= 4)
     family = worker.family
@@ -153,11 +153,11 @@ def test_nobody_is_left_when_a_standing_worker_is_killed(
 
 
 def test_a_run_that_does_not_want_it_is_told_once_and_the_next_one_is_served(
-    standing: Callable[..., Standing], start_sparring: StartSparring, here: str, tmp_path: Path
+    persistent: Callable[..., Worker], start_sparring: StartSparring, here: str, tmp_path: Path
 ) -> None:
     gym = ("run", "--benchmark", "gym", "--task", "CartPole-v1", "--policy", "random", "--launcher", "none")
     other = start_sparring(*gym, "--listen", here, "--output", "other")
-    worker = standing("--benchmark", "toy")
+    worker = persistent("--benchmark", "toy")
     worker.wait_for("not wanted")
     time.sleep(3.5)  # it has asked again by now
     assert worker.said.count("not wanted") == 1
@@ -176,7 +176,7 @@ def test_a_run_that_does_not_want_it_is_told_once_and_the_next_one_is_served(
 
 
 def test_a_worker_that_waits_for_its_first_run_stops_when_told(start_sparring: StartSparring, here: str) -> None:
-    """Without --stay, too: it need not sit out its patience."""
+    """Without --stay, too: it need not wait for as long as it would for a run."""
     worker = start_sparring("worker", "--orchestrator", here)
     time.sleep(1.5)
     began = time.monotonic()
