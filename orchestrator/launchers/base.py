@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sparring.orchestrator.run.retry import RetryRules
 from sparring.protos.errors import SparringError
 
 
@@ -24,6 +25,7 @@ class WorkerOrder:
         public: The address that they dial from elsewhere.
         sockets: Folder of the unix sockets, the policy's and ours.
         logs: Folder for their logs.
+        rules: When one that died is replaced.
     """
 
     slots: Mapping[str, int]
@@ -31,6 +33,7 @@ class WorkerOrder:
     public: str
     sockets: Path
     logs: Path
+    rules: RetryRules
 
     def arguments(self, benchmark: str, name: str, *, orchestrator: str | None = None) -> list[str]:
         """The flags of `sparring worker` for one of them; it dials another address if one is given."""

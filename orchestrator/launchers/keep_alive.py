@@ -10,13 +10,10 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from sparring.orchestrator.launchers.base import LaunchFailed
+from sparring.orchestrator.run.retry import RetryRules
 
 log = logging.getLogger(__name__)
 
-MAX_DEATHS: Final = 5
-"""So many deaths in a row without one result in between, and the launcher gives up."""
-_FIRST_PAUSE: Final = 0.2
-_LONGEST_PAUSE: Final = 10.0
 _USAGE: Final = 2
 
 
@@ -55,6 +52,7 @@ async def keep_worker(
     benchmark: str,
     start: Callable[[str], Awaitable[StartedWorker]],
     *,
+    rules: RetryRules,
     results_of: Callable[[str], int],
     on_death: Callable[[str, Death], None] = lambda worker, death: None,
 ) -> None:
@@ -63,6 +61,7 @@ async def keep_worker(
     Args:
         benchmark: What it is for; its name begins with that.
         start: Starts a worker of the given name.
+        rules: When a worker is replaced no more, and the pauses.
         results_of: How many results a worker has delivered; one that delivers is worth replacing.
         on_death: Told of each death before the next worker is started.
 
@@ -81,12 +80,12 @@ async def keep_worker(
         if death.code == _USAGE:
             raise LaunchFailed(worker.last_words())
         deaths = 0 if results_of(name) else deaths + 1
-        if deaths >= MAX_DEATHS:
+        if rules.gives_up_workers(deaths):
             raise LaunchFailed(
                 f"workers die before they finish an episode, {deaths} times in a row; the last one {death}. "
                 f"Their log {str(worker.log)!r} ends with:\n{worker.last_words()}"
             )
-        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**deaths)
+        pause = rules.pause(deaths)
         log.warning("worker %s %s; starting another in %.1f s", name, death, pause)
         await asyncio.sleep(pause)
         generation += 1

@@ -37,7 +37,7 @@ class ProcessLauncher(Launcher):
                 await Child.start("sparring.env_worker", arguments, python=python, log=log, temporary=temporary)
             )
 
-        await keep_worker(benchmark, start, results_of=self._results_of)
+        await keep_worker(benchmark, start, rules=order.rules, results_of=self._results_of)
 
 
 class _Process:

@@ -7,22 +7,19 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId, Plan
-from sparring.orchestrator.run.scheduler import MAX_LOSSES, Lease, Scheduler, SlotId
+from sparring.orchestrator.run.retry import RetryRules
+from sparring.orchestrator.run.scheduler import Lease, Scheduler, SlotId
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.record import EpisodeRecord, Outcome
 
 log = logging.getLogger(__name__)
-
-_UNREACHABLE_LIMIT: Final = 2
-"""So many slots in a row must have waited in vain for the policy server before the run is given up."""
 
 
 class RunStopped(SparringError):
@@ -42,17 +39,22 @@ class Coordinator:
     """Knows the workers, the queue and the journal. All methods are called from the event loop."""
 
     def __init__(
-        self, plan: Plan, settings: RunSettings, journal: Journal, folder: Path, listener: RunListener
+        self,
+        plan: Plan,
+        settings: RunSettings,
+        journal: Journal,
+        folder: Path,
+        listener: RunListener,
+        rules: RetryRules,
     ) -> None:
         self._plan = plan
         self._settings = settings
         self._journal = journal
         self._folder = folder
         self._listener = listener
+        self._rules = rules
         done = {row.id for row in journal.rows() if row.outcome != "error"}
-        self._scheduler = Scheduler(
-            plan, done=done, retries=settings.retries, max_parallel_tasks=settings.max_parallel_tasks
-        )
+        self._scheduler = Scheduler(plan, done=done, rules=rules, max_parallel_tasks=settings.max_parallel_tasks)
         self._tasks = {(name, task.name): task for name, tasks in plan.tasks.items() for task in tasks}
         self._workers: dict[str, _Worker] = {}
         self._unreachable_in_a_row = 0
@@ -201,7 +203,7 @@ class Coordinator:
     def _result(self, worker: str, result: pb.Result) -> None:
         lease = self._scheduler.holder(result.lease)
         record = EpisodeRecord.from_message(result)
-        verdict = self._scheduler.finish(result.lease, error=record.outcome == "error")
+        verdict = self._scheduler.finish(result.lease, record)
         if lease is None or verdict == "stale":
             log.info("a late result of worker %s for lease %d changes nothing", worker, result.lease)
             return
@@ -225,7 +227,7 @@ class Coordinator:
         else:
             before = self._explained.get(lease.episode)
             why = f"{reason} An earlier time: {before}." if before else reason
-            sentence = f"lost {MAX_LOSSES} times, the last time because: {why}"
+            sentence = f"lost {self._rules.losses} times, the last time because: {why}"
             self._record(lease.episode, EpisodeRecord.failed("lost", sentence))
 
     def _record(self, episode: EpisodeId, record: EpisodeRecord, film: bytes = b"") -> None:
@@ -261,7 +263,7 @@ class Coordinator:
 
     def _policy_unreachable(self, reason: str) -> None:
         self._unreachable_in_a_row += 1
-        if self._unreachable_in_a_row >= _UNREACHABLE_LIMIT:
+        if self._rules.gives_up_unreachable(self._unreachable_in_a_row):
             self.stop(RunStopped(reason))
 
     def _end_if_finished(self) -> None:

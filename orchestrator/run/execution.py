@@ -29,6 +29,7 @@ from sparring.orchestrator.results.results import Results, write_results, write_
 from sparring.orchestrator.run.coordinator import Coordinator, RunStopped
 from sparring.orchestrator.run.listeners import Listeners, RunEnd, RunListener, RunStart
 from sparring.orchestrator.run.plan import Plan, assets_of, benchmark_settings, identity
+from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.run.work_service import WorkService
 from sparring.orchestrator.serving.policy_host import (
     PolicyAccess,
@@ -144,6 +145,7 @@ class Execution:
         self._folder = folder
         self._journal = journal
         self._listener = listener
+        self._rules = RetryRules(retries=settings.retries)
         self._began = time.monotonic()
         self._seconds_before = float(journal.meta("seconds") or 0.0)
         self._policy: Description | None = None
@@ -220,7 +222,7 @@ class Execution:
         self._policy = policy
         self._write_run("running")
 
-        coordinator = Coordinator(self._plan, settings, self._journal, self._folder, self._listener)
+        coordinator = Coordinator(self._plan, settings, self._journal, self._folder, self._listener, self._rules)
         if coordinator.ended.done():
             return
         await self._watch_stats(stack, access)
@@ -242,7 +244,7 @@ class Execution:
         if settings.policy is None:
             return PolicyAccess.elsewhere(settings)
         host_name = (listen or "127.0.0.1:0").rpartition(":")[0]
-        host = PolicyHost(settings, host=host_name, sockets=sockets, logs=self._folder / "logs")
+        host = PolicyHost(settings, host=host_name, sockets=sockets, logs=self._folder / "logs", rules=self._rules)
         watched.append(await stack.enter_async_context(_hosted(host, watched)))
         return PolicyAccess(host.addresses)
 
@@ -276,7 +278,7 @@ class Execution:
         log.info("more workers may join: sparring worker --orchestrator %s", address)
 
         waiting = {name: n for name in self._plan.tasks if (n := coordinator.pending(name))}
-        order = WorkerOrder(share_slots(slots, waiting), local, public, place.sockets, place.home / "logs")
+        order = WorkerOrder(share_slots(slots, waiting), local, public, place.sockets, place.home / "logs", self._rules)
         launcher = self._launcher(service, place.home)
         return RunningWorkers(service, address, await stack.enter_async_context(_background(launcher.run(order))))
 

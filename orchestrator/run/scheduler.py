@@ -6,12 +6,11 @@ import itertools
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from sparring.orchestrator.run.plan import EpisodeId, Plan
-
-MAX_LOSSES: Final = 20
-"""An episode that was lost this often without once reaching an end is given up: something kills whoever runs it."""
+from sparring.orchestrator.run.retry import DEFAULT_RULES, RetryRules
+from sparring.protos.record import EpisodeRecord
 
 Verdict = Literal["record", "retry", "stale"]
 
@@ -47,12 +46,17 @@ class Scheduler:
     Args:
         plan: All episodes.
         done: Those that need not run again.
-        retries: How often an error is tried again.
+        rules: When an episode is tried again.
         max_parallel_tasks: How many tasks may be open at once; 0 for any number.
     """
 
     def __init__(
-        self, plan: Plan, *, done: Iterable[EpisodeId] = (), retries: int = 3, max_parallel_tasks: int = 0
+        self,
+        plan: Plan,
+        *,
+        done: Iterable[EpisodeId] = (),
+        rules: RetryRules = DEFAULT_RULES,
+        max_parallel_tasks: int = 0,
     ) -> None:
         finished = set(done)
         self._pending: dict[TaskKey, deque[EpisodeId]] = {}
@@ -60,7 +64,7 @@ class Scheduler:
             queue = self._pending.setdefault(_key(episode), deque())
             if episode not in finished:
                 queue.append(episode)
-        self._retries = retries
+        self._rules = rules
         self._max_parallel_tasks = max_parallel_tasks or len(self._pending)
         self._leases: dict[int, Lease] = {}
         self._last_task: dict[SlotId, TaskKey] = {}
@@ -95,7 +99,7 @@ class Scheduler:
         """The lease of that number, if it has not ended."""
         return self._leases.get(number)
 
-    def finish(self, number: int, *, error: bool) -> Verdict:
+    def finish(self, number: int, record: EpisodeRecord) -> Verdict:
         """A lease ended with a result.
 
         Returns:
@@ -105,7 +109,8 @@ class Scheduler:
         lease = self._leases.pop(number, None)
         if lease is None:
             return "stale"
-        if error and self._errors[lease.episode] < self._retries:
+        errors_before = self._errors[lease.episode]
+        if record.outcome == "error" and self._rules.tries_again(record.error_kind, errors_before=errors_before):
             self._errors[lease.episode] += 1
             self._pending[_key(lease.episode)].appendleft(lease.episode)
             return "retry"
@@ -121,7 +126,7 @@ class Scheduler:
         if lease is None:
             return "stale"
         self._losses[lease.episode] += 1
-        if self._losses[lease.episode] >= MAX_LOSSES:
+        if self._rules.gives_up_lost(self._losses[lease.episode]):
             return "record"
         self._pending[_key(lease.episode)].appendleft(lease.episode)
         return "retry"

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from sparring.env_worker.registry import experts_of
 from sparring.orchestrator.machine.child import Child, open_socket
+from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description, PolicyClient
 from sparring.protos.errors import SparringError, UsageError
@@ -22,8 +23,6 @@ log = logging.getLogger(__name__)
 
 START_SECONDS: Final = 600.0
 """Large checkpoints take minutes to load."""
-MAX_DEATHS: Final = 5
-_CHECK_SECONDS: Final = 30.0
 _OWN_ARGUMENT: Final = "device"
 
 
@@ -39,10 +38,12 @@ class PolicyHost:
         host: The host part of the TCP address that workers elsewhere use.
         sockets: Folder for the unix socket that workers on this machine use.
         logs: Folder for its log.
+        rules: How often it is started again.
     """
 
-    def __init__(self, settings: RunSettings, *, host: str, sockets: Path, logs: Path) -> None:
+    def __init__(self, settings: RunSettings, *, host: str, sockets: Path, logs: Path, rules: RetryRules) -> None:
         self._settings = settings
+        self._rules = rules
         self._log = logs / "policy-server.log"
         self.addresses = [f"unix://{sockets}/policy.sock", f"{host}:0"]
 
@@ -71,8 +72,8 @@ class PolicyHost:
             finally:
                 await child.end()
             lived = asyncio.get_running_loop().time() - began
-            deaths = deaths + 1 if lived < _CHECK_SECONDS else 1
-            if deaths > MAX_DEATHS:
+            deaths = deaths + 1 if lived < self._rules.policy_server_settled else 1
+            if self._rules.gives_up_policy_server(deaths):
                 raise PolicyHostFailed(
                     f"the policy server died {deaths} times soon after it had started (exit code {code}). "
                     f"Its log {str(self._log)!r} ends with:\n{child.last_words()}"

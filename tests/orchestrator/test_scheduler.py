@@ -9,8 +9,12 @@ import pytest
 
 from sparring.env_worker.benchmark import Task
 from sparring.orchestrator.run.plan import EpisodeId, Plan
-from sparring.orchestrator.run.scheduler import MAX_LOSSES, Lease, Scheduler, SlotId
+from sparring.orchestrator.run.retry import RetryRules
+from sparring.orchestrator.run.scheduler import Lease, Scheduler, SlotId
+from sparring.protos.record import EpisodeRecord
 
+SUCCESS = EpisodeRecord(outcome="success")
+ERROR = EpisodeRecord.failed("simulator", "boom")
 A, B, C = (SlotId("toy", "w", n) for n in range(3))
 
 
@@ -28,15 +32,15 @@ def test_a_slot_stays_with_its_task() -> None:
     scheduler = Scheduler(plan(3, "x", "y"))
     first, second = take(scheduler, A), take(scheduler, B)
     assert {first.episode.task, second.episode.task} == {"x", "y"}
-    scheduler.finish(first.number, error=False)
+    scheduler.finish(first.number, SUCCESS)
     assert take(scheduler, A).episode == EpisodeId("toy", first.episode.task, 1)
 
 
 def test_a_slot_between_two_episodes_keeps_its_task_to_itself() -> None:
     scheduler = Scheduler(plan(3, "x", "y"))
     first, second = take(scheduler, A), take(scheduler, B)
-    scheduler.finish(first.number, error=False)
-    scheduler.finish(second.number, error=False)
+    scheduler.finish(first.number, SUCCESS)
+    scheduler.finish(second.number, SUCCESS)
     assert take(scheduler, B).episode.task == second.episode.task
 
 
@@ -59,7 +63,7 @@ def test_no_slot_idles_while_episodes_are_left() -> None:
     while running:
         slot = rng.choice(list(running))
         lease = running.pop(slot)
-        assert scheduler.finish(lease.number, error=False) == "record"
+        assert scheduler.finish(lease.number, SUCCESS) == "record"
         recorded[lease.episode] += 1
         nxt = scheduler.lease(slot)
         assert nxt is not None or scheduler.pending("toy") == 0
@@ -75,31 +79,31 @@ def test_max_parallel_tasks_bounds_the_open_tasks() -> None:
     first, second = take(scheduler, A), take(scheduler, B)
     assert first.episode.task == second.episode.task
     assert scheduler.lease(C) is None, "the other task may not be opened"
-    scheduler.finish(first.number, error=False)
+    scheduler.finish(first.number, SUCCESS)
     assert scheduler.lease(A) is None
-    scheduler.finish(second.number, error=False)
+    scheduler.finish(second.number, SUCCESS)
     (other,) = {"x", "y"} - {first.episode.task}
     assert [take(scheduler, slot).episode.task for slot in (A, B)] == [other, other]
 
 
 def test_errors_are_tried_again_so_often_and_no_more() -> None:
-    scheduler = Scheduler(plan(1, "x"), retries=2)
+    scheduler = Scheduler(plan(1, "x"), rules=RetryRules(retries=2))
     verdicts = []
     for _ in range(3):
         lease = take(scheduler, A)
-        verdicts.append(scheduler.finish(lease.number, error=True))
+        verdicts.append(scheduler.finish(lease.number, ERROR))
     assert verdicts == ["retry", "retry", "record"]
     assert scheduler.attempts(lease.episode) == 3
     assert scheduler.unfinished == 0
 
 
 def test_a_loss_is_not_an_attempt() -> None:
-    scheduler = Scheduler(plan(1, "x"), retries=0)
+    scheduler = Scheduler(plan(1, "x"), rules=RetryRules(retries=0))
     lost = take(scheduler, A)
     assert scheduler.lose(lost.number) == "retry"
     again = take(scheduler, B)
     assert again.episode == lost.episode
-    assert scheduler.finish(again.number, error=False) == "record"
+    assert scheduler.finish(again.number, SUCCESS) == "record"
     assert scheduler.attempts(again.episode) == 1
 
 
@@ -108,16 +112,22 @@ def test_a_late_result_is_stale() -> None:
     lost = take(scheduler, A)
     scheduler.lose(lost.number)
     again = take(scheduler, B)
-    assert scheduler.finish(lost.number, error=False) == "stale"
+    assert scheduler.finish(lost.number, SUCCESS) == "stale"
     assert scheduler.lose(lost.number) == "stale"
-    assert scheduler.finish(again.number, error=False) == "record"
-    assert scheduler.finish(again.number, error=False) == "stale"
+    assert scheduler.finish(again.number, SUCCESS) == "record"
+    assert scheduler.finish(again.number, SUCCESS) == "stale"
+
+
+def test_an_error_of_a_kind_may_be_tried_again_less_often_than_others() -> None:
+    scheduler = Scheduler(plan(2, "x"), rules=RetryRules(retries=2, retries_of={"policy": 0}))
+    assert scheduler.finish(take(scheduler, A).number, EpisodeRecord.failed("policy", "boom")) == "record"
+    assert scheduler.finish(take(scheduler, A).number, ERROR) == "retry"
 
 
 def test_what_always_kills_its_worker_is_given_up() -> None:
-    scheduler = Scheduler(plan(1, "x"))
-    verdicts = [scheduler.lose(take(scheduler, A).number) for _ in range(MAX_LOSSES)]
-    assert verdicts == ["retry"] * (MAX_LOSSES - 1) + ["record"]
+    scheduler = Scheduler(plan(1, "x"), rules=RetryRules(losses=4))
+    verdicts = [scheduler.lose(take(scheduler, A).number) for _ in range(4)]
+    assert verdicts == ["retry", "retry", "retry", "record"]
     assert scheduler.unfinished == 0
 
 

@@ -83,7 +83,7 @@ class DockerLauncher(Launcher):
         def on_death(name: str, death: Death) -> None:
             self._explain(name, f"worker {name} {death}")
 
-        await keep_worker(benchmark, start, results_of=self._results_of, on_death=on_death)
+        await keep_worker(benchmark, start, rules=order.rules, results_of=self._results_of, on_death=on_death)
 
     async def _sweep(self, engine: Engine) -> None:
         """Removes what is left of our containers: one that was being made when we were told to stop."""

@@ -1,0 +1,65 @@
+"""When something is tried again, and when it is given up: the rules of a run, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from sparring.protos.record import ErrorKind
+
+
+@dataclass(frozen=True)
+class RetryRules:
+    """What is tried again, how often, and after how long a pause."""
+
+    retries: int = 3
+    """How often an episode that ends in an error is tried again."""
+    retries_of: Mapping[ErrorKind, int] = field(default_factory=dict)
+    """The same for errors of one kind, where it is another number."""
+    losses: int = 20
+    """An episode that was lost this often without once reaching an end is given up: something kills whoever runs it."""
+    unreachable: int = 2
+    """So many slots in a row that have waited in vain for the policy server, and the run is given up."""
+    worker_deaths: int = 5
+    """So many deaths of workers in a row without one result in between, and the run is given up."""
+    first_pause: float = 0.2
+    """Seconds before a worker that died is replaced; after each death in a row twice as long."""
+    longest_pause: float = 10.0
+    """The most seconds before a worker that died is replaced."""
+    policy_server_restarts: int = 5
+    """How often in a row a policy server that dies soon after its start is started again."""
+    policy_server_settled: float = 30.0
+    """Seconds after which a policy server has lived long enough for its earlier deaths to be forgotten."""
+
+    def tries_again(self, kind: ErrorKind, *, errors_before: int) -> bool:
+        """Whether an episode that ended in an error is tried again.
+
+        Args:
+            kind: Of the error.
+            errors_before: How many errors it had before this one.
+        """
+        return errors_before < self.retries_of.get(kind, self.retries)
+
+    def gives_up_lost(self, losses: int) -> bool:
+        """Whether an episode that was lost so often is given up."""
+        return losses >= self.losses
+
+    def gives_up_unreachable(self, slots: int) -> bool:
+        """Whether a run is given up when so many slots in a row have found no policy server."""
+        return slots >= self.unreachable
+
+    def gives_up_workers(self, deaths: int) -> bool:
+        """Whether a run is given up after so many deaths of workers in a row."""
+        return deaths >= self.worker_deaths
+
+    def pause(self, deaths: int) -> float:
+        """Seconds before the next worker is started, after so many deaths in a row."""
+        return min(self.longest_pause, self.first_pause * 2.0**deaths)
+
+    def gives_up_policy_server(self, deaths: int) -> bool:
+        """Whether a run is given up after so many deaths in a row of its policy server, each soon after its start."""
+        return deaths > self.policy_server_restarts
+
+
+DEFAULT_RULES: Final = RetryRules()
