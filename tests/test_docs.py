@@ -1,0 +1,84 @@
+"""What the docs say of the code: words, files and modules that they name exist, and a word means one thing."""
+
+from __future__ import annotations
+
+import ast
+import pkgutil
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from support import ROOT
+
+ROOMS = ("protos", "policy_server", "env_worker", "orchestrator")
+FOLDERS = (*ROOMS, "benchmarks", "constraints", "docker", "docs", "examples", "src", "tests", "tools")
+ENTRY_POINTS = {"sparring.benchmarks", "sparring.launchers", "sparring.policies"}
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+
+
+def classes() -> dict[str, list[Path]]:
+    """The files of every public class, by its name."""
+    found: dict[str, list[Path]] = defaultdict(list)
+    for room in ROOMS:
+        for path in (ROOT / room).rglob("*.py"):
+            if not path.stem.endswith(("_pb2", "_pb2_grpc")):
+                defined = [node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]
+                for name in defined:
+                    if not name.startswith("_"):
+                        found[name].append(path)
+    return found
+
+
+def glossary(text: str) -> dict[str, list[str]]:
+    """The classes that stand for each word of the glossary."""
+    rows = re.findall(r"^\| (.+?) \| .+ \| (.+?) \|$", text.split("## Words")[1].split("\n## ")[0], re.MULTILINE)
+    return {word: re.findall(r"`(\w+)`", named) for word, named in rows if word != "word" and not word.startswith("-")}
+
+
+def paths(text: str) -> list[str]:
+    """What looks like a path of the repository, in `backticks`; a <name> in it may be anything."""
+    quoted = re.findall(r"`([\w./*<>-]+)`", text)
+    return [re.sub(r"<\w+>", "*", name) for name in quoted if name.split("/")[0] in FOLDERS and "/" in name]
+
+
+def modules(text: str) -> list[str]:
+    """Dotted names below `sparring`, in `backticks`, to modules and to what is in them."""
+    return re.findall(r"`(sparring(?:\.[a-z_]+)+)", text)
+
+
+def test_every_word_of_the_glossary_is_in_the_code() -> None:
+    words, known = glossary((ROOT / "docs" / "architecture.md").read_text()), classes()
+    assert len(words) > 30
+    for word, named in words.items():
+        assert named, f"the glossary names no class for {word!r}"
+        assert [name for name in named if name not in known] == [], word
+
+
+def test_a_name_means_one_class() -> None:
+    assert {name: files for name, files in classes().items() if len(files) > 1} == {}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text()
+    assert [path for path in paths(text) if not list(ROOT.glob(path.rstrip("/")))] == []
+    links = [link for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text) if not link.startswith("/")]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_modules_that_a_page_names_exist(page: Path) -> None:
+    for name in set(modules(page.read_text())) - ENTRY_POINTS:
+        pkgutil.resolve_name(name)
+
+
+def test_the_checks_see_what_is_wrong() -> None:
+    assert glossary(
+        "## Words\n| word | meaning | in |\n|---|---|---|\n| lease | a loan | `Lease`, `Loan` |\n\n## A"
+    ) == {"lease": ["Lease", "Loan"]}
+    assert paths("`env_worker/nothing.py`, `docs/<name>.md`, `HOST/path`, `docker`") == [
+        "env_worker/nothing.py",
+        "docs/*.md",
+    ]
+    assert modules("`sparring.protos.spec`, `sparring run`") == ["sparring.protos.spec"]
