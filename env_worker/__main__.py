@@ -32,6 +32,7 @@ def main() -> None:
 def _work(options: argparse.Namespace) -> int:
     """Works for one run; returns the exit code."""
     from sparring.env_worker.gl import choose_backend
+    from sparring.env_worker.worker.addresses import orchestrator_address
     from sparring.env_worker.worker.persistent import Reporter
     from sparring.env_worker.worker.worker import OrchestratorGone, Worker, WorkerRefused
     from sparring.protos.errors import SparringError, UsageError
@@ -40,7 +41,7 @@ def _work(options: argparse.Namespace) -> int:
 
     async def work(stop: asyncio.Event) -> None:
         worker = Worker(
-            options.orchestrator,
+            orchestrator_address(options.orchestrator),
             name=options.name,
             slots=options.slots,
             benchmark=options.benchmark,
@@ -65,11 +66,18 @@ def _work(options: argparse.Namespace) -> int:
 
 def _stay(options: argparse.Namespace) -> int:
     """Works for one run after the other; returns the exit code."""
+    from sparring.env_worker.worker.addresses import orchestrator_address
     from sparring.env_worker.worker.persistent import PersistentWorker
+    from sparring.protos.errors import UsageError
 
+    try:
+        address = orchestrator_address(options.orchestrator)
+    except UsageError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
     given = {name: getattr(options, name) for name in ("orchestrator", "slots", "benchmark", "name", "connect_timeout")}
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
-    worker = PersistentWorker(options.orchestrator, flags)
+    worker = PersistentWorker(address, flags)
     return asyncio.run(_until_told(worker.run, options))
 
 

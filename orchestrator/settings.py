@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sparring.protos.errors import UsageError, unknown
-from sparring.protos.net.address import host_and_port, server_addresses
+from sparring.protos.net.address import Address, parse_servers, parse_tcp
 
 MAX_AUTO_SLOTS = 64
 CONTAINER_SETTINGS = ("image", "worker_connection", "worker_memory", "worker_pids", "worker_gpus")
@@ -201,20 +201,25 @@ class RunSettings(BaseModel):
     @classmethod
     def _known_servers(cls, servers: str | None) -> str | None:
         if servers is not None:
-            _or_value_error(server_addresses, servers)
+            _or_value_error(parse_servers, servers)
         return servers
 
-    @field_validator("metrics")
+    @field_validator("metrics", "listen")
     @classmethod
-    def _known_metrics(cls, metrics: str | None) -> str | None:
-        if metrics is not None:
-            _or_value_error(host_and_port, metrics)
-        return metrics
+    def _known_port(cls, address: str | None) -> str | None:
+        if address is not None:
+            _or_value_error(parse_tcp, address)
+        return address
 
     @property
-    def policy_servers(self) -> Sequence[str]:
+    def policy_servers(self) -> Sequence[Address]:
         """Where the policy is hosted, if that is elsewhere."""
-        return [] if self.policy_server is None else server_addresses(self.policy_server)
+        return [] if self.policy_server is None else parse_servers(self.policy_server)
+
+    @property
+    def listen_address(self) -> Address | None:
+        """Where workers may dial in, if that is set."""
+        return None if self.listen is None else parse_tcp(self.listen)
 
     @model_validator(mode="after")
     def _containers_only_where_there_are_some(self) -> RunSettings:

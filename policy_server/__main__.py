@@ -20,7 +20,7 @@ from sparring.policy_server.batcher import AUTO, QueueDelay
 from sparring.policy_server.policies import known_policies, load_policy
 from sparring.policy_server.server import PolicyServer, serve_until
 from sparring.protos.errors import SparringError, UsageError
-from sparring.protos.net.access import TLS_SCHEME, check_certificate, leaves_the_machine, read_token
+from sparring.protos.net.access import check_certificate, read_token
 from sparring.protos.process import keep_freed_memory, stop_with_parent
 
 log = logging.getLogger("sparring.policy_server")
@@ -70,7 +70,8 @@ async def _serve(options: argparse.Namespace) -> None:
         metrics=options.metrics,
     )
     addresses = await server.listen(options.listen or ["127.0.0.1:50051"])
-    log.info("loading %s; listening at %s", options.policy, ", ".join(addresses))
+    listening = [str(address) for address in addresses]
+    log.info("loading %s; listening at %s", options.policy, ", ".join(listening))
     loaded = False
     try:
         loaded = await _loaded(server, stop)
@@ -80,15 +81,15 @@ async def _serve(options: argparse.Namespace) -> None:
     if not loaded:
         return
     # The one line on stdout is for the program that started this one: where it can be reached.
-    metrics = {"metrics": server.metrics.address} if server.metrics else {}
-    sys.stdout.write(json.dumps({"listening": addresses, **metrics}) + "\n")
+    metrics = {"metrics": str(server.metrics.address)} if server.metrics else {}
+    sys.stdout.write(json.dumps({"listening": listening, **metrics}) + "\n")
     sys.stdout.flush()
     sys.stdout = sys.stderr  # nobody reads on: a policy that prints would fill the pipe, and stop there
-    log.info("serving %s at %s", options.policy, ", ".join(addresses))
+    log.info("serving %s at %s", options.policy, ", ".join(listening))
     if server.metrics:
         log.info("metrics at http://%s/metrics", server.metrics.address)
     for address in addresses:
-        if token and leaves_the_machine(address) and not address.startswith(TLS_SCHEME):
+        if token and address.leaves_the_machine and not address.is_encrypted:
             log.warning("the token travels unencrypted to %s; encrypt with --tls-cert and --tls-key", address)
     await serve_until(server, stop, grace=options.grace)
 

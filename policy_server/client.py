@@ -25,6 +25,7 @@ from sparring.policy_server.errors import PolicyDenied, PolicyFailed, PolicyRefu
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.errors import SparringError
+from sparring.protos.net.address import Address
 from sparring.protos.net.connection import Connection
 from sparring.protos.net.rpc import StreamEnded
 from sparring.protos.policy_pb2_grpc import PolicyStub
@@ -149,12 +150,12 @@ class PolicyClient:
             what this machine trusts.
 
     Raises:
-        UsageError: If the token or the CA is not one, or TLS is asked for on a unix socket.
+        UsageError: If the address, the token or the CA is not one, or TLS is asked for on a unix socket.
     """
 
-    def __init__(self, address: str, *, timeout: float = 60.0, token: str = "", ca: bytes = b"") -> None:
-        self._connection = Connection(address, token.strip(), ca)
-        self.address = address
+    def __init__(self, address: str | Address, *, timeout: float = 60.0, token: str = "", ca: bytes = b"") -> None:
+        self.address = Address.parse(address)
+        self._connection = Connection(self.address, token.strip(), ca)
         self.timeout = timeout
         self._loop = _Loop()
         self._channel = self._loop.run(_channel(self._connection))
@@ -252,7 +253,7 @@ class RemoteSession:
     """What the policy looks at, settled against the offer: send exactly these names, types and shapes."""
     policy: Description
 
-    def __init__(self, address: str, call: Any, loop: _Loop, timeout: float) -> None:
+    def __init__(self, address: Address, call: Any, loop: _Loop, timeout: float) -> None:
         self._address = address
         self._call = call
         self._loop = loop
@@ -394,7 +395,7 @@ def _at_once(coroutine: Coroutine[Any, Any, T]) -> T | None:
     return None
 
 
-async def fetch_stats(address: str, *, timeout: float, token: str = "", ca: bytes = b"") -> pb.ServerStats:
+async def fetch_stats(address: str | Address, *, timeout: float, token: str = "", ca: bytes = b"") -> pb.ServerStats:
     """What a server has done so far; for callers that have an event loop.
 
     Args:
@@ -407,13 +408,13 @@ async def fetch_stats(address: str, *, timeout: float, token: str = "", ca: byte
         PolicyRefused: If it is a server that keeps no stats.
         PolicyUnreachable: If it is not there, or does not answer in time.
     """
-    connection = Connection(address, token.strip(), ca)
+    connection = Connection(Address.parse(address), token.strip(), ca)
     channel = connection.channel()
     stub: PolicyAsyncStub = PolicyStub(channel)  # type: ignore[assignment]
     try:
         return await stub.Stats(pb.StatsRequest(), timeout=timeout, metadata=connection.metadata)
     except grpc.RpcError as error:
-        raise translated(error, address, timeout) from error
+        raise translated(error, connection.address, timeout) from error
     finally:
         await channel.close()
 

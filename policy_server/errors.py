@@ -9,7 +9,7 @@ from typing import Final
 import grpc
 
 from sparring.protos.errors import SparringError, UsageError
-from sparring.protos.net.access import TLS_SCHEME
+from sparring.protos.net.address import Address
 
 _LOOK_UP_SECONDS: Final = 1.0
 
@@ -38,7 +38,7 @@ class QueueFull(SparringError):
     """More observations are waiting than the server was told to hold."""
 
 
-def translated(error: grpc.RpcError, address: str, timeout: float) -> SparringError:
+def translated(error: grpc.RpcError, address: Address, timeout: float) -> SparringError:
     """What a call that failed means to whoever made it.
 
     Args:
@@ -62,11 +62,10 @@ def translated(error: grpc.RpcError, address: str, timeout: float) -> SparringEr
     return PolicyUnreachable(f"the policy server at {address} went away: {details or code.name}")
 
 
-def _likely_cause(address: str) -> str:
+def _likely_cause(address: Address) -> str:
     """What may be wrong with an address where nobody answers. A name may be known later: a container's, say."""
-    host = address.removeprefix(TLS_SCHEME).rpartition(":")[0].strip("[]")
-    if not address.startswith("unix:") and _is_unknown(host):
-        return f"There is no machine of the name {host!r}, as far as this one knows; is it written right?"
+    if not address.is_unix and _is_unknown(address.host):
+        return f"There is no machine of the name {address.host!r}, as far as this one knows; is it written right?"
     return "Is it running there, or is it busy for longer than that (--policy-timeout)?"
 
 

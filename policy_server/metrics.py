@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sparring.policy_server.stats import StatsCounter
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.errors import UsageError
-from sparring.protos.net.address import host_and_port
+from sparring.protos.net.address import parse_tcp
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import HistogramMetricFamily, Metric
@@ -38,18 +38,17 @@ class MetricsServer:
             raise UsageError(
                 "--metrics needs the prometheus_client library: pip install 'sparring[metrics]'"
             ) from error
-        host, port = host_and_port(address)
+        wanted = parse_tcp(address)
         registry = CollectorRegistry()
         registry.register(_Collector(stats.to_message, policy))
         ProcessCollector(registry=registry)
         try:
-            self._server, self._thread = start_http_server(port, host, registry)
+            self._server, self._thread = start_http_server(wanted.port, wanted.host, registry)
         except OSError as error:
             raise UsageError(
                 f"metrics cannot be served at {address!r}: {_reason(error)}. Give another --metrics."
             ) from error
-        shown = f"[{host}]" if ":" in host else host
-        self.address = f"{shown}:{self._server.server_port}"
+        self.address = wanted.with_port(self._server.server_port)
 
     def close(self) -> None:
         """Stops answering."""

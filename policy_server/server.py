@@ -27,6 +27,7 @@ from sparring.policy_server.stats import StatsCounter
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.net.address import Address
 from sparring.protos.net.rpc import SERVER_OPTIONS, bind, discard
 from sparring.protos.spec import SpecMismatch
 from sparring.protos.tensor import TensorError
@@ -210,7 +211,7 @@ class PolicyServer:
         self._server: grpc.aio.Server | None = None
         self.stats = StatsCounter()
 
-    async def start(self, addresses: Sequence[str]) -> list[str]:
+    async def start(self, addresses: Sequence[str | Address]) -> list[Address]:
         """Listens, loads the policy and warms it up; serving when it returns. Returns the addresses as `listen` does.
 
         Raises:
@@ -224,14 +225,15 @@ class PolicyServer:
             raise
         return bound
 
-    async def listen(self, addresses: Sequence[str]) -> list[str]:
+    async def listen(self, addresses: Sequence[str | Address]) -> list[Address]:
         """Listens at the addresses and returns them with port 0 replaced by the port that was taken.
 
         Health is NOT_SERVING, and whoever asks for the policy waits until it is loaded.
 
         Raises:
-            UsageError: If an address cannot be listened at.
+            UsageError: If an address is none, or cannot be listened at.
         """
+        wanted = [Address.listening(address) for address in addresses]
         self._hosted: asyncio.Future[_Hosted] = asyncio.get_running_loop().create_future()
         self._servicer = _Servicer(self._hosted, self.stats, self._max_sessions)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="policy")
@@ -243,7 +245,7 @@ class PolicyServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection([SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
         try:
-            bound = [bind(self._server, address, self._credentials) for address in addresses]
+            bound = [bind(self._server, address, self._credentials) for address in wanted]
             if self._metrics_address:  # last, so that nothing is left of it where listening fails
                 self.metrics = MetricsServer(self.stats, self._metrics_address, policy=self._name)
         except BaseException:

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Final
+
+from sparring.protos.errors import UsageError
+from sparring.protos.net.address import Address
 
 HOST_VARIABLE: Final = "SPARRING_HOST"
 """In a container: the name by which the machine that it runs on is reached. Set by the docker launcher."""
 
-_EVERY_INTERFACE: Final = ("0.0.0.0", "::", "")
+
+def orchestrator_address(text: str) -> Address:
+    """Where a worker dials a run.
+
+    Raises:
+        UsageError: If it is no address, or one with TLS, which runs do not speak.
+    """
+    address = Address.parse(text)
+    if address.is_encrypted:
+        raise UsageError(
+            f"{text!r} asks for TLS, which workers and runs do not speak: give HOST:PORT, over a network that you "
+            "trust or through a tunnel (docs/hosting.md)."
+        )
+    return address
 
 
-def from_here(addresses: Sequence[str], orchestrator: str) -> list[str]:
+def from_here(addresses: Iterable[Address], orchestrator: Address) -> list[Address]:
     """The orchestrator's addresses as this worker must dial them.
 
     In a container that has a name for its machine, `localhost` means that machine. And "every interface" (0.0.0.0) is
@@ -24,34 +39,14 @@ def from_here(addresses: Sequence[str], orchestrator: str) -> list[str]:
         orchestrator: As this worker dialled it.
     """
     machine = os.environ.get(HOST_VARIABLE, "")
-    there = "" if orchestrator.startswith("unix:") else orchestrator.rpartition(":")[0]
-    return [_from_here(address, machine, there) for address in addresses]
+    return [
+        address.with_host(machine)
+        if machine and address.is_local and not address.is_unix
+        else address.reached_at(orchestrator)
+        for address in addresses
+    ]
 
 
-def to_dial(address: str) -> str:
+def to_dial(address: Address) -> Address:
     """An address that a server listens at, as a person would give it to a worker elsewhere."""
-    host, _, port = address.rpartition(":")
-    return f"HOST:{port}" if host.strip("[]") in _EVERY_INTERFACE else address
-
-
-def is_local(host: str) -> bool:
-    """Whether a host is the speaker's own machine: localhost, a loopback address, or every interface."""
-    bare = host.strip("[]")
-    if bare == "localhost":
-        return True
-    try:
-        found = ipaddress.ip_address(bare)
-    except ValueError:
-        return False
-    return found.is_loopback or found.is_unspecified
-
-
-def _from_here(address: str, machine: str, there: str) -> str:
-    host, _, port = address.rpartition(":")
-    if address.startswith("unix:") or not is_local(host):
-        return address
-    if machine:
-        return f"{machine}:{port}"
-    if host.strip("[]") in _EVERY_INTERFACE and there:
-        return f"{there}:{port}"
-    return address
+    return address.with_host("HOST") if address.is_every_interface else address

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Sequence
 from typing import Final, Literal
 
+from sparring.protos.net.address import Address
+
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE: Final = 0.5
@@ -56,7 +58,7 @@ class PersistentWorker:
         arguments: Of `python -m sparring.env_worker`, for the worker of each run.
     """
 
-    def __init__(self, address: str, arguments: Sequence[str]) -> None:
+    def __init__(self, address: Address, arguments: Sequence[str]) -> None:
         self._address = address
         self._arguments = list(arguments)
         self._said = ""
@@ -90,7 +92,7 @@ class PersistentWorker:
         else:
             self._say("%s Waiting for a run at %s", reason, self._address)
 
-    def _say(self, sentence: str, *values: str) -> None:
+    def _say(self, sentence: str, *values: object) -> None:
         """Logs what is new: a machine that waits all night must not fill its disk with that."""
         if (said := sentence % values) != self._said:
             self._said = said
@@ -100,7 +102,7 @@ class PersistentWorker:
 class _Attempt:
     """One worker process, from its start to its end."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: Address) -> None:
         self._address = address
         self._kind = ""
         self.joined = False
@@ -177,17 +179,13 @@ class _Attempt:
         return "broken"
 
 
-async def _answers(address: str) -> bool:
+async def _answers(address: Address) -> bool:
     """Whether somebody listens there: asked before a worker is started, which costs a second of work each time."""
-    host, _, port = address.rpartition(":")
     try:
-        if address.startswith("unix:"):
-            path = address.removeprefix("unix:").removeprefix("//")
-            _, writer = await asyncio.wait_for(asyncio.open_unix_connection(path), _KNOCK_SECONDS)
-        elif host and port.isdecimal() and "/" not in host:
-            _, writer = await asyncio.wait_for(asyncio.open_connection(host.strip("[]"), int(port)), _KNOCK_SECONDS)
+        if address.is_unix:
+            _, writer = await asyncio.wait_for(asyncio.open_unix_connection(address.path), _KNOCK_SECONDS)
         else:
-            return True  # an address of a kind that only gRPC knows
+            _, writer = await asyncio.wait_for(asyncio.open_connection(address.host, address.port), _KNOCK_SECONDS)
     except (OSError, TimeoutError):
         return False
     writer.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from sparring.policy_server.client import Offer, PolicyClient, PolicyUnreachable, RemoteSession
+from sparring.protos.net.address import Address
 
 _WELCOME_SECONDS: Final = 5.0
 """Seconds for one of several servers to welcome a session; saying welcome needs no forward pass."""
@@ -15,7 +16,7 @@ _ROUND_PAUSE: Final = 0.2
 _LOOK_HOME_SECONDS: Final = 30.0
 """After so long elsewhere a slot looks whether its own server is back."""
 
-Connect = Callable[[str], PolicyClient]
+Connect = Callable[[Address], PolicyClient]
 
 
 class PolicyServers:
@@ -31,7 +32,7 @@ class PolicyServers:
         connect: Makes a client.
     """
 
-    def __init__(self, addresses: Sequence[str], *, home: int, timeout: float, connect: Connect) -> None:
+    def __init__(self, addresses: Sequence[Address], *, home: int, timeout: float, connect: Connect) -> None:
         self._addresses = list(addresses)
         self._home = self._at = home % len(addresses)
         self._timeout = timeout
@@ -93,9 +94,9 @@ class PolicyServers:
         return self._client
 
 
-def nearest(addresses: Sequence[str]) -> str:
+def nearest(addresses: Sequence[Address]) -> Address:
     """The first address that can be reached from this machine: a unix socket that is there, else TCP."""
     for address in addresses:
-        if not address.startswith("unix:") or Path(address.removeprefix("unix:").removeprefix("//")).exists():
+        if not address.is_unix or Path(address.path).exists():
             return address
     return addresses[-1]

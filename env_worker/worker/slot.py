@@ -35,6 +35,7 @@ from sparring.policy_server.client import (
 )
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.net.address import Address
 from sparring.protos.process import give_back_freed_memory, keep_freed_memory
 from sparring.protos.record import EpisodeRecord, ErrorKind
 
@@ -209,7 +210,7 @@ class _Slot:
 
     def _policy_servers(self) -> PolicyServers:
         assignment = self._assignment
-        addresses = assignment.policy_addresses
+        addresses = [Address.parse(text) for text in assignment.policy_addresses]
         return PolicyServers(
             addresses if assignment.policy_replicas else [nearest(addresses)],
             home=self._number,

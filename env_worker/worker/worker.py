@@ -20,6 +20,7 @@ from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkStub
+from sparring.protos.net.address import Address
 from sparring.protos.net.rpc import CLIENT_OPTIONS, StreamEnded
 
 if TYPE_CHECKING:  # exists in the type stubs only
@@ -52,7 +53,7 @@ class Worker:
 
     def __init__(
         self,
-        address: str,
+        address: Address,
         *,
         name: str = "",
         slots: int = 0,
@@ -78,7 +79,7 @@ class Worker:
             WorkerRefused: If it refuses this worker.
             UsageError: If this worker cannot do what it was started for.
         """
-        async with grpc.aio.insecure_channel(self._address, options=CLIENT_OPTIONS) as channel:
+        async with grpc.aio.insecure_channel(self._address.target, options=CLIENT_OPTIONS) as channel:
             stub: WorkAsyncStub = WorkStub(channel)  # type: ignore[assignment]
             call: Any = stub.Work(wait_for_ready=True)
             try:
@@ -148,7 +149,8 @@ class Worker:
         return self._as_seen_from_here(message.assignment)
 
     def _as_seen_from_here(self, assignment: pb.Assignment) -> pb.Assignment:
-        assignment.policy_addresses[:] = from_here(assignment.policy_addresses, self._address)
+        told = map(Address.parse, assignment.policy_addresses)
+        assignment.policy_addresses[:] = map(str, from_here(told, self._address))
         return assignment
 
     async def _work(self, call: Any, stop: asyncio.Event) -> None:
@@ -205,7 +207,7 @@ class Worker:
             await asyncio.sleep(self._assignment.heartbeat_seconds)
 
 
-def _translated(error: grpc.RpcError, address: str) -> SparringError:
+def _translated(error: grpc.RpcError, address: Address) -> SparringError:
     details = error.details() or error.code().name
     if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
         return WorkerRefused(details)

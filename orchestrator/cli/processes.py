@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from sparring.env_worker.registry import experts_of, get_benchmark
+from sparring.env_worker.worker.addresses import orchestrator_address
 from sparring.orchestrator.machine.environments import interpreter
 from sparring.orchestrator.settings import parse_pairs
 from sparring.protos.errors import UsageError
@@ -128,12 +129,11 @@ def worker(orchestrator: str, slots: int, benchmark: str, name: str, connect_tim
 
     With --stay it is a persistent worker: it serves one run after the other at that address, for as long as it is left.
     """
-    if ":" not in orchestrator:
-        raise UsageError(f"--orchestrator {orchestrator!r} is not HOST:PORT.")
+    address = orchestrator_address(orchestrator)
     python = interpreter(get_benchmark(benchmark)) if benchmark else Path(sys.executable)
     _become(
         "sparring.env_worker",
-        f"--orchestrator={orchestrator}",
+        f"--orchestrator={address}",
         f"--slots={slots}",
         f"--benchmark={benchmark}",
         f"--name={name}",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sparring.orchestrator.run.retry import RetryRules
 from sparring.protos.errors import SparringError
+from sparring.protos.net.address import Address
 
 
 class LaunchFailed(SparringError):
@@ -29,13 +30,13 @@ class WorkerOrder:
     """
 
     slots: Mapping[str, int]
-    orchestrator: str
-    public: str
+    orchestrator: Address
+    public: Address
     sockets: Path
     logs: Path
     rules: RetryRules
 
-    def arguments(self, benchmark: str, name: str, *, orchestrator: str | None = None) -> list[str]:
+    def arguments(self, benchmark: str, name: str, *, orchestrator: Address | None = None) -> list[str]:
         """The flags of `sparring worker` for one of them; it dials another address if one is given."""
         return [
             f"--orchestrator={orchestrator or self.orchestrator}",

@@ -17,9 +17,11 @@ from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.execution import Execution, RunLocation, RunningWorkers
 from sparring.orchestrator.run.listeners import Listeners
 from sparring.orchestrator.run.plan import Plan
+from sparring.orchestrator.run.work_service import DEFAULT_LISTEN
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description
+from sparring.protos.net.address import Address
 
 if TYPE_CHECKING:
     from sparring.policy_server.policies.base import Policy
@@ -103,7 +105,7 @@ class WarmWorkers:
         return results
 
     async def workers_for(
-        self, session: _LiveExecution, listen: str | None, coordinator: Coordinator, access: PolicyAccess
+        self, session: _LiveExecution, listen: Address | None, coordinator: Coordinator, access: PolicyAccess
     ) -> RunningWorkers:
         """The workers, new or as the evaluation before left them."""
         if self._running is None:
@@ -139,12 +141,12 @@ class _LiveExecution(Execution):
         self._number = number
         self._description: Description | None = None
 
-    async def _listen(self) -> str | None:
+    async def _listen(self) -> Address | None:
         # Any port will do: the usual one is for the command, and nobody dials a training program unless it says where.
-        return await super()._listen() or "127.0.0.1:0"
+        return await super()._listen() or DEFAULT_LISTEN.with_port(0)
 
     async def _host(
-        self, stack: AsyncExitStack, sockets: Path, listen: str | None, watched: list[asyncio.Future[None]]
+        self, stack: AsyncExitStack, sockets: Path, listen: Address | None, watched: list[asyncio.Future[None]]
     ) -> PolicyAccess:
         from sparring.policy_server.server import PolicyServer
 
@@ -162,8 +164,8 @@ class _LiveExecution(Execution):
         )
         # A socket of this call's own: what is left of a connection to the policy before cannot reach this one. Beside
         # the workers' own, which containers have been shown.
-        local = f"unix://{self._workers.sockets}/policy-{self._number}.sock"
-        addresses = await server.listen([local, f"{listen.rpartition(':')[0]}:0"])
+        local = Address.unix(self._workers.sockets / f"policy-{self._number}.sock")
+        addresses = await server.listen([local, listen.with_port(0)])
         # The policy is the caller's again when this is over: nobody may still be in the middle of it.
         stack.push_async_callback(server.drain, grace=0.0, rest=_REST_SECONDS)
         await server.load()

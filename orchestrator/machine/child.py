@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from sparring.protos.net.address import Address
+
 _END_GRACE: Final = 5.0
 
 
@@ -84,9 +86,9 @@ class Child:
             os.killpg(self._process.pid, number)
 
 
-def open_socket(address: str) -> None:
+def open_socket(address: Address) -> None:
     """Lets every user connect to a unix socket who can get to its folder."""
-    Path(address.removeprefix("unix://")).chmod(0o666)
+    Path(address.path).chmod(0o666)
 
 
 def last_words(log: Path, lines: int = 12) -> str:

@@ -30,7 +30,7 @@ from sparring.orchestrator.run.coordinator import Coordinator, RunStopped
 from sparring.orchestrator.run.listeners import Listeners, RunEnd, RunListener, RunStart
 from sparring.orchestrator.run.plan import Plan, assets_of, benchmark_settings, identity
 from sparring.orchestrator.run.retry import RetryRules
-from sparring.orchestrator.run.work_service import WorkService
+from sparring.orchestrator.run.work_service import DEFAULT_LISTEN, WorkService
 from sparring.orchestrator.serving.policy_host import (
     PolicyAccess,
     PolicyHost,
@@ -42,6 +42,7 @@ from sparring.orchestrator.serving.stats import HOSTED, StatsWatch
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description
 from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.net.address import Address
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +119,7 @@ class RunLocation:
 
     home: Path
     sockets: Path
-    listen: str | None
+    listen: Address | None
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class RunningWorkers:
     """
 
     service: WorkService
-    address: str
+    address: Address
     launcher: asyncio.Future[None]
 
 
@@ -237,20 +238,20 @@ class Execution:
             raise RunStopped(str(error)) from error
 
     async def _host(
-        self, stack: AsyncExitStack, sockets: Path, listen: str | None, watched: list[asyncio.Future[None]]
+        self, stack: AsyncExitStack, sockets: Path, listen: Address | None, watched: list[asyncio.Future[None]]
     ) -> PolicyAccess:
         """Brings the policy up, if it is ours to host, and says where it is; adds what must not fail to `watched`."""
         settings = self._settings
         if settings.policy is None:
             return PolicyAccess.elsewhere(settings)
-        host_name = (listen or "127.0.0.1:0").rpartition(":")[0]
+        host_name = (listen or DEFAULT_LISTEN).host
         host = PolicyHost(settings, host=host_name, sockets=sockets, logs=self._folder / "logs", rules=self._rules)
         watched.append(await stack.enter_async_context(_hosted(host, watched)))
         return PolicyAccess(host.addresses)
 
     async def _watch_stats(self, stack: AsyncExitStack, access: PolicyAccess) -> None:
         """Has an eye on what the policy servers do, from here to the end of the stack."""
-        names = access.servers if self._settings.policy is None else [HOSTED]
+        names = [str(server) for server in access.servers] if self._settings.policy is None else [HOSTED]
         self._stats_watch = StatsWatch(
             dict(zip(names, access.servers, strict=True)),
             earlier=self._journal.meta("serving"),
@@ -295,11 +296,12 @@ class Execution:
             return docker.DockerLauncher(self._settings, home, results_of, explain)
         return ProcessLauncher(results_of)
 
-    async def _listen(self) -> str | None:
+    async def _listen(self) -> Address | None:
         """Where workers that are not on this machine dial in, if that is settled."""
         if self._settings.launcher != "docker":
-            return self._settings.listen
-        return await asyncio.to_thread(lambda: find_route(self._settings, connect()).listen) or self._settings.listen
+            return self._settings.listen_address
+        route = await asyncio.to_thread(lambda: find_route(self._settings, connect()))
+        return route.listen or self._settings.listen_address
 
     def _write_run(self, status: str) -> None:
         write_run(
@@ -315,7 +317,7 @@ class Execution:
         )
 
 
-async def _attended(coordinator: Coordinator, settings: RunSettings, address: str) -> None:
+async def _attended(coordinator: Coordinator, settings: RunSettings, address: Address) -> None:
     """Gives a run up when nobody has come to work on a benchmark of it for too long."""
     loop = asyncio.get_running_loop()
     since: dict[str, float] = {}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sparring.protos.net.address import Address
+
 
 class ReplicaBalance:
     """Spreads slots over replicas: a worker's first slot gets the one with the fewest, the next slot the next one.
@@ -12,12 +14,12 @@ class ReplicaBalance:
         replicas: Their addresses.
     """
 
-    def __init__(self, replicas: Sequence[str]) -> None:
+    def __init__(self, replicas: Sequence[Address]) -> None:
         self._replicas = list(replicas)
         self._slots = [0] * len(replicas)
         self._assigned: dict[str, tuple[int, int]] = {}
 
-    def assign(self, worker: str, slots: int) -> list[str]:
+    def assign(self, worker: str, slots: int) -> list[Address]:
         """The replicas in the order that a worker shall count them: its slot n has number n, modulo their count."""
         first = min(range(len(self._replicas)), key=lambda place: self._slots[place])
         self._assigned[worker] = (first, slots)

@@ -22,11 +22,12 @@ from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkServicer, add_WorkServicer_to_server
+from sparring.protos.net.address import Address
 from sparring.protos.net.rpc import SERVER_OPTIONS, bind, discard
 
 log = logging.getLogger(__name__)
 
-DEFAULT_LISTEN: Final = "127.0.0.1:50052"
+DEFAULT_LISTEN: Final = Address("tcp", "127.0.0.1", 50052)
 HEARTBEAT_SECONDS: Final = 1.0
 SILENCE_SECONDS: Final = 30.0
 _STOP_GRACE: Final = 1.0
@@ -58,7 +59,7 @@ class WorkService(WorkServicer):
         self._outboxes: set[asyncio.Queue[pb.OrchestratorMessage]] = set()
         self._stopping = ""
 
-    async def start(self, sockets: Path, listen: str | None = None) -> tuple[str, str]:
+    async def start(self, sockets: Path, listen: Address | None = None) -> tuple[Address, Address]:
         """Listens on a unix socket for workers on this machine and on TCP for others; returns both addresses.
 
         Args:
@@ -70,7 +71,7 @@ class WorkService(WorkServicer):
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         try:
-            local = bind(self._server, f"unix://{sockets}/work.sock")
+            local = bind(self._server, Address.unix(sockets / "work.sock"))
             public = self._bind_public(listen)
         except UsageError:
             await discard(self._server)
@@ -80,13 +81,13 @@ class WorkService(WorkServicer):
         open_socket(local)
         return local, public
 
-    def _bind_public(self, listen: str | None) -> str:
+    def _bind_public(self, listen: Address | None) -> Address:
         if listen is not None:
             return bind(self._server, listen)
         try:
             return bind(self._server, DEFAULT_LISTEN)
         except UsageError:  # another run has it; any port will do, nobody asked for this one
-            return bind(self._server, "127.0.0.1:0")
+            return bind(self._server, DEFAULT_LISTEN.with_port(0))
 
     def hand_over(self, coordinator: Coordinator, settings: RunSettings, policy: PolicyAccess) -> None:
         """Begins another run with the workers that are here. Settings that make workers what they are must be the same.
@@ -130,7 +131,8 @@ class WorkService(WorkServicer):
             register = first.register
             self.coordinator.join(register, assignment, outbox.put_nowait)
             if self._policy.replicas:  # only now, that the worker is one of ours
-                assignment.policy_addresses[:] = self._balance.assign(register.worker, assignment.slots)
+                spread = self._balance.assign(register.worker, assignment.slots)
+                assignment.policy_addresses[:] = map(str, spread)
         except SparringError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         reason = f"the connection to worker {register.worker!r} was lost."
@@ -179,7 +181,7 @@ class WorkService(WorkServicer):
             benchmark=part.benchmark,
             benchmark_settings=json.dumps(benchmark_settings(settings, part)),
             slots=slots,
-            policy_addresses=self._policy.addresses,
+            policy_addresses=map(str, self._policy.addresses),
             observe_every_step=settings.observe == "every-step",
             video_fps=settings.video_fps,
             policy_seconds=settings.policy_timeout,

@@ -17,7 +17,8 @@ from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description, PolicyClient
 from sparring.protos.errors import SparringError, UsageError
-from sparring.protos.net.access import TLS_SCHEME, leaves_the_machine, read_ca, read_token
+from sparring.protos.net.access import read_ca, read_token
+from sparring.protos.net.address import Address
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class PolicyHost:
         self._settings = settings
         self._rules = rules
         self._log = logs / "policy-server.log"
-        self.addresses = [f"unix://{sockets}/policy.sock", f"{host}:0"]
+        self.addresses = [Address.unix(sockets / "policy.sock"), Address("tcp", host)]
 
     async def run(self, ready: asyncio.Future[None]) -> None:
         """Serves until cancelled; `ready` is set when it does.
@@ -92,7 +93,7 @@ class PolicyHost:
             kind = UsageError if code == 2 else PolicyHostFailed
             raise kind(child.last_words() or f"the policy server ended with exit code {code}; see {str(self._log)!r}.")
         # From now on the port is fixed: workers know it, a successor must have the same.
-        self.addresses = json.loads(line)["listening"]
+        self.addresses = [Address.parse(text) for text in json.loads(line)["listening"]]
         open_socket(self.addresses[0])
 
     def _arguments(self) -> list[str]:
@@ -119,7 +120,7 @@ class PolicyAccess:
         replicas: Whether sessions are spread over all addresses.
     """
 
-    addresses: Sequence[str]
+    addresses: Sequence[Address]
     token: str = field(default="", repr=False)
     ca: bytes = field(default=b"", repr=False)
     replicas: bool = False
@@ -133,7 +134,7 @@ class PolicyAccess:
         """
         addresses, token_file, ca = settings.policy_servers, settings.policy_token_file, settings.policy_ca
         for address in addresses:
-            if token_file and not ca and leaves_the_machine(address) and not address.startswith(TLS_SCHEME):
+            if token_file and not ca and address.leaves_the_machine and not address.is_encrypted:
                 log.warning("the token travels unencrypted to %s; a server with TLS is at tls://HOST:PORT", address)
         return cls(
             addresses,
@@ -143,7 +144,7 @@ class PolicyAccess:
         )
 
     @property
-    def servers(self) -> Sequence[str]:
+    def servers(self) -> Sequence[Address]:
         """An address of each server."""
         return self.addresses if self.replicas else self.addresses[:1]
 
@@ -157,7 +158,7 @@ async def describe(access: PolicyAccess, timeout: float) -> Description:
         UsageError: If they do not all host the same policy, with the difference.
     """
 
-    def ask(address: str) -> Description:
+    def ask(address: Address) -> Description:
         with PolicyClient(address, timeout=timeout, token=access.token, ca=access.ca) as client:
             return client.describe()
 

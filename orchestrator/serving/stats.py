@@ -13,6 +13,7 @@ from google.protobuf import json_format
 from sparring.policy_server.client import fetch_stats
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.errors import SparringError
+from sparring.protos.net.address import Address
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class StatsWatch:
 
     def __init__(
         self,
-        addresses: Mapping[str, str],
+        addresses: Mapping[str, str | Address],
         *,
         earlier: Mapping[str, Any] | None = None,
         token: str = "",
@@ -101,7 +102,7 @@ class StatsWatch:
     async def _ask_all(self) -> None:
         await asyncio.gather(*(self._ask(name, address) for name, address in self._addresses.items()))
 
-    async def _ask(self, name: str, address: str) -> None:
+    async def _ask(self, name: str, address: str | Address) -> None:
         try:
             stats = await fetch_stats(address, timeout=_ANSWER_SECONDS, token=self._token, ca=self._ca)
         except SparringError as error:  # not there just now, or it keeps none; the run does not need them

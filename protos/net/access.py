@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import ssl
 from contextlib import suppress
 from pathlib import Path
@@ -12,9 +11,6 @@ from sparring.protos.errors import UsageError
 
 TOKEN_HEADER: Final = "authorization"
 """The metadata key that a token travels under."""
-
-TLS_SCHEME: Final = "tls://"
-"""What an address begins with whose connections are encrypted."""
 
 
 def token_header(token: str) -> str:
@@ -115,15 +111,3 @@ def check_certificate(cert: Path, key: Path) -> None:
         else:
             why = "a PEM file with -----BEGIN CERTIFICATE----- and one with -----BEGIN PRIVATE KEY----- are wanted"
         raise UsageError(f"--tls-cert {str(cert)!r} and --tls-key {str(key)!r} cannot be used: {why}.") from error
-
-
-def leaves_the_machine(address: str) -> bool:
-    """Whether what is sent to, or received at, an address may pass over a network."""
-    address = address.removeprefix(TLS_SCHEME)
-    if address.startswith("unix:"):
-        return False
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return not ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host != "localhost"

@@ -13,8 +13,9 @@ from typing import Final
 import grpc
 
 from sparring.protos.errors import UsageError
-from sparring.protos.net.access import TLS_SCHEME, check_token, token_header, trusting
 from sparring.protos.net.access import TOKEN_HEADER as TOKEN_HEADER
+from sparring.protos.net.access import check_token, token_header, trusting
+from sparring.protos.net.address import Address
 from sparring.protos.net.rpc import CLIENT_OPTIONS
 
 _LOOK_SECONDS: Final = 0.1
@@ -39,20 +40,18 @@ class Connection:
     """One way to a policy server.
 
     Attributes:
-        address: `host:port`, `tls://host:port` or `unix:///path`.
+        address: Of the server.
         token: The secret that the server wants; empty: none.
         ca: PEM certificates to trust; giving them turns TLS on. Without, TLS trusts what this machine trusts.
     """
 
-    address: str
+    address: Address
     token: str = field(default="", repr=False)
     ca: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
-        if self.target.startswith("unix:") and self.encrypted:
-            raise UsageError(
-                f"{self.address!r} is a unix socket, which is never encrypted: leave out tls:// and --policy-ca."
-            )
+        if self.address.is_unix and self.ca:
+            raise UsageError(f"{self.address} is a unix socket, which is never encrypted: leave out --policy-ca.")
         if self.token:
             check_token(self.token, "the token")
         if self.ca:
@@ -61,12 +60,7 @@ class Connection:
     @property
     def encrypted(self) -> bool:
         """Whether TLS is asked for."""
-        return self.address.startswith(TLS_SCHEME) or bool(self.ca)
-
-    @property
-    def target(self) -> str:
-        """The address as gRPC takes it."""
-        return self.address.removeprefix(TLS_SCHEME)
+        return self.address.is_encrypted or bool(self.ca)
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
@@ -76,9 +70,9 @@ class Connection:
     def channel(self) -> grpc.aio.Channel:
         """A new channel; must be made in the event loop that uses it."""
         if not self.encrypted:
-            return grpc.aio.insecure_channel(self.target, options=CLIENT_OPTIONS)
+            return grpc.aio.insecure_channel(self.address.target, options=CLIENT_OPTIONS)
         credentials = grpc.ssl_channel_credentials(self.ca or _system_roots())
-        return grpc.aio.secure_channel(self.target, credentials, options=CLIENT_OPTIONS)
+        return grpc.aio.secure_channel(self.address.target, credentials, options=CLIENT_OPTIONS)
 
     async def fault(self, channel: grpc.aio.Channel) -> str:
         """Waits until it is certain that the two ends can never understand each other, and says why.
@@ -96,14 +90,12 @@ class Connection:
 
     def _probe(self) -> str:
         """Looks who is there with a handshake of Python's own, whose errors can be told apart."""
-        host, _, port = self.target.rpartition(":")
-        host = host.strip("[]")
-        if self.target.startswith("unix:") or not port.isdecimal():
+        if self.address.is_unix:
             return ""
-        context = self._context()
+        host, port, context = self.address.host, self.address.port, self._context()
         try:
             with (
-                socket.create_connection((host, int(port)), timeout=_PROBE_SECONDS) as plain,
+                socket.create_connection((host, port), timeout=_PROBE_SECONDS) as plain,
                 context.wrap_socket(plain, server_hostname=host) as encrypted,
             ):
                 protocol = encrypted.selected_alpn_protocol()
@@ -112,7 +104,7 @@ class Connection:
         except ssl.SSLError as error:
             if self.encrypted and error.reason in ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST"):
                 return (
-                    f"the server at {self.target} does not speak TLS: start it with --tls-cert and --tls-key, "
+                    f"the server at {self.address.target} does not speak TLS: start it with --tls-cert and --tls-key, "
                     "or leave out tls:// and --policy-ca."
                 )
             return ""
@@ -120,10 +112,14 @@ class Connection:
             return ""
         if not self.encrypted:
             return (
-                f"the policy server at {self.target} speaks TLS only: "
-                f"give its address as {TLS_SCHEME}{self.target}, and its CA with --policy-ca if it is not a public one."
+                f"the policy server at {self.address.target} speaks TLS only: "
+                f"give its address as {self.address.with_tls()}, and its CA with --policy-ca if it is not a public one."
             )
-        return "" if protocol == "h2" else f"the server at {self.target} speaks TLS but not gRPC: no policy server."
+        return (
+            ""
+            if protocol == "h2"
+            else f"the server at {self.address.target} speaks TLS but not gRPC: no policy server."
+        )
 
     def _context(self) -> ssl.SSLContext:
         if not self.encrypted:
@@ -139,7 +135,7 @@ class Connection:
         return context
 
     def _about_certificate(self, error: ssl.SSLCertVerificationError, host: str) -> str:
-        start = f"the policy server at {self.target} is not trusted: "
+        start = f"the policy server at {self.address.target} is not trusted: "
         if error.verify_code == _EXPIRED:
             return f"{start}its certificate has expired; start it with a new one."
         if error.verify_code == _NOT_YET_VALID:

@@ -10,8 +10,7 @@ from typing import Final
 import grpc
 
 from sparring.protos.errors import UsageError
-from sparring.protos.net.access import TLS_SCHEME
-from sparring.protos.net.address import is_port
+from sparring.protos.net.address import Address
 from sparring.protos.tensor import MAX_TENSOR_BYTES
 
 _MESSAGE_SIZE: Final = [
@@ -68,48 +67,42 @@ async def discard(server: grpc.aio.Server) -> None:
     await server.stop(None)
 
 
-def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None = None) -> str:
-    """Adds an address to a server and returns it as clients give it: with the port it really has.
+def bind(server: grpc.aio.Server, address: Address, credentials: grpc.ServerCredentials | None = None) -> Address:
+    """Adds an address to a server and returns it as clients dial it: with the port it really has, and with TLS.
 
     Args:
         server: That is to listen.
-        address: `HOST:PORT` or `unix:///path`.
+        address: Where.
         credentials: Encrypt what comes over TCP with these; a unix socket stays plain, it leaves no machine.
 
     Raises:
         UsageError: If the address is taken or not an address of this machine.
     """
-    if not address.startswith("unix:") and not is_port(address.rpartition(":")[2]):
-        raise UsageError(
-            f"cannot listen at {address!r}: it is not HOST:PORT, with a port up to 65535, or unix:///path. "
-            "Give another with --listen."
-        )
-    encrypted = credentials is not None and not address.startswith("unix:")
-    if not address.startswith("unix:") and _is_taken(address):  # gRPC would say so, too, on standard error
-        raise UsageError(f"cannot listen at {address!r}: it is taken. Give another with --listen.")
+    if credentials is None and address.is_encrypted:
+        raise UsageError(f"cannot listen at {address}: TLS needs --tls-cert and --tls-key.")
+    if not address.is_unix and _is_taken(address):  # gRPC would say so, too, on standard error
+        raise UsageError(f"cannot listen at {address}: it is taken. Give another with --listen.")
     try:
-        if credentials is not None and encrypted:
-            port = server.add_secure_port(address, credentials)
+        if credentials is None or address.is_unix:
+            port = server.add_insecure_port(address.target)
         else:
-            port = server.add_insecure_port(address)
+            port = server.add_secure_port(address.target, credentials)
     except RuntimeError:
         port = 0
     if port == 0:
         raise UsageError(
-            f"cannot listen at {address!r}: it is taken, or not an address of this machine. Give another with --listen."
+            f"cannot listen at {address}: it is taken, or not an address of this machine. Give another with --listen."
         )
-    if address.startswith("unix:"):
+    if address.is_unix:
         return address
-    return f"{TLS_SCHEME if encrypted else ''}{address.rpartition(':')[0]}:{port}"
+    bound = address.with_port(port)
+    return bound if credentials is None else bound.with_tls()
 
 
-def _is_taken(address: str) -> bool:
+def _is_taken(address: Address) -> bool:
     """Whether somebody listens there already; where it cannot be told, gRPC may try."""
-    host, _, port = address.rpartition(":")
     try:
-        found = socket.getaddrinfo(
-            host.strip("[]") or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
         return False
     for family, kind, protocol, _, place in found:

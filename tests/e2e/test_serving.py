@@ -229,7 +229,7 @@ def test_a_replica_that_is_not_there_is_named(start_sparring: StartSparring, tmp
     ("flags", "sentence"),
     [
         (("--policy-server", "a:1,a:1"), "the server a:1 is named twice"),
-        (("--policy-server", "a:1,b"), "'b' is not the address of a server"),
+        (("--policy-server", "a:1,b"), "'b' is not an address"),
         (("--policy-server", "a:1", "--metrics", ":9090"), "--metrics goes with --policy"),
         (("--policy-server", "a:1", "--max-queue-delay", "1"), "--max-queue-delay goes with --policy"),
         (("--policy", "zero", "--metrics", "9090"), "'9090' is not HOST:PORT or :PORT"),

@@ -19,6 +19,7 @@ from support import free_port
 
 from sparring.env_worker.worker import persistent
 from sparring.env_worker.worker.persistent import PersistentWorker, Reporter
+from sparring.protos.net.address import Address
 
 # The pipe's number is in the last argument: --report-to=N.
 WORKER = """#!/bin/sh
@@ -62,7 +63,7 @@ def serve(port: int, until: Callable[[], bool], *, listen: bool = True) -> int:
     async def work() -> int:
         stop = asyncio.Event()
         knocks = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", port) if listen else None
-        working = asyncio.create_task(PersistentWorker(f"127.0.0.1:{port}", ["--slots=2"]).run(stop))
+        working = asyncio.create_task(PersistentWorker(Address("tcp", "127.0.0.1", port), ["--slots=2"]).run(stop))
         deadline = time.monotonic() + 20
         while not until() and not working.done():
             assert time.monotonic() < deadline, "it never came to that"

@@ -15,6 +15,7 @@ from support import free_port
 from sparring.env_worker.worker import replicas
 from sparring.env_worker.worker.replicas import PolicyServers
 from sparring.policy_server.client import Offer, PolicyClient, PolicyRefused, PolicyUnreachable
+from sparring.protos.net.address import Address
 
 OFFER = Offer({}, (-1.0,), (1.0,))
 
@@ -48,14 +49,15 @@ def pair() -> Iterator[list[Server]]:
 
 
 def slot(addresses: list[str], home: int, timeout: float = 20.0) -> PolicyServers:
-    return PolicyServers(addresses, home=home, timeout=timeout, connect=partial(PolicyClient, timeout=timeout))
+    parsed = [Address.parse(address) for address in addresses]
+    return PolicyServers(parsed, home=home, timeout=timeout, connect=partial(PolicyClient, timeout=timeout))
 
 
 def opened(servers: PolicyServers) -> str:
     """Where the next session is."""
     with servers.open(OFFER, benchmark="", client="test") as session:
         session.start()
-        return session._address
+        return str(session._address)
 
 
 def test_each_slot_stays_with_its_own(pair: list[Server]) -> None:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sparring.env_worker.worker.addresses import from_here, to_dial
+from sparring.env_worker.worker.addresses import from_here, orchestrator_address, to_dial
 from sparring.env_worker.worker.memory import OomWatch
+from sparring.protos.errors import UsageError
+from sparring.protos.net.address import Address
 
 ADDRESSES = [
     "unix:///tmp/p.sock",
@@ -21,25 +23,36 @@ ADDRESSES = [
 ]
 
 
+def seen(orchestrator: str) -> list[str]:
+    return [str(address) for address in from_here(map(Address.parse, ADDRESSES), Address.parse(orchestrator))]
+
+
 def test_on_the_orchestrators_machine_addresses_are_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARRING_HOST", raising=False)
-    assert from_here(ADDRESSES, "unix:///tmp/work.sock") == ADDRESSES
+    assert seen("unix:///tmp/work.sock") == ADDRESSES
 
 
 def test_every_interface_means_the_machine_that_was_dialled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARRING_HOST", raising=False)
     expected = [*ADDRESSES[:3], "box:3", "[::1]:4", "box:5", *ADDRESSES[6:]]
-    assert from_here(ADDRESSES, "box:50052") == expected
+    assert seen("box:50052") == expected
 
 
 def test_nobody_is_told_to_dial_every_interface() -> None:
-    assert [to_dial(a) for a in ADDRESSES] == [*ADDRESSES[:3], "HOST:3", "[::1]:4", "HOST:5", *ADDRESSES[6:]]
+    told = [str(to_dial(Address.parse(address))) for address in ADDRESSES]
+    assert told == [*ADDRESSES[:3], "HOST:3", "[::1]:4", "HOST:5", *ADDRESSES[6:]]
+
+
+def test_a_run_is_not_dialled_with_tls() -> None:
+    assert orchestrator_address("box:50052") == Address("tcp", "box", 50052)
+    with pytest.raises(UsageError, match="workers and runs do not speak"):
+        orchestrator_address("tls://box:50052")
 
 
 def test_in_a_container_localhost_is_the_machine_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARRING_HOST", "host")
     expected = [ADDRESSES[0], "host:1", "host:2", "host:3", "host:4", "host:5", *ADDRESSES[6:]]
-    assert from_here(ADDRESSES, "unix:///tmp/work.sock") == expected
+    assert seen("unix:///tmp/work.sock") == expected
 
 
 def cgroup(folder: Path, version: int, kills: int, limit: str) -> Path:

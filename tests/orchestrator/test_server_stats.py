@@ -14,6 +14,7 @@ from sparring.policy_server.policies.blind import ZeroPolicy
 from sparring.policy_server.server import PolicyServer
 from sparring.policy_server.stats import StatsCounter
 from sparring.protos import policy_pb2 as pb
+from sparring.protos.net.address import Address
 
 
 def stats_of(*passes: tuple[int, float, float]) -> pb.ServerStats:
@@ -160,20 +161,23 @@ def test_servers_that_keep_no_stats_are_no_failure() -> None:
     assert watch.summary() is None
 
 
+A, B, C = (Address("tcp", name, 1) for name in ("a", "b", "c"))
+
+
 def test_slots_are_spread_evenly_whatever_workers_come() -> None:
-    balance = ReplicaBalance(["a", "b", "c"])
-    assert balance.assign("one", 2) == ["a", "b", "c"]
-    assert balance.assign("two", 1) == ["c", "a", "b"]
-    assert balance.assign("three", 4) == ["a", "b", "c"]
-    assert balance.assign("four", 1) == ["b", "c", "a"]
+    balance = ReplicaBalance([A, B, C])
+    assert balance.assign("one", 2) == [A, B, C]
+    assert balance.assign("two", 1) == [C, A, B]
+    assert balance.assign("three", 4) == [A, B, C]
+    assert balance.assign("four", 1) == [B, C, A]
 
 
 def test_a_worker_that_leaves_frees_its_share() -> None:
-    balance = ReplicaBalance(["a", "b"])
-    assert balance.assign("libero", 1)[0] == "a"
-    assert balance.assign("metaworld", 1)[0] == "b"
+    balance = ReplicaBalance([A, B])
+    assert balance.assign("libero", 1)[0] == A
+    assert balance.assign("metaworld", 1)[0] == B
     balance.leave("metaworld")
     balance.leave("nobody")
-    assert balance.assign("metaworld-1", 1)[0] == "b"
+    assert balance.assign("metaworld-1", 1)[0] == B
     balance.leave("libero")
-    assert balance.assign("libero-1", 1)[0] == "a"
+    assert balance.assign("libero-1", 1)[0] == A

@@ -26,7 +26,6 @@ from policy_serving import ROOT, TIMEOUT, Server, refused_start
 from sparring.policy_server.__main__ import main
 from sparring.policy_server.client import Offer, PolicyClient, PolicyDenied, PolicyRefused, PolicyUnreachable
 from sparring.protos.errors import UsageError
-from sparring.protos.net.access import leaves_the_machine
 from sparring.protos.spec import TensorSpec
 
 Serve = Callable[..., Server]
@@ -272,18 +271,6 @@ def test_a_token_that_travels_unencrypted_is_warned_of(serve: Serve, certificate
         server.send(signal.SIGTERM)
         assert server.wait() == 0
         assert warning not in server.log
-
-
-@pytest.mark.parametrize(
-    ("address", "leaves"),
-    [
-        ("127.0.0.1:1", False), ("127.8.8.8:1", False), ("localhost:1", False), ("[::1]:1", False),
-        ("unix:///tmp/x", False), ("tls://localhost:1", False),
-        ("0.0.0.0:1", True), ("[::]:1", True), ("gpu-box:1", True), ("10.0.0.1:1", True), ("tls://gpu-box:1", True),
-    ],
-)  # fmt: skip
-def test_what_leaves_the_machine(address: str, leaves: bool) -> None:
-    assert leaves_the_machine(address) == leaves
 
 
 def test_the_compliance_suite_passes_through_token_and_tls(secured: Server, certificates: Certificates) -> None:

@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from pathlib import Path
 
 import grpc
 import pytest
 
 from sparring.protos.errors import UsageError
-from sparring.protos.net.rpc import SERVER_OPTIONS, bind
+from sparring.protos.net.address import Address
+from sparring.protos.net.rpc import SERVER_OPTIONS, bind, discard
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:99999", "127.0.0.1:http", "127.0.0.1"])
-def test_no_address(address: str) -> None:
+def test_tls_without_a_certificate_is_not_listened_with() -> None:
     async def listen() -> None:
         server = grpc.aio.server(options=SERVER_OPTIONS)
-        with pytest.raises(UsageError, match=r"it is not HOST:PORT.*Give another with --listen"):
-            bind(server, address)
+        with pytest.raises(UsageError, match="TLS needs --tls-cert and --tls-key"):
+            bind(server, Address.parse("tls://127.0.0.1:0"))
         await server.stop(None)
 
     asyncio.run(listen())
+
+
+def test_a_socket_is_made_where_its_path_says(tmp_path: Path) -> None:
+    made: list[str] = []
+
+    async def seen() -> None:
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        bind(server, Address.unix(tmp_path / "100%25 sure.sock"))
+        made.extend(path.name for path in tmp_path.iterdir())
+        await discard(server)
+
+    asyncio.run(seen())
+    assert made == ["100%25 sure.sock"]
 
 
 @pytest.mark.parametrize(
@@ -36,11 +50,11 @@ def test_a_port_that_is_taken(host: str, capfd: pytest.CaptureFixture[str]) -> N
         async def listen() -> None:
             server = grpc.aio.server(options=SERVER_OPTIONS)
             with pytest.raises(UsageError, match=r"it is taken\. Give another with --listen"):
-                bind(server, f"{host}:{port}")
+                bind(server, Address.parse(f"{host}:{port}"))
             other.close()
-            assert bind(server, f"{host}:{port}") == f"{host}:{port}"
+            assert bind(server, Address.parse(f"{host}:{port}")) == Address.parse(f"{host}:{port}")
             with pytest.raises(UsageError, match="cannot listen"):
-                bind(server, f"{host}:{port}")
+                bind(server, Address.parse(f"{host}:{port}"))
             await server.stop(None)
 
         asyncio.run(listen())

@@ -14,10 +14,12 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
 from sparring.env_worker.registry import get_benchmark
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.net.address import Address
 
 RUN_LABEL: Final = "dev.sparring.run"
 WORKER_LABEL: Final = "dev.sparring.worker"
@@ -78,7 +80,7 @@ class Engine:
     @property
     def local(self) -> bool:
         """Whether containers run on this machine, as far as the address tells."""
-        return self.address.startswith("unix:")
+        return urlsplit(self.address).scheme == "unix"
 
     def describe(self) -> str:
         """Name and version, for people."""
@@ -199,7 +201,7 @@ def connect() -> Engine:
     there = [path for path in sockets() if path.exists()]
     failures: list[EngineFailed] = []
     for path in there:
-        address = f"unix://{path}"
+        address = str(Address.unix(path))
         try:
             return _connected(
                 address,

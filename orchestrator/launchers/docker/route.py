@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from sparring.env_worker.worker.addresses import is_local
 from sparring.orchestrator.launchers.docker.engine import Engine
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos.errors import UsageError
+from sparring.protos.net.address import Address
 
 HOST_NAME: Final = "host.docker.internal"
 """What this machine is called in a container."""
@@ -33,16 +32,15 @@ class Route:
     """
 
     kind: Literal["unix", "tcp"]
-    listen: str | None
+    listen: Address | None
     needs_name: bool
     folders: tuple[Path, ...]
 
-    def dial(self, local: str, public: str) -> str:
+    def dial(self, local: Address, public: Address) -> Address:
         """The orchestrator's address, as a container must dial it, from the two that it listens at."""
         if self.kind == "unix":
             return local
-        host, _, port = public.rpartition(":")
-        return f"{HOST_NAME}:{port}" if is_local(host) else public
+        return public.with_host(HOST_NAME) if public.is_local else public
 
 
 def find_route(settings: RunSettings, engine: Engine) -> Route:
@@ -59,16 +57,16 @@ def find_route(settings: RunSettings, engine: Engine) -> Route:
             f"the container engine at {engine.address} is on another machine, where sockets of this one are not: use "
             "--worker-connection tcp with --listen HOST:PORT."
         )
-    servers = (settings.policy_server or "").split(",")
-    local_servers = [server for server in servers if ":" in server and is_local(server.rpartition(":")[0])]
-    for server in servers:
-        if server.startswith("tls://") and is_local(server.removeprefix("tls://").rpartition(":")[0]):
+    servers = settings.policy_servers
+    local_servers = [server for server in servers if server.is_local and not server.is_unix]
+    for server in local_servers:
+        if server.is_encrypted:
             raise UsageError(
                 f"--policy-server {server} means the container itself to workers in containers, and its certificate is "
                 "for a name: give the name by which this machine is reached."
             )
     _check_policy(local_servers, engine)
-    listen = _listen(settings.listen, engine) if kind == "tcp" else None
+    listen = _listen(settings.listen_address, engine) if kind == "tcp" else None
     return Route(
         kind=kind,
         listen=listen,
@@ -78,22 +76,21 @@ def find_route(settings: RunSettings, engine: Engine) -> Route:
     )
 
 
-def _listen(given: str | None, engine: Engine) -> str | None:
+def _listen(given: Address | None, engine: Engine) -> Address | None:
     if given is None:
         gateway = engine.gateway() if engine.local else None
         if gateway is not None:
-            return f"{gateway}:0"  # seen by containers and by nobody else
+            return Address("tcp", gateway)  # any port; seen by containers and by nobody else
         raise UsageError(
             f"containers of the engine at {engine.address} need an address of this machine to dial: give it with "
             "--listen HOST:PORT."
         )
-    host = given.rpartition(":")[0]
-    if not engine.local and is_local(host):
+    if not engine.local and given.is_local:
         raise UsageError(
             f"--listen {given} means nothing to containers of the engine at {engine.address}, which is on another "
             "machine: give the name or address by which this machine is reached from there."
         )
-    if is_local(host) and not _is_every_interface(host):
+    if given.is_local and not given.is_every_interface:
         raise UsageError(
             f"--listen {given} cannot be reached from containers: leave it out, give 0.0.0.0:PORT, or use "
             "--worker-connection unix."
@@ -101,7 +98,7 @@ def _listen(given: str | None, engine: Engine) -> str | None:
     return None
 
 
-def _check_policy(local_servers: Iterable[str], engine: Engine) -> None:
+def _check_policy(local_servers: Iterable[Address], engine: Engine) -> None:
     for server in local_servers:
         if not engine.local:
             raise UsageError(
@@ -109,32 +106,26 @@ def _check_policy(local_servers: Iterable[str], engine: Engine) -> None:
                 "the name or address by which this machine is reached from there."
             )
         gateway = engine.gateway()
-        port = server.rpartition(":")[2]
-        if gateway is not None and port.isdecimal() and not _answers(gateway, int(port)):
+        there = server if gateway is None else server.with_host(gateway)
+        if gateway is not None and not _answers(there):
             raise UsageError(
-                f"the policy server at {server} cannot be reached from containers: nothing listens at {gateway}:{port}."
-                f" Start it with --listen 0.0.0.0:{port}, or with --listen unix:///path/policy.sock and name that."
+                f"the policy server at {server} cannot be reached from containers: nothing listens at {there}. "
+                f"Start it with --listen 0.0.0.0:{server.port}, or with --listen unix:///path/policy.sock and name "
+                "that."
             )
 
 
-def _folders(servers: Iterable[str]) -> Iterable[Path]:
+def _folders(servers: Iterable[Address]) -> Iterable[Path]:
     for server in servers:
-        if server.startswith("unix:"):
-            path = Path(server.removeprefix("unix:").removeprefix("//"))
+        if server.is_unix:
+            path = Path(server.path).absolute()
             # The folder, so that a server that is started again is found; but not everybody's folder.
             yield path if str(path.parent) in _SHARED_FOLDERS else path.parent
 
 
-def _answers(host: str, port: int) -> bool:
+def _answers(address: Address) -> bool:
     try:
-        socket.create_connection((host, port), timeout=_PROBE_SECONDS).close()
+        socket.create_connection((address.host, address.port), timeout=_PROBE_SECONDS).close()
     except OSError:
         return False
     return True
-
-
-def _is_every_interface(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_unspecified
-    except ValueError:
-        return False
