@@ -1,0 +1,263 @@
+"""A worker in this process, and the orchestrator that it dials as well: what it says first, and every way it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from support import free_port
+
+from sparring.env_worker.worker.worker import OrchestratorGone, Worker, WorkerRefused
+from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.errors import UsageError
+from sparring.protos.evaluation_pb2_grpc import WorkServicer, add_WorkServicer_to_server
+
+ASSIGNMENT = pb.Assignment(
+    benchmark="toy",
+    benchmark_settings="{}",
+    slots=1,
+    policy_addresses=["unix:///nowhere.sock"],
+    policy_seconds=0.2,
+    stall_seconds=30,
+    heartbeat_seconds=0.05,
+)
+
+
+class Orchestrator(WorkServicer):
+    """Says what a test tells it to, and keeps what it hears.
+
+    A stand-in, because the real one never says what is wrong or comes too late; tests/e2e has the real one.
+    """
+
+    def __init__(self) -> None:
+        self.heard: asyncio.Queue[pb.WorkerMessage] = asyncio.Queue()
+        self.to_say: asyncio.Queue[pb.OrchestratorMessage | grpc.StatusCode | None] = asyncio.Queue()
+
+    async def Work(self, requests: AsyncIterator[pb.WorkerMessage], context: Any) -> None:  # type: ignore[override]
+        hearing = asyncio.create_task(self._hear(requests))
+        try:
+            while (message := await self.to_say.get()) is not None:
+                if isinstance(message, grpc.StatusCode):
+                    await context.abort(message, "so it says.")
+                await context.write(message)
+        finally:
+            hearing.cancel()
+
+    async def _hear(self, requests: AsyncIterator[pb.WorkerMessage]) -> None:
+        async for message in requests:
+            self.heard.put_nowait(message)
+
+    def says(self, **message: Any) -> None:
+        self.to_say.put_nowait(pb.OrchestratorMessage(**message))
+
+    async def hears(self, kind: str) -> Any:
+        """The next message of a kind; others are passed over."""
+        async with asyncio.timeout(30):
+            while (message := await self.heard.get()).WhichOneof("message") != kind:
+                continue
+        return getattr(message, kind)
+
+
+Test = Callable[[Orchestrator, str], Awaitable[None]]
+
+
+@pytest.fixture
+def with_orchestrator() -> Callable[[Test], None]:
+    def run(test: Test) -> None:
+        async def work() -> None:
+            orchestrator = Orchestrator()
+            server = grpc.aio.server()
+            add_WorkServicer_to_server(orchestrator, server)
+            with tempfile.TemporaryDirectory() as folder:  # a short path: a socket's name is at most 107 bytes
+                address = f"unix://{folder}/work.sock"
+                server.add_insecure_port(address)
+                await server.start()
+                try:
+                    await test(orchestrator, address)
+                finally:
+                    await server.stop(None)
+
+        asyncio.run(asyncio.wait_for(work(), 60))
+
+    return run
+
+
+def starting(worker: Worker, stop: asyncio.Event | None = None) -> asyncio.Task[None]:
+    return asyncio.create_task(worker.run(stop or asyncio.Event()))
+
+
+def test_it_says_who_it_is_and_what_it_can(with_orchestrator: Callable[[Test], None]) -> None:
+    async def test(orchestrator: Orchestrator, address: str) -> None:
+        stop = asyncio.Event()
+        working = starting(Worker(address, name="mine", slots=4, benchmark="toy"), stop)
+        said = await orchestrator.hears("register")
+        assert (said.protocol, said.worker, said.slots) == (PROTOCOL_VERSION, "mine", 4)
+        assert list(said.benchmarks) == ["toy"]
+        assert said.host == socket.gethostname()
+        assert {"python", "numpy", "grpcio"} <= set(said.versions)
+        stop.set()
+        await asyncio.wait_for(working, 5)
+
+    with_orchestrator(test)
+
+
+def test_without_a_benchmark_it_offers_all_that_are_installed(with_orchestrator: Callable[[Test], None]) -> None:
+    async def test(orchestrator: Orchestrator, address: str) -> None:
+        stop = asyncio.Event()
+        working = starting(Worker(address), stop)
+        said = await orchestrator.hears("register")
+        assert {"toy", "gym"} <= set(said.benchmarks)
+        assert said.worker.startswith(socket.gethostname())
+        stop.set()
+        await asyncio.wait_for(working, 5)
+
+    with_orchestrator(test)
+
+
+def test_a_benchmark_that_is_not_installed_here_is_told_before_anybody_is_asked(
+    with_orchestrator: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from toy_benchmark import Toy
+
+    monkeypatch.setattr(Toy, "requires", ("no_such_simulator",))
+
+    async def test(orchestrator: Orchestrator, address: str) -> None:
+        with pytest.raises(UsageError, match="needs no_such_simulator, not installed in this Python"):
+            await starting(Worker(address, benchmark="toy"))
+        assert orchestrator.heard.empty()
+
+    with_orchestrator(test)
+
+
+def test_nobody_there_is_a_sentence_after_the_deadline() -> None:
+    here = f"127.0.0.1:{free_port()}"
+    with pytest.raises(OrchestratorGone, match=rf"no orchestrator answered at {here} within 0.2 s"):
+        asyncio.run(Worker(here, connect_timeout=0.2).run(asyncio.Event()))
+
+
+def test_nobody_there_and_told_to_stop_it_just_ends() -> None:
+    async def work() -> None:
+        stop = asyncio.Event()
+        working = starting(Worker(f"127.0.0.1:{free_port()}"), stop)
+        await asyncio.sleep(0.05)
+        stop.set()
+        await asyncio.wait_for(working, 5)
+
+    asyncio.run(work())
+
+
+def test_one_that_never_answers_is_not_waited_for_for_ever(with_orchestrator: Callable[[Test], None]) -> None:
+    async def test(orchestrator: Orchestrator, address: str) -> None:
+        with pytest.raises(OrchestratorGone, match=r"within 0\.3 s"):
+            await starting(Worker(address, benchmark="toy", connect_timeout=0.3))
+
+    with_orchestrator(test)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "sentence"),
+    [
+        (
+            pb.OrchestratorMessage(stop=pb.Stop(reason="it has finished.")),
+            WorkerRefused,
+            "no use for this worker: it has",
+        ),
+        (grpc.StatusCode.FAILED_PRECONDITION, WorkerRefused, "so it says"),
+        (grpc.StatusCode.INTERNAL, OrchestratorGone, "went away: so it says"),
+        (None, OrchestratorGone, "went away"),
+    ],
+)
+def test_who_is_not_wanted_is_told_why(
+    with_orchestrator: Callable[[Test], None], answer: Any, kind: type[Exception], sentence: str
+) -> None:
+    joined: list[pb.Assignment] = []
+
+    async def test(orchestrator: Orchestrator, address: str) -> None:
+        orchestrator.to_say.put_nowait(answer)
+        with pytest.raises(kind, match=sentence):
+            await starting(Worker(address, benchmark="toy", on_joined=joined.append))
+
+    with_orchestrator(test)
+    assert joined == []
+
+
+def test_a_worker_from_its_assignment_to_its_stop(with_orchestrator: Callable[[Test], None]) -> None:
+    """With a slot: it says that it is free, gives back what it cannot play, and beats like a heart in between."""
+    joined: list[pb.Assignment] = []
+
+    async def test(orchestrator: Orchestrator, address: str) -> None:
+        working = starting(Worker(address, benchmark="toy", on_joined=joined.append))
+        orchestrator.says(assignment=ASSIGNMENT)
+        assert (await orchestrator.hears("ready")).slot == 0
+        assert [assignment.benchmark for assignment in joined] == ["toy"]
+        orchestrator.says(lease=pb.Lease(lease=7, task="short", seed=1))
+        lost = await orchestrator.hears("lost")
+        assert (lost.lease, lost.policy_unreachable) == (7, True)
+        assert "no policy server answered" in lost.reason
+        assert (await orchestrator.hears("ready")).slot == 0
+        # Another run begins, of a policy that is elsewhere.
+        elsewhere = pb.Assignment()
+        elsewhere.CopyFrom(ASSIGNMENT)
+        elsewhere.policy_addresses[:] = ["unix:///elsewhere.sock"]
+        orchestrator.says(assignment=elsewhere)
+        orchestrator.says(lease=pb.Lease(lease=8, task="short", seed=1))
+        assert "elsewhere.sock" in (await orchestrator.hears("lost")).reason
+        assert [slot.slot for slot in (await orchestrator.hears("heartbeat")).slots] == [0]
+        orchestrator.says(stop=pb.Stop(reason="the run has finished."))
+        await asyncio.wait_for(working, 10)
+
+    with_orchestrator(test)
+
+
+def test_an_orchestrator_that_goes_away_is_an_error(with_orchestrator: Callable[[Test], None]) -> None:
+    async def test(orchestrator: Orchestrator, address: str) -> None:
+        working = starting(Worker(address, benchmark="toy"))
+        orchestrator.says(assignment=ASSIGNMENT)
+        await orchestrator.hears("ready")
+        orchestrator.to_say.put_nowait(grpc.StatusCode.UNAVAILABLE)
+        with pytest.raises(OrchestratorGone, match="went away: so it says"):
+            await asyncio.wait_for(working, 10)
+
+    with_orchestrator(test)
+
+
+def test_settings_that_the_benchmark_does_not_know_end_it(with_orchestrator: Callable[[Test], None]) -> None:
+    async def test(orchestrator: Orchestrator, address: str) -> None:
+        wrong = pb.Assignment()
+        wrong.CopyFrom(ASSIGNMENT)
+        wrong.benchmark_settings = '{"step_second": 1}'
+        working = starting(Worker(address, benchmark="toy"))
+        orchestrator.says(assignment=wrong)
+        with pytest.raises(UsageError, match="step_seconds"):
+            await asyncio.wait_for(working, 10)
+
+    with_orchestrator(test)
+
+
+def test_what_is_local_to_the_orchestrator_is_dialled_where_it_was_reached(
+    tmp_path: Path, with_orchestrator: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARRING_HOST", "the-host")  # as in a container
+    joined: list[pb.Assignment] = []
+
+    async def test(orchestrator: Orchestrator, address: str) -> None:
+        stop = asyncio.Event()
+        assignment = pb.Assignment()
+        assignment.CopyFrom(ASSIGNMENT)
+        assignment.policy_addresses[:] = ["127.0.0.1:5", "other:6"]
+        working = starting(Worker(address, benchmark="toy", on_joined=joined.append), stop)
+        orchestrator.says(assignment=assignment)
+        while not joined:
+            await asyncio.sleep(0.01)
+        stop.set()
+        await asyncio.wait_for(working, 20)
+
+    with_orchestrator(test)
+    assert list(joined[0].policy_addresses) == ["the-host:5", "other:6"]

@@ -1,0 +1,376 @@
+"""Leases out, results in: the coordinator with a journal on disk, and workers that are told what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from coordinated import Hand, Run
+
+from sparring.orchestrator.run.coordinator import RunStopped
+from sparring.orchestrator.run.plan import EpisodeId
+from sparring.orchestrator.run.scheduler import MAX_LOSSES
+from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.errors import SparringError, UsageError
+
+FIRST, SECOND = (EpisodeId("toy", "short", k) for k in range(2))
+
+Test = Callable[[Run], Awaitable[None]]
+
+
+@pytest.fixture
+def in_run(tmp_path: Path) -> Callable[..., None]:
+    """Runs a test in an event loop, with a coordinator."""
+
+    def run(test: Test, **settings: Any) -> None:
+        async def work() -> None:
+            await test(Run(tmp_path / "run", **settings))
+
+        asyncio.run(asyncio.wait_for(work(), 20))
+
+    return run
+
+
+def events(run: Run) -> list[tuple[str, str]]:
+    with sqlite3.connect(run.folder / "journal.sqlite") as journal:
+        return journal.execute("SELECT kind, message FROM events").fetchall()
+
+
+def test_a_run_from_its_first_lease_to_its_end(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        worker = Hand(run)
+        assert run.watcher.workers == [("w", 1)]
+        assert run.coordinator.versions == {"w": {"numpy": "1"}}
+        first = worker.takes()
+        assert (first.task, first.index, first.seed, first.slot) == ("short", 0, 100, 0)
+        assert (run.coordinator.unfinished, run.coordinator.pending("toy")) == (2, 1)
+        worker.finishes(first, reward_sum=2.5, steps=7)
+        second = worker.takes()
+        assert (second.index, second.seed) == (1, 101)
+        assert not run.coordinator.ended.done()
+        worker.finishes(second, pb.OUTCOME_FAILURE)
+        await run.coordinator.ended
+        rows = run.journal.rows()
+        assert [(r.id, r.outcome, r.reward_sum, r.steps, r.attempts) for r in rows] == [
+            (FIRST, "success", 2.5, 7, 1),
+            (SECOND, "failure", 0.0, 0, 1),
+        ]
+        assert run.watcher.rows == rows
+        assert run.coordinator.results_of == {"w": 2}
+        assert worker.ready() is None
+
+    in_run(test)
+
+
+def test_a_result_is_in_the_journal_before_anybody_hears_of_it(
+    in_run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(run: Run) -> None:
+        seen: list[int] = []
+        monkeypatch.setattr(run.watcher, "on_result", lambda row: seen.append(len(run.journal.rows())))
+        worker = Hand(run)
+        for expected in (1, 2):
+            worker.finishes(worker.takes())
+            assert seen[-1] == expected
+
+    in_run(test)
+
+
+def test_a_late_duplicate_changes_nothing(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        worker = Hand(run)
+        lease = worker.takes()
+        worker.finishes(lease, reward_sum=1.0)
+        worker.finishes(lease, pb.OUTCOME_FAILURE, reward_sum=9.0)
+        worker.finishes(pb.Lease(lease=4711))
+        assert [(r.outcome, r.reward_sum) for r in run.journal.rows()] == [("success", 1.0)]
+        assert run.coordinator.unfinished == 1
+
+    in_run(test)
+
+
+def test_an_error_is_tried_again_then_recorded(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        worker = Hand(run)
+        for attempt in range(3):
+            worker.finishes(
+                worker.takes(), pb.OUTCOME_ERROR, error=f"broke {attempt}", error_kind=pb.ERROR_KIND_SIMULATOR
+            )
+        (row,) = run.journal.rows()
+        assert (row.id, row.outcome, row.error, row.error_kind, row.attempts) == (
+            FIRST, "error", "broke 2", "simulator", 3
+        )  # fmt: skip
+        assert run.watcher.retries == [(FIRST, "broke 0"), (FIRST, "broke 1")]
+        assert events(run) == [("error", f"broke {attempt}") for attempt in range(3)]
+        assert run.coordinator.results_of == {"w": 3}, "a worker that answers is of use, whatever it answers"
+
+    in_run(test, retries=2, max_parallel_tasks=1)
+
+
+def test_an_outcome_that_nobody_knows_is_an_error(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        worker = Hand(run)
+        worker.finishes(worker.takes(), pb.OUTCOME_UNSPECIFIED)
+        assert [r.outcome for r in run.journal.rows()] == ["error"]
+
+    in_run(test, retries=0)
+
+
+def test_errors_of_an_earlier_session_run_again_and_everything_else_does_not(
+    in_run: Callable[..., None], tmp_path: Path
+) -> None:
+    async def before(run: Run) -> None:
+        worker = Hand(run)
+        worker.finishes(worker.takes(), pb.OUTCOME_ERROR, error="broke")
+        worker.finishes(worker.takes())
+        await run.coordinator.ended
+
+    async def after(run: Run) -> None:
+        assert run.coordinator.unfinished == 1
+        worker = Hand(run)
+        worker.finishes(worker.takes())
+        await run.coordinator.ended
+        assert [r.outcome for r in run.journal.rows()] == ["success", "success"]
+
+    async def again(run: Run) -> None:
+        assert run.coordinator.ended.done(), "nothing is left to do"
+
+    in_run(before, retries=0)
+    in_run(after, retries=0)
+    in_run(again, retries=0)
+
+
+def test_the_leases_of_a_worker_that_leaves_go_to_others_at_once_and_count_as_no_attempt(
+    in_run: Callable[..., None],
+) -> None:
+    async def test(run: Run) -> None:
+        gone, waiting = Hand(run, "gone", slots=2), Hand(run, "waiting")
+        lost = [gone.takes(0), gone.takes(1)]
+        assert waiting.ready() is None
+        gone.leaves("its stream broke.")
+        assert [lease.task for lease in waiting.leases] == ["short"], "it had asked before"
+        assert run.watcher.workers[-1] == ("gone", 0)
+        assert run.watcher.retries == [(FIRST, "its stream broke."), (SECOND, "its stream broke.")]
+        for lease in lost:
+            waiting.finishes(lease, reward_sum=9.0)
+        assert run.journal.rows() == [], "whoever has left is not listened to"
+        waiting.finishes(waiting.leases[0])
+        waiting.finishes(waiting.takes())
+        assert [(r.outcome, r.attempts) for r in run.journal.rows()] == [("success", 1)] * 2
+
+    in_run(test)
+
+
+def test_an_episode_that_is_lost_again_and_again_is_an_error_that_says_why(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        worker = Hand(run)
+        for loss in range(MAX_LOSSES):
+            assert run.journal.rows() == []
+            lease = worker.takes()
+            worker.says(lost=pb.Lost(lease=lease.lease, reason=f"the slot was killed ({loss})."))
+        (row,) = run.journal.rows()
+        assert (row.id, row.error_kind) == (FIRST, "lost")
+        assert row.error == (f"lost {MAX_LOSSES} times, the last time because: the slot was killed ({MAX_LOSSES - 1}).")
+        assert events(run)[0] == ("lost", "the slot was killed (0).")
+
+    in_run(test)
+
+
+def test_what_a_launcher_finds_out_about_a_death_is_told_with_the_episode(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        for loss in range(MAX_LOSSES):
+            worker = Hand(run, f"w{loss}")
+            worker.takes()
+            worker.leaves("the stream broke.")
+            run.coordinator.explain(worker.name, "out of memory")
+        (row,) = run.journal.rows()
+        assert row.error.endswith("because: the stream broke. An earlier time: out of memory.")
+        assert ("lost", "out of memory") in events(run)
+        run.coordinator.explain("w0", "once more")
+        assert ("lost", "once more") not in events(run), "it was explained already"
+
+    in_run(test, episodes=1)
+
+
+def test_a_policy_that_cannot_be_reached_ends_the_run_when_two_slots_say_so(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        worker = Hand(run, slots=2)
+
+        def in_vain() -> None:
+            lease = worker.takes()
+            worker.says(lost=pb.Lost(lease=lease.lease, reason="no policy server answered.", policy_unreachable=True))
+
+        in_vain()
+        worker.finishes(worker.takes())
+        in_vain()
+        assert not run.coordinator.ended.done(), "in between one was reached"
+        in_vain()
+        with pytest.raises(RunStopped, match="no policy server answered"):
+            await run.coordinator.ended
+
+    in_run(test, episodes=3)
+
+
+def test_a_policy_that_does_not_fit_ends_the_run_as_the_users_mistake(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        worker = Hand(run)
+        worker.takes()
+        worker.says(refused=pb.Refused(reason="it wants a camera."))
+        with pytest.raises(UsageError, match="it wants a camera"):
+            await run.coordinator.ended
+        worker.finishes(worker.leases[0])
+        assert run.journal.rows() == [], "the run had ended"
+
+    in_run(test)
+
+
+def test_two_workers_of_one_name_are_one_too_many(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        Hand(run, "twin")
+        with pytest.raises(UsageError, match="a worker named 'twin' is connected already"):
+            Hand(run, "twin")
+
+    in_run(test)
+
+
+def test_a_benchmark_without_a_worker_is_noticed(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        assert run.coordinator.unattended() == {"toy", "gym"}
+        worker = Hand(run, "a")
+        assert run.coordinator.unattended() == {"gym"}
+        other = Hand(run, "b", benchmark="gym")
+        assert other.takes().task == "CartPole-v1"
+        assert worker.takes().task == "short"
+        worker.leaves()
+        assert run.coordinator.unattended() == {"toy"}, "its lease is back in the queue"
+
+    both = [{"benchmark": "toy", "task": "short"}, {"benchmark": "gym", "task": "CartPole-v1"}]
+    in_run(test, benchmark=None, task=None, evaluations=both, episodes=1)
+
+
+def test_activity_is_passed_on_to_whoever_watches(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        worker = Hand(run)
+        lease = worker.takes()
+        begun = run.watcher.activities[-1]
+        assert (begun.worker, begun.slot, begun.task, begun.index, begun.steps) == ("w", 0, "short", 0, 0)
+        activity = pb.SlotActivity(slot=0, task="short", index=0, steps=12)
+        worker.says(heartbeat=pb.Heartbeat(slots=[activity]))
+        assert run.watcher.activities[-1].steps == 12
+        worker.finishes(lease)
+        assert run.watcher.activities[-1].task == "", "its steps are those of a recorded episode now, and count once"
+
+    in_run(test)
+
+
+def test_a_journal_that_cannot_be_written_stops_the_run(
+    in_run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(run: Run) -> None:
+        def full(row: object) -> bool:
+            raise SparringError("the disk is full.")
+
+        monkeypatch.setattr(run.journal, "record", full)
+        worker = Hand(run)
+        worker.finishes(worker.takes())
+        with pytest.raises(RunStopped, match="the disk is full"):
+            await run.coordinator.ended
+        assert run.watcher.rows == [], "nobody hears of what is not recorded"
+
+    in_run(test)
+
+
+@pytest.mark.parametrize(
+    ("video", "asked", "kept"),
+    [
+        ("none", [False, False], ["", ""]),
+        ("all", [True, True], ["videos/short_0000_success.mp4", "videos/short_0001_failure.mp4"]),
+        ("first:1", [True, False], ["videos/short_0000_success.mp4", ""]),
+        ("failures", [True, True], ["", "videos/short_0001_failure.mp4"]),
+    ],
+)
+def test_films_are_asked_for_and_kept_as_the_settings_say(
+    in_run: Callable[..., None], video: str, asked: list[bool], kept: list[str]
+) -> None:
+    async def test(run: Run) -> None:
+        worker = Hand(run)
+        for outcome, film in zip((pb.OUTCOME_SUCCESS, pb.OUTCOME_FAILURE), asked, strict=True):
+            lease = worker.takes()
+            assert lease.film is film
+            worker.finishes(lease, outcome, video=b"a film" if film else b"")
+        assert [row.video for row in run.journal.rows()] == kept
+        found = sorted(str(path.relative_to(run.folder)) for path in run.folder.glob("videos/*"))
+        assert found == sorted(filter(None, kept))
+
+    in_run(test, video=video)
+
+
+def test_recordings_are_asked_for_and_kept_where_they_belong(in_run: Callable[..., None], tmp_path: Path) -> None:
+    async def test(run: Run) -> None:
+        worker = Hand(run)
+        lease = worker.takes()
+        assert lease.record
+        worker.finishes(lease, recording=b"an archive")
+        assert (tmp_path / "demos" / "toy" / "short" / "0000.npz").read_bytes() == b"an archive"
+
+    in_run(test, record=tmp_path / "demos")
+
+
+def test_a_film_that_cannot_be_written_stops_the_run(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        (run.folder / "videos").write_text("not a folder")
+        worker = Hand(run)
+        worker.finishes(worker.takes(), video=b"a film")
+        with pytest.raises(RunStopped, match="cannot be written"):
+            await run.coordinator.ended
+
+    in_run(test, video="all")
+
+
+def test_the_next_run_takes_over_workers_and_slots_that_have_asked(tmp_path: Path) -> None:
+    async def test() -> None:
+        first = Run(tmp_path / "first", episodes=1)
+        worker = Hand(first, slots=2)
+        lease = worker.takes(0)
+        assert worker.ready(1) is None
+        worker.finishes(lease)
+        worker.says(ready=pb.Ready(slot=0))
+        await first.coordinator.ended
+        second = Run(tmp_path / "second", task="good", episodes=1)
+        told: list[tuple[str, int]] = []
+
+        def assignment(benchmark: str, slots: int) -> pb.Assignment:
+            told.append((benchmark, slots))
+            return pb.Assignment(benchmark=benchmark, video_fps=3)
+
+        second.coordinator.take_over(first.coordinator, assignment)
+        assert told == [("toy", 2)]
+        kinds = [message.WhichOneof("message") for message in worker.inbox]
+        assert kinds == ["lease", "assignment", "lease", "lease"], "what it is for comes before what to do"
+        tasks = {lease.slot: lease.task for lease in worker.leases[1:]}
+        assert tasks == {0: "short", 1: "long"}, "a slot is offered the task of its simulator first"
+        worker.run = second
+        for lease in worker.leases[1:]:
+            worker.finishes(lease)
+        await second.coordinator.ended
+        assert len(first.journal.rows()) == 1
+        assert len(second.journal.rows()) == 2
+
+    asyncio.run(asyncio.wait_for(test(), 20))
+
+
+def test_nothing_of_an_abandoned_run_changes_anything(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        worker = Hand(run)
+        lease = worker.takes()
+        run.coordinator.abandon()
+        worker.finishes(lease)
+        worker.leaves()
+        assert run.journal.rows() == []
+        assert events(run) == []
+
+    in_run(test)

@@ -1,0 +1,324 @@
+"""The orchestrator's Work service: a real gRPC server and real streams to it, all in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from coordinated import Run
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from support import free_port
+
+from sparring.orchestrator.run import work_service
+from sparring.orchestrator.run.work_service import WorkService
+from sparring.orchestrator.serving.policy_host import PolicyAccess
+from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.errors import UsageError
+from sparring.protos.evaluation_pb2_grpc import WorkStub
+from sparring.protos.net.rpc import CLIENT_OPTIONS
+
+HELLO: dict[str, Any] = {"protocol": PROTOCOL_VERSION, "worker": "w", "slots": 2, "benchmarks": ["toy", "gym"]}
+
+
+class Service:
+    """A work service that listens, and the run behind it."""
+
+    def __init__(self, run: Run, policy: PolicyAccess) -> None:
+        self.run = run
+        self.service = WorkService(run.coordinator, run.settings, policy, default_slots=5)
+        self.local = self.public = ""
+
+    @asynccontextmanager
+    async def worker(self, **register: Any) -> AsyncIterator[Stream]:
+        """A worker's stream, on which it has said who it is."""
+        async with self.silent() as stream:
+            await stream.say(register=pb.Register(**{**HELLO, **register}))
+            yield stream
+
+    @asynccontextmanager
+    async def silent(self) -> AsyncIterator[Stream]:
+        async with grpc.aio.insecure_channel(self.local, options=CLIENT_OPTIONS) as channel:
+            yield Stream(WorkStub(channel).Work())
+
+
+class Stream:
+    """A worker's end of a stream."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    async def say(self, **message: Any) -> None:
+        await self._call.write(pb.WorkerMessage(**message))
+
+    async def hear(self, kind: str) -> Any:
+        message = await asyncio.wait_for(self._call.read(), 10)
+        assert message is not grpc.aio.EOF, await self._call.details()
+        assert message.WhichOneof("message") == kind
+        return getattr(message, kind)
+
+    async def refusal(self) -> tuple[grpc.StatusCode, str]:
+        """The status that the stream ends with."""
+        with pytest.raises(grpc.aio.AioRpcError):
+            assert await asyncio.wait_for(self._call.read(), 10) is not grpc.aio.EOF
+        return await self._call.code(), await self._call.details()
+
+    async def end(self) -> None:
+        await self._call.done_writing()
+
+
+Test = Callable[[Service], Awaitable[None]]
+PLAIN = PolicyAccess(["unix:///policy.sock", "127.0.0.1:1234"])
+
+
+@pytest.fixture
+def in_service(tmp_path: Path) -> Callable[..., None]:
+    def run(test: Test, *, policy: PolicyAccess = PLAIN, listen: str | None = "127.0.0.1:0", **settings: Any) -> None:
+        async def work() -> None:
+            with tempfile.TemporaryDirectory() as sockets:  # a short path: a socket's name is at most 107 bytes
+                service = Service(Run(tmp_path / "run", **settings), policy)
+                service.local, service.public = await service.service.start(Path(sockets), listen)
+                try:
+                    await test(service)
+                finally:
+                    await service.service.stop("the test has ended.")
+
+        asyncio.run(asyncio.wait_for(work(), 30))
+
+    return run
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def test_a_worker_is_told_what_it_is_for_and_gets_leases(in_service: Callable[..., None]) -> None:
+    async def test(service: Service) -> None:
+        async with service.worker() as worker:
+            assignment = await worker.hear("assignment")
+            assert (assignment.benchmark, assignment.slots) == ("toy", 2)
+            assert json.loads(assignment.benchmark_settings) == {"step_seconds": 0.5}
+            assert list(assignment.policy_addresses) == ["unix:///policy.sock", "127.0.0.1:1234"]
+            assert (assignment.stall_seconds, assignment.policy_seconds) == (7.0, 9.0)
+            assert assignment.observe_every_step
+            assert assignment.out_of_range == pb.OUT_OF_RANGE_CLIP
+            for slot in (0, 1):
+                await worker.say(ready=pb.Ready(slot=slot))
+                lease = await worker.hear("lease")
+                assert (lease.task, lease.index, lease.slot) == ("short", slot, slot)
+                await worker.say(result=pb.Result(lease=lease.lease, outcome=pb.OUTCOME_SUCCESS))
+            await asyncio.wait_for(service.run.coordinator.ended, 10)
+        assert [row.outcome for row in service.run.journal.rows()] == ["success", "success"]
+
+    in_service(
+        test, benchmark_arg={"step_seconds": 0.5}, stall_timeout=7, policy_timeout=9, observe="every-step",
+        out_of_range="clip",
+    )  # fmt: skip
+
+
+def test_who_leaves_the_number_of_slots_to_us_gets_ours(in_service: Callable[..., None]) -> None:
+    async def test(service: Service) -> None:
+        async with service.worker(slots=0) as worker:
+            assert (await worker.hear("assignment")).slots == 5
+
+    in_service(test)
+
+
+def test_token_and_ca_go_to_workers(in_service: Callable[..., None]) -> None:
+    async def test(service: Service) -> None:
+        async with service.worker() as worker:
+            assignment = await worker.hear("assignment")
+            assert (assignment.policy_token, assignment.policy_ca) == ("secret", b"a certificate")
+            assert not assignment.policy_replicas
+
+    in_service(test, policy=PolicyAccess(["h:1"], token="secret", ca=b"a certificate"))
+
+
+def test_each_worker_is_sent_to_another_replica_first(in_service: Callable[..., None]) -> None:
+    async def test(service: Service) -> None:
+        async with service.worker(slots=1) as one, service.worker(worker="v", slots=1) as other:
+            first, second = [await worker.hear("assignment") for worker in (one, other)]
+            assert first.policy_replicas
+            assert {first.policy_addresses[0], second.policy_addresses[0]} == {"a:1", "b:1"}
+            assert set(first.policy_addresses) == set(second.policy_addresses) == {"a:1", "b:1"}
+
+    in_service(test, policy=PolicyAccess(["a:1", "b:1"], replicas=True))
+
+
+def test_a_worker_of_many_benchmarks_gets_the_one_with_most_to_do(in_service: Callable[..., None]) -> None:
+    async def test(service: Service) -> None:
+        async with service.worker() as one, service.worker(worker="v", benchmarks=["toy"]) as other:
+            assert (await one.hear("assignment")).benchmark == "gym"
+            assert (await other.hear("assignment")).benchmark == "toy", "it has nothing else"
+
+    parts = [{"benchmark": "toy", "task": "short"}, {"benchmark": "gym", "task": "CartPole-v1,Acrobot-v1"}]
+    in_service(test, benchmark=None, task=None, evaluations=parts)
+
+
+@pytest.mark.parametrize(
+    ("register", "sentence"),
+    [
+        ({"protocol": 99}, "the worker speaks protocol version 99, this orchestrator"),
+        ({"benchmarks": ["gym", "libero"]}, "this run is of toy, and the worker has only gym, libero installed"),
+        ({"benchmarks": []}, "has only nothing installed"),
+    ],
+)
+def test_a_worker_that_does_not_fit_is_refused_with_a_sentence(
+    in_service: Callable[..., None], register: dict[str, Any], sentence: str
+) -> None:
+    async def test(service: Service) -> None:
+        async with service.worker(**register) as worker:
+            code, details = await worker.refusal()
+            assert code == grpc.StatusCode.FAILED_PRECONDITION
+            assert sentence in details
+        assert service.run.watcher.workers == []
+
+    in_service(test)
+
+
+def test_a_second_worker_of_a_name_is_refused_and_the_first_goes_on(in_service: Callable[..., None]) -> None:
+    async def test(service: Service) -> None:
+        async with service.worker() as first:
+            await first.hear("assignment")
+            async with service.worker() as second:
+                assert "is connected already" in (await second.refusal())[1]
+            await first.say(ready=pb.Ready(slot=0))
+            await first.hear("lease")
+
+    in_service(test)
+
+
+def test_the_first_message_is_the_registration(in_service: Callable[..., None]) -> None:
+    async def test(service: Service) -> None:
+        async with service.silent() as stranger:
+            await stranger.say(ready=pb.Ready(slot=0))
+            assert "a worker's first message must be its registration" in (await stranger.refusal())[1]
+        async with service.silent() as nobody:
+            await nobody.end()
+
+    in_service(test)
+
+
+def test_a_stranger_that_says_nothing_is_sent_away(
+    in_service: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work_service, "SILENCE_SECONDS", 0.1)
+
+    async def test(service: Service) -> None:
+        async with service.silent() as stranger:
+            code, details = await stranger.refusal()
+            assert code == grpc.StatusCode.DEADLINE_EXCEEDED
+            assert "no registration came" in details
+
+    in_service(test)
+
+
+@pytest.mark.parametrize("how", ["breaks", "ends", "is silent"])
+def test_when_a_workers_stream_ends_its_leases_are_anothers(
+    in_service: Callable[..., None], monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    async def test(service: Service) -> None:
+        async with service.worker(worker="other") as other:
+            await other.hear("assignment")
+            if how == "is silent":
+                monkeypatch.setattr(work_service, "SILENCE_SECONDS", 0.1)  # for the stream that is opened now
+            async with service.worker() as gone:
+                await gone.hear("assignment")
+                for slot in (0, 1):
+                    await gone.say(ready=pb.Ready(slot=slot))
+                    await gone.hear("lease")
+                monkeypatch.setattr(work_service, "SILENCE_SECONDS", 30.0)
+                await other.say(ready=pb.Ready(slot=0))
+                if how == "ends":
+                    await gone.end()
+                if how != "breaks":
+                    assert (await other.hear("lease")).task == "short"
+            if how == "breaks":
+                assert (await other.hear("lease")).task == "short"
+            await until(lambda: ("w", 0) in service.run.watcher.workers)
+        said = "was silent for" if how == "is silent" else "the connection to worker 'w' was lost"
+        assert said in service.run.watcher.retries[0][1]
+
+    in_service(test)
+
+
+def test_stopping_is_told_to_all_workers_with_a_reason(in_service: Callable[..., None]) -> None:
+    async def test(service: Service) -> None:
+        async with service.worker() as one, service.worker(worker="v") as other:
+            for worker in (one, other):
+                await worker.hear("assignment")
+            stopping = asyncio.create_task(service.service.stop("the run has finished."))
+            for worker in (one, other):
+                assert (await worker.hear("stop")).reason == "the run has finished."
+                await worker.end()
+            await stopping
+
+    in_service(test)
+
+
+def test_the_next_run_is_served_at_the_same_address_with_the_same_workers(
+    in_service: Callable[..., None], tmp_path: Path
+) -> None:
+    async def test(service: Service) -> None:
+        async with service.worker(slots=1) as worker:
+            await worker.hear("assignment")
+            await worker.say(ready=pb.Ready(slot=0))
+            lease = await worker.hear("lease")
+            await worker.say(result=pb.Result(lease=lease.lease, outcome=pb.OUTCOME_SUCCESS))
+            await worker.say(ready=pb.Ready(slot=0))
+            await asyncio.wait_for(service.run.coordinator.ended, 10)
+            second = Run(tmp_path / "second", task="long", episodes=1, video_fps=11)
+            service.service.hand_over(second.coordinator, second.settings, PolicyAccess(["elsewhere:1"]))
+            assignment = await worker.hear("assignment")
+            assert (list(assignment.policy_addresses), assignment.video_fps) == (["elsewhere:1"], 11.0)
+            assert (await worker.hear("lease")).task == "long"
+        async with service.worker(worker="late") as late:
+            assert list((await late.hear("assignment")).policy_addresses) == ["elsewhere:1"]
+
+    in_service(test, episodes=1)
+
+
+def test_it_says_that_it_is_healthy(in_service: Callable[..., None]) -> None:
+    async def test(service: Service) -> None:
+        async with grpc.aio.insecure_channel(service.public) as channel:
+            answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+    in_service(test)
+
+
+def test_a_port_that_was_asked_for_and_is_taken_is_a_sentence(in_service: Callable[..., None], tmp_path: Path) -> None:
+    async def test(service: Service) -> None:
+        second = Service(Run(tmp_path / "second"), PLAIN)
+        with tempfile.TemporaryDirectory() as sockets:
+            with pytest.raises(UsageError, match="it is taken"):
+                await second.service.start(Path(sockets), service.public)
+            assert list(Path(sockets).iterdir()) == [], "nothing is left listening"
+
+    in_service(test, listen=f"127.0.0.1:{free_port()}")
+
+
+def test_where_the_usual_port_is_taken_any_other_will_do(
+    in_service: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = f"127.0.0.1:{free_port()}"
+    monkeypatch.setattr(work_service, "DEFAULT_LISTEN", usual)
+
+    async def test(service: Service) -> None:
+        assert service.public == usual
+        second = Service(Run(tmp_path / "second"), PLAIN)
+        with tempfile.TemporaryDirectory() as sockets:
+            _, public = await second.service.start(Path(sockets))
+            await second.service.stop("")
+        assert public != usual
+
+    in_service(test, listen=None)
