@@ -11,8 +11,12 @@ from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId, make_plan
+from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos import evaluation_pb2 as pb
+
+LOSSES = 3
+"""An episode that was lost so often is given up."""
 
 
 class Watcher(RunListener):
@@ -52,7 +56,9 @@ class Run:
         self.folder = folder
         self.journal = Journal(folder)
         self.watcher = Watcher()
-        self.coordinator = Coordinator(make_plan(self.settings), self.settings, self.journal, folder, self.watcher)
+        rules = RetryRules(retries=self.settings.retries, losses=LOSSES)
+        plan = make_plan(self.settings)
+        self.coordinator = Coordinator(plan, self.settings, self.journal, folder, self.watcher, rules)
 
 
 class Hand:

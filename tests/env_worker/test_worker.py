@@ -18,6 +18,7 @@ from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkServicer, add_WorkServicer_to_server
+from sparring.protos.net.address import Address
 
 ASSIGNMENT = pb.Assignment(
     benchmark="toy",
@@ -65,7 +66,7 @@ class Orchestrator(WorkServicer):
         return getattr(message, kind)
 
 
-Test = Callable[[Orchestrator, str], Awaitable[None]]
+Test = Callable[[Orchestrator, Address], Awaitable[None]]
 
 
 @pytest.fixture
@@ -76,8 +77,8 @@ def with_orchestrator() -> Callable[[Test], None]:
             server = grpc.aio.server()
             add_WorkServicer_to_server(orchestrator, server)
             with tempfile.TemporaryDirectory() as folder:  # a short path: a socket's name is at most 107 bytes
-                address = f"unix://{folder}/work.sock"
-                server.add_insecure_port(address)
+                address = Address.unix(Path(folder) / "work.sock")
+                server.add_insecure_port(address.target)
                 await server.start()
                 try:
                     await test(orchestrator, address)
@@ -94,7 +95,7 @@ def starting(worker: Worker, stop: asyncio.Event | None = None) -> asyncio.Task[
 
 
 def test_it_says_who_it_is_and_what_it_can(with_orchestrator: Callable[[Test], None]) -> None:
-    async def test(orchestrator: Orchestrator, address: str) -> None:
+    async def test(orchestrator: Orchestrator, address: Address) -> None:
         stop = asyncio.Event()
         working = starting(Worker(address, name="mine", slots=4, benchmark="toy"), stop)
         said = await orchestrator.hears("register")
@@ -109,7 +110,7 @@ def test_it_says_who_it_is_and_what_it_can(with_orchestrator: Callable[[Test], N
 
 
 def test_without_a_benchmark_it_offers_all_that_are_installed(with_orchestrator: Callable[[Test], None]) -> None:
-    async def test(orchestrator: Orchestrator, address: str) -> None:
+    async def test(orchestrator: Orchestrator, address: Address) -> None:
         stop = asyncio.Event()
         working = starting(Worker(address), stop)
         said = await orchestrator.hears("register")
@@ -128,7 +129,7 @@ def test_a_benchmark_that_is_not_installed_here_is_told_before_anybody_is_asked(
 
     monkeypatch.setattr(Toy, "requires", ("no_such_simulator",))
 
-    async def test(orchestrator: Orchestrator, address: str) -> None:
+    async def test(orchestrator: Orchestrator, address: Address) -> None:
         with pytest.raises(UsageError, match="needs no_such_simulator, not installed in this Python"):
             await starting(Worker(address, benchmark="toy"))
         assert orchestrator.heard.empty()
@@ -137,7 +138,7 @@ def test_a_benchmark_that_is_not_installed_here_is_told_before_anybody_is_asked(
 
 
 def test_nobody_there_is_a_sentence_after_the_deadline() -> None:
-    here = f"127.0.0.1:{free_port()}"
+    here = Address("tcp", "127.0.0.1", free_port())
     with pytest.raises(OrchestratorGone, match=rf"no orchestrator answered at {here} within 0.2 s"):
         asyncio.run(Worker(here, connect_timeout=0.2).run(asyncio.Event()))
 
@@ -145,7 +146,7 @@ def test_nobody_there_is_a_sentence_after_the_deadline() -> None:
 def test_nobody_there_and_told_to_stop_it_just_ends() -> None:
     async def work() -> None:
         stop = asyncio.Event()
-        working = starting(Worker(f"127.0.0.1:{free_port()}"), stop)
+        working = starting(Worker(Address("tcp", "127.0.0.1", free_port())), stop)
         await asyncio.sleep(0.05)
         stop.set()
         await asyncio.wait_for(working, 5)
@@ -154,7 +155,7 @@ def test_nobody_there_and_told_to_stop_it_just_ends() -> None:
 
 
 def test_one_that_never_answers_is_not_waited_for_for_ever(with_orchestrator: Callable[[Test], None]) -> None:
-    async def test(orchestrator: Orchestrator, address: str) -> None:
+    async def test(orchestrator: Orchestrator, address: Address) -> None:
         with pytest.raises(OrchestratorGone, match=r"within 0\.3 s"):
             await starting(Worker(address, benchmark="toy", connect_timeout=0.3))
 
@@ -179,7 +180,7 @@ def test_who_is_not_wanted_is_told_why(
 ) -> None:
     joined: list[pb.Assignment] = []
 
-    async def test(orchestrator: Orchestrator, address: str) -> None:
+    async def test(orchestrator: Orchestrator, address: Address) -> None:
         orchestrator.to_say.put_nowait(answer)
         with pytest.raises(kind, match=sentence):
             await starting(Worker(address, benchmark="toy", on_joined=joined.append))
@@ -192,7 +193,7 @@ def test_a_worker_from_its_assignment_to_its_stop(with_orchestrator: Callable[[T
     """With a slot: it says that it is free, gives back what it cannot play, and beats like a heart in between."""
     joined: list[pb.Assignment] = []
 
-    async def test(orchestrator: Orchestrator, address: str) -> None:
+    async def test(orchestrator: Orchestrator, address: Address) -> None:
         working = starting(Worker(address, benchmark="toy", on_joined=joined.append))
         orchestrator.says(assignment=ASSIGNMENT)
         assert (await orchestrator.hears("ready")).slot == 0
@@ -217,7 +218,7 @@ def test_a_worker_from_its_assignment_to_its_stop(with_orchestrator: Callable[[T
 
 
 def test_an_orchestrator_that_goes_away_is_an_error(with_orchestrator: Callable[[Test], None]) -> None:
-    async def test(orchestrator: Orchestrator, address: str) -> None:
+    async def test(orchestrator: Orchestrator, address: Address) -> None:
         working = starting(Worker(address, benchmark="toy"))
         orchestrator.says(assignment=ASSIGNMENT)
         await orchestrator.hears("ready")
@@ -229,7 +230,7 @@ def test_an_orchestrator_that_goes_away_is_an_error(with_orchestrator: Callable[
 
 
 def test_settings_that_the_benchmark_does_not_know_end_it(with_orchestrator: Callable[[Test], None]) -> None:
-    async def test(orchestrator: Orchestrator, address: str) -> None:
+    async def test(orchestrator: Orchestrator, address: Address) -> None:
         wrong = pb.Assignment()
         wrong.CopyFrom(ASSIGNMENT)
         wrong.benchmark_settings = '{"step_second": 1}'
@@ -247,7 +248,7 @@ def test_what_is_local_to_the_orchestrator_is_dialled_where_it_was_reached(
     monkeypatch.setenv("SPARRING_HOST", "the-host")  # as in a container
     joined: list[pb.Assignment] = []
 
-    async def test(orchestrator: Orchestrator, address: str) -> None:
+    async def test(orchestrator: Orchestrator, address: Address) -> None:
         stop = asyncio.Event()
         assignment = pb.Assignment()
         assignment.CopyFrom(ASSIGNMENT)

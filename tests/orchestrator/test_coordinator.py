@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from coordinated import Hand, Run
+from coordinated import LOSSES, Hand, Run
 
 from sparring.orchestrator.run.coordinator import RunStopped
 from sparring.orchestrator.run.plan import EpisodeId
-from sparring.orchestrator.run.scheduler import MAX_LOSSES
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
 
@@ -168,13 +167,13 @@ def test_the_leases_of_a_worker_that_leaves_go_to_others_at_once_and_count_as_no
 def test_an_episode_that_is_lost_again_and_again_is_an_error_that_says_why(in_run: Callable[..., None]) -> None:
     async def test(run: Run) -> None:
         worker = Hand(run)
-        for loss in range(MAX_LOSSES):
+        for loss in range(LOSSES):
             assert run.journal.rows() == []
             lease = worker.takes()
             worker.says(lost=pb.Lost(lease=lease.lease, reason=f"the slot was killed ({loss})."))
         (row,) = run.journal.rows()
         assert (row.id, row.error_kind) == (FIRST, "lost")
-        assert row.error == (f"lost {MAX_LOSSES} times, the last time because: the slot was killed ({MAX_LOSSES - 1}).")
+        assert row.error == (f"lost {LOSSES} times, the last time because: the slot was killed ({LOSSES - 1}).")
         assert events(run)[0] == ("lost", "the slot was killed (0).")
 
     in_run(test)
@@ -182,7 +181,7 @@ def test_an_episode_that_is_lost_again_and_again_is_an_error_that_says_why(in_ru
 
 def test_what_a_launcher_finds_out_about_a_death_is_told_with_the_episode(in_run: Callable[..., None]) -> None:
     async def test(run: Run) -> None:
-        for loss in range(MAX_LOSSES):
+        for loss in range(LOSSES):
             worker = Hand(run, f"w{loss}")
             worker.takes()
             worker.leaves("the stream broke.")

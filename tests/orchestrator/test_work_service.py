@@ -23,8 +23,10 @@ from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkStub
+from sparring.protos.net.address import Address
 from sparring.protos.net.rpc import CLIENT_OPTIONS
 
+ANY = Address("tcp", "127.0.0.1")
 HELLO: dict[str, Any] = {"protocol": PROTOCOL_VERSION, "worker": "w", "slots": 2, "benchmarks": ["toy", "gym"]}
 
 
@@ -34,7 +36,7 @@ class Service:
     def __init__(self, run: Run, policy: PolicyAccess) -> None:
         self.run = run
         self.service = WorkService(run.coordinator, run.settings, policy, default_slots=5)
-        self.local = self.public = ""
+        self.local = self.public = Address("tcp")
 
     @asynccontextmanager
     async def worker(self, **register: Any) -> AsyncIterator[Stream]:
@@ -45,7 +47,7 @@ class Service:
 
     @asynccontextmanager
     async def silent(self) -> AsyncIterator[Stream]:
-        async with grpc.aio.insecure_channel(self.local, options=CLIENT_OPTIONS) as channel:
+        async with grpc.aio.insecure_channel(self.local.target, options=CLIENT_OPTIONS) as channel:
             yield Stream(WorkStub(channel).Work())
 
 
@@ -75,12 +77,18 @@ class Stream:
 
 
 Test = Callable[[Service], Awaitable[None]]
-PLAIN = PolicyAccess(["unix:///policy.sock", "127.0.0.1:1234"])
+
+
+def access(*addresses: str, **more: Any) -> PolicyAccess:
+    return PolicyAccess([Address.parse(address) for address in addresses], **more)
+
+
+PLAIN = access("unix:///policy.sock", "127.0.0.1:1234")
 
 
 @pytest.fixture
 def in_service(tmp_path: Path) -> Callable[..., None]:
-    def run(test: Test, *, policy: PolicyAccess = PLAIN, listen: str | None = "127.0.0.1:0", **settings: Any) -> None:
+    def run(test: Test, *, policy: PolicyAccess = PLAIN, listen: Address | None = ANY, **settings: Any) -> None:
         async def work() -> None:
             with tempfile.TemporaryDirectory() as sockets:  # a short path: a socket's name is at most 107 bytes
                 service = Service(Run(tmp_path / "run", **settings), policy)
@@ -140,7 +148,7 @@ def test_token_and_ca_go_to_workers(in_service: Callable[..., None]) -> None:
             assert (assignment.policy_token, assignment.policy_ca) == ("secret", b"a certificate")
             assert not assignment.policy_replicas
 
-    in_service(test, policy=PolicyAccess(["h:1"], token="secret", ca=b"a certificate"))
+    in_service(test, policy=access("h:1", token="secret", ca=b"a certificate"))
 
 
 def test_each_worker_is_sent_to_another_replica_first(in_service: Callable[..., None]) -> None:
@@ -151,7 +159,7 @@ def test_each_worker_is_sent_to_another_replica_first(in_service: Callable[..., 
             assert {first.policy_addresses[0], second.policy_addresses[0]} == {"a:1", "b:1"}
             assert set(first.policy_addresses) == set(second.policy_addresses) == {"a:1", "b:1"}
 
-    in_service(test, policy=PolicyAccess(["a:1", "b:1"], replicas=True))
+    in_service(test, policy=access("a:1", "b:1", replicas=True))
 
 
 def test_a_worker_of_many_benchmarks_gets_the_one_with_most_to_do(in_service: Callable[..., None]) -> None:
@@ -277,7 +285,7 @@ def test_the_next_run_is_served_at_the_same_address_with_the_same_workers(
             await worker.say(ready=pb.Ready(slot=0))
             await asyncio.wait_for(service.run.coordinator.ended, 10)
             second = Run(tmp_path / "second", task="long", episodes=1, video_fps=11)
-            service.service.hand_over(second.coordinator, second.settings, PolicyAccess(["elsewhere:1"]))
+            service.service.hand_over(second.coordinator, second.settings, access("elsewhere:1"))
             assignment = await worker.hear("assignment")
             assert (list(assignment.policy_addresses), assignment.video_fps) == (["elsewhere:1"], 11.0)
             assert (await worker.hear("lease")).task == "long"
@@ -289,7 +297,7 @@ def test_the_next_run_is_served_at_the_same_address_with_the_same_workers(
 
 def test_it_says_that_it_is_healthy(in_service: Callable[..., None]) -> None:
     async def test(service: Service) -> None:
-        async with grpc.aio.insecure_channel(service.public) as channel:
+        async with grpc.aio.insecure_channel(service.public.target) as channel:
             answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
@@ -304,13 +312,13 @@ def test_a_port_that_was_asked_for_and_is_taken_is_a_sentence(in_service: Callab
                 await second.service.start(Path(sockets), service.public)
             assert list(Path(sockets).iterdir()) == [], "nothing is left listening"
 
-    in_service(test, listen=f"127.0.0.1:{free_port()}")
+    in_service(test, listen=ANY.with_port(free_port()))
 
 
 def test_where_the_usual_port_is_taken_any_other_will_do(
     in_service: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = f"127.0.0.1:{free_port()}"
+    usual = ANY.with_port(free_port())
     monkeypatch.setattr(work_service, "DEFAULT_LISTEN", usual)
 
     async def test(service: Service) -> None:
