@@ -20,7 +20,7 @@ from sparring.protos.tensor import Array
 
 
 def make_env(benchmark: str, task: str, *, look: Iterable[str] = (), **settings: Any) -> SimulatorEnv:
-    """An environment of a benchmark's task.
+    """Makes an environment of a benchmark's task.
 
     Args:
         benchmark: As in `sparring ls benchmarks`.

@@ -53,7 +53,7 @@ _BROKEN_CONNECTION: Final = (
 def find_assets(
     *, setting: str | None, variable: str, cache_name: str, parts: Sequence[str], source: AssetSource
 ) -> Path:
-    """The folder of a benchmark's assets: the one that is named, else the one in the cache, downloaded if need be.
+    """Finds the folder of a benchmark's assets: the one that is named, else one in the cache, downloaded if need be.
 
     May take as long as a download does; safe in any number of processes at once.
 
@@ -85,13 +85,13 @@ def find_assets(
 
 
 def cache_folder() -> Path:
-    """Sparring's part of the user's cache."""
+    """Returns Sparring's part of the user's cache."""
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (named if named.is_absolute() else Path.home() / ".cache") / "sparring"
 
 
 def is_complete(folder: Path, *, parts: Sequence[str], source: AssetSource) -> bool:
-    """Whether a download into the folder was finished and everything of it is still there."""
+    """Returns whether a download into the folder was finished and everything of it is still there."""
     try:
         marker = json.loads((folder / MARKER).read_text())
         if marker["source"] != asdict(source):
@@ -260,7 +260,7 @@ def _blocks(answer: Any) -> Iterator[bytes]:
 
 
 def _pause(error: BaseException, attempt: int) -> float | None:
-    """Seconds until the next attempt; None if there should be none."""
+    """Returns the seconds until the next attempt; None if there should be none."""
     if attempt == _ATTEMPTS:
         return None
     if isinstance(error, urllib.error.HTTPError):

@@ -116,7 +116,7 @@ class Simulator(ABC):
 
 @dataclass(frozen=True)
 class NoSettings:
-    """For benchmarks without settings."""
+    """The settings of a benchmark that has none."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class Benchmark(ABC):
 
     @abstractmethod
     def tasks(self, selection: str) -> Sequence[Task]:
-        """The tasks that a selection names: groups, single tasks, ranges, comma lists of these; each task once.
+        """Returns the tasks that a selection names: groups, single tasks, ranges, comma lists of these; each task once.
 
         `TaskTable` reads selections as all benchmarks should.
 
@@ -209,11 +209,11 @@ class Benchmark(ABC):
 
     @abstractmethod
     def groups(self) -> Mapping[str, Sequence[str]]:
-        """Names of groups and of the tasks in them."""
+        """Returns the names of groups and of the tasks in them."""
 
     @abstractmethod
     def make(self, task: Task, settings: Any) -> Simulator:
-        """A simulator of a task; called in the slot, never before the fork."""
+        """Makes a simulator of a task; called in the slot, never before the fork."""
 
     def fetch(self, settings: Any) -> None:  # noqa: B027  # most benchmarks have nothing to fetch
         """Gets what simulators need and pip does not bring, such as meshes. Needs nothing of what `requires` names.
@@ -227,11 +227,11 @@ class Benchmark(ABC):
         self.fetch(settings)
 
     def missing(self) -> list[str]:
-        """The required modules that are not installed here."""
+        """Returns the required modules that are not installed here."""
         return [name for name in self.requires if importlib.util.find_spec(name) is None]
 
     def read_settings(self, given: Mapping[str, Any]) -> Any:
-        """The benchmark's settings from what was given to --benchmark-arg.
+        """Reads the benchmark's settings from what was given to --benchmark-arg.
 
         Raises:
             UsageError: If a key is unknown or a value has the wrong type.

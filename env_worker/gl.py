@@ -36,5 +36,5 @@ def choose_backend() -> str:
 
 
 def advice() -> str:
-    """What to do when nothing renders."""
+    """Returns what to do when nothing renders."""
     return f"install the libraries for software rendering: apt-get install {' '.join(SYSTEM_PACKAGES)}"

@@ -71,7 +71,7 @@ class RemoteFile:
         return digest.hexdigest() == self.digest
 
     def partial(self, folder: Path) -> Path:
-        """Where it arrives: a name of its own for each content, so that two revisions are never mixed."""
+        """Returns where it arrives: a name of its own for each content, so that two revisions are never mixed."""
         name = hashlib.sha256(f"{self.path}\0{self.digest}".encode()).hexdigest()
         return folder / PARTIAL / name[:32]
 
@@ -128,7 +128,7 @@ class Hub:
 
 
 def reason_of(error: BaseException) -> str:
-    """Why a request failed, in a few words."""
+    """Returns why a request failed, in a few words."""
     if isinstance(error, urllib.error.HTTPError):
         return f"HTTP {error.code} {error.reason}"
     inner = error.reason if isinstance(error, urllib.error.URLError) else error

@@ -21,7 +21,7 @@ _ALWAYS: Final = (OURS, "numpy", "grpcio", "protobuf")
 
 
 def all_benchmarks() -> dict[str, Benchmark]:
-    """Every benchmark that can be named, installed dependencies or not."""
+    """Returns every benchmark that can be named, installed dependencies or not."""
     found: dict[str, Benchmark] = {}
     for module_info in pkgutil.iter_modules(benchmarks.__path__, f"{benchmarks.__name__}."):
         if module_info.name.rpartition(".")[2].startswith("_"):
@@ -42,7 +42,7 @@ def all_benchmarks() -> dict[str, Benchmark]:
 
 
 def get_benchmark(name: str) -> Benchmark:
-    """The benchmark of that name.
+    """Returns the benchmark of that name.
 
     Raises:
         UsageError: If there is none, with the nearest names.
@@ -54,7 +54,7 @@ def get_benchmark(name: str) -> Benchmark:
 
 
 def experts_of(names: Iterable[str]) -> dict[str, str]:
-    """What the policy `expert` means for each benchmark: `module:Class`, or nothing where there is none.
+    """Returns what the policy `expert` means for each benchmark: `module:Class`, or nothing where there is none.
 
     Raises:
         UsageError: If a name is unknown.
@@ -63,7 +63,7 @@ def experts_of(names: Iterable[str]) -> dict[str, str]:
 
 
 def distribution_of(name: str) -> str:
-    """The distribution that brings a benchmark: ours, or the one whose entry point it is found by."""
+    """Returns the distribution that brings a benchmark: ours, or the one whose entry point it is found by."""
     for point in entry_points(group=ENTRY_POINTS):
         if point.name == name and point.dist is not None:
             return point.dist.name

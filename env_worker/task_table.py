@@ -36,7 +36,7 @@ class TaskTable:
     max_steps: Mapping[str, int] = field(default_factory=dict)
 
     def select(self, selection: str) -> list[Task]:
-        """The tasks of a selection, each once, in the order they are named.
+        """Returns the tasks of a selection, each once, in the order they are named.
 
         Raises:
             UsageError: If something in it is unknown or out of range.

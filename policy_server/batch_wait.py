@@ -54,19 +54,19 @@ class BatchWait:
         self._ended: float | None = None
 
     def started(self, who: object) -> None:
-        """A session begins an episode: how long that took says nothing about the time between observations."""
+        """Notes that a session begins an episode. How long that takes says nothing of the time between observations."""
         self._rhythms.setdefault(who, _Rhythm()).answered = None
 
     def asked(self, who: object, now: float) -> None:
-        """A session's observation has arrived."""
+        """Notes that a session's observation has arrived."""
         self._rhythms.setdefault(who, _Rhythm()).asked(now)
 
     def answered(self, who: object, now: float) -> None:
-        """A session has its answer."""
+        """Notes that a session has its answer."""
         self._rhythms.setdefault(who, _Rhythm()).answered = now
 
     def passed(self, rows: int, began: float, ended: float, *, arrived: float) -> None:
-        """A forward pass is over.
+        """Notes that a forward pass is over.
 
         Args:
             rows: In it.
@@ -93,7 +93,7 @@ class BatchWait:
         return min(max(0.0, seconds - max(0.0, slope) * rows), min(y for _, y in points))
 
     def worth(self, queued: int, room: int, now: float) -> float:
-        """Seconds that waiting for more rows is worth, from now; 0 if it is not.
+        """Returns for how many seconds from now waiting for more rows is worth it; 0 if it is not.
 
         Args:
             queued: Rows that are here.

@@ -46,7 +46,7 @@ class StatsCounter:
         self._warnings: Counter[str] = Counter()
 
     def forward_pass(self, waits: Sequence[float], seconds: float) -> None:
-        """A batch was answered, whatever the answers are.
+        """Counts a batch that was answered, whatever the answers are.
 
         Args:
             waits: How long each of its rows had waited, in seconds.
@@ -59,33 +59,33 @@ class StatsCounter:
                 self._queue_wait.add(wait)
 
     def session(self, change: int) -> None:
-        """A session was opened (1) or closed (-1)."""
+        """Counts a session that was opened (1) or closed (-1)."""
         with self._lock:
             self._sessions += change
 
     def episode(self) -> None:
-        """An episode was started."""
+        """Counts an episode that was started."""
         with self._lock:
             self._episodes += 1
 
     def error(self, kind: str) -> None:
-        """A stream ended with an error."""
+        """Counts a stream that ended with an error."""
         with self._lock:
             self._errors[kind] += 1
 
     def warning(self, sentence: str) -> bool:
-        """A session has something to be said about it; returns whether it is said for the first time."""
+        """Counts a warning about a session; returns whether it is given for the first time."""
         with self._lock:
             self._warnings[sentence] += 1
             return self._warnings[sentence] == 1
 
     def policy_warnings(self, sentences: Sequence[str]) -> None:
-        """A session was opened with a policy that has this to say about itself."""
+        """Counts the warnings of a policy that a session was opened with."""
         with self._lock:
             self._warnings.update(sentences)
 
     def to_message(self) -> pb.ServerStats:
-        """All of them, at one moment."""
+        """Returns all counts, at one moment."""
         with self._lock:
             return pb.ServerStats(
                 instance=self._instance,

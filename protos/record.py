@@ -61,11 +61,11 @@ class EpisodeRecord:
 
     @classmethod
     def failed(cls, kind: ErrorKind, sentence: str, *, seconds: float = 0.0) -> EpisodeRecord:
-        """The record of an episode that ended in an error."""
+        """Returns the record of an episode that ended in an error."""
         return cls(outcome="error", error=sentence, error_kind=kind, seconds=seconds)
 
     def to_message(self, lease: int) -> pb.Result:
-        """As it goes over the wire.
+        """Returns the message that goes over the wire.
 
         Args:
             lease: The number of the loan that this ends.
@@ -77,7 +77,7 @@ class EpisodeRecord:
 
     @classmethod
     def from_message(cls, message: pb.Result) -> EpisodeRecord:
-        """As it came over the wire. What nothing can be made of is a record of an error."""
+        """Reads a message from the wire. What nothing can be made of is a record of an error."""
         record = cls(**{name: read(message) for name, (_, read) in _WIRE.items()})
         if record.outcome not in get_args(Outcome):
             record.outcome = "error"
@@ -99,7 +99,7 @@ _Reader = Callable[[pb.Result], Any]
 
 
 def _codec(place: FieldDescriptor) -> tuple[_Writer, _Reader]:
-    """How a field of the record is written to its namesake in the message, and read from there."""
+    """Returns how a field of the record is written to its namesake in the message, and read from there."""
     name = place.name
     if place.enum_type is not None:
         words = _words(place.enum_type)
@@ -118,7 +118,7 @@ def _codec(place: FieldDescriptor) -> tuple[_Writer, _Reader]:
 
 
 def _words(enum: EnumDescriptor) -> dict[int, str]:
-    """The values of an enum as words: ERROR_KIND_LOST is "lost", and unspecified the empty one."""
+    """Returns the values of an enum as words: ERROR_KIND_LOST is "lost", and unspecified the empty one."""
     prefix = re.sub(r"(?<!^)(?=[A-Z])", "_", enum.name).upper() + "_"
     return {value.number: value.name.removeprefix(prefix).lower() if value.number else "" for value in enum.values}
 

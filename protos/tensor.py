@@ -55,7 +55,7 @@ class TensorError(SparringError):
 
 
 def dtype_code(dtype: Any) -> int:
-    """The contract's number for a numpy dtype.
+    """Returns the contract's number for a numpy dtype.
 
     Raises:
         TensorError: If the contract has no such type (objects, strings, complex numbers, ...).
@@ -70,7 +70,7 @@ def dtype_code(dtype: Any) -> int:
 
 
 def dtype_of(code: int) -> np.dtype[Any]:
-    """The numpy dtype of a number in the contract.
+    """Returns the numpy dtype of a number in the contract.
 
     Raises:
         TensorError: If the number means nothing here.
@@ -95,7 +95,7 @@ def encode_into(tensor: Tensor, array: Any) -> None:
 
 
 def encode(array: Any) -> Tensor:
-    """An array as a message of its own.
+    """Writes an array as a message of its own.
 
     Raises:
         TensorError: If the contract has no type for its elements.
@@ -106,7 +106,7 @@ def encode(array: Any) -> Tensor:
 
 
 def decode(tensor: Tensor) -> Array:
-    """A message as an array: a read-only view of the message's own bytes.
+    """Reads a message as an array: a read-only view of the message's own bytes.
 
     Raises:
         TensorError: If the bytes do not fit the header.

@@ -56,7 +56,7 @@ class ObservationCodec:
         self._size = sum(len(field.header) + field.size for field in self._fields)
 
     def write(self, episode: int, step: int, tensors: Mapping[str, Array]) -> bytes | None:
-        """A RolloutRequest with this observation; None if the tensors are not exactly what is needed."""
+        """Returns a RolloutRequest with this observation; None if the tensors are not exactly what is needed."""
         if len(tensors) != len(self._fields):
             return None
         parts: list[Any] = [b""]
@@ -70,7 +70,7 @@ class ObservationCodec:
         return b"".join(parts)
 
     def read(self, data: bytes) -> tuple[int, int, dict[str, Array]] | None:
-        """Episode, step and tensors of a message in the form that `write` makes, as views of it; None for any other."""
+        """Reads episode, step and tensors, as views of a message in the form that `write` makes; None for any other."""
         at = len(data) - self._size
         if not _SHORTEST_HEAD <= at <= _LONGEST_HEAD:
             return None
@@ -121,7 +121,7 @@ def _read_head(head: bytes, size: int) -> tuple[int, int] | None:
 
 
 def _number(tag: bytes, value: int) -> bytes:
-    """A field with a number; protobuf leaves out zeros."""
+    """Writes a field with a number; protobuf leaves out zeros."""
     return tag + _varint(value) if value else b""
 
 

@@ -326,7 +326,7 @@ class LiberoSimulator(Simulator):
 
 
 def offers(*, control: str = "relative", resolution: int = 256) -> Offer:
-    """What every LIBERO task shows and takes under these settings. Needs no simulator."""
+    """Returns what every LIBERO task shows and takes under these settings. Needs no simulator."""
     observations = dict.fromkeys(_IMAGES, TensorSpec("uint8", (resolution, resolution, 3)))
     observations["observation.state"] = TensorSpec("float32", (8,))
     observations |= {name: TensorSpec("float64", shape) for name, shape in _PARTS.items()}
@@ -339,7 +339,7 @@ def offers(*, control: str = "relative", resolution: int = 256) -> Offer:
 
 
 def lerobot_state(position: Array, quaternion: Array, gripper: Array) -> npt.NDArray[np.float32]:
-    """The 8-dim state of LeRobot checkpoints: position, axis-angle, gripper joints.
+    """Returns the 8-dim state of LeRobot checkpoints: position, axis-angle, gripper joints.
 
     The axis-angle comes from the xyzw quaternion without making its sign canonical, so angles span 0 to 2 pi, as in
     the data those checkpoints were trained on.

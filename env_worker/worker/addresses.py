@@ -14,7 +14,7 @@ HOST_VARIABLE: Final = "SPARRING_HOST"
 
 
 def orchestrator_address(text: str) -> Address:
-    """Where a worker dials a run.
+    """Returns where a worker dials a run.
 
     Raises:
         UsageError: If it is no address, or one with TLS, which runs do not speak.
@@ -29,7 +29,7 @@ def orchestrator_address(text: str) -> Address:
 
 
 def from_here(addresses: Iterable[Address], orchestrator: Address) -> list[Address]:
-    """The orchestrator's addresses as this worker must dial them.
+    """Returns the orchestrator's addresses as this worker must dial them.
 
     In a container that has a name for its machine, `localhost` means that machine. And "every interface" (0.0.0.0) is
     no address to dial: it means the machine where the orchestrator was reached.
@@ -48,5 +48,5 @@ def from_here(addresses: Iterable[Address], orchestrator: Address) -> list[Addre
 
 
 def to_dial(address: Address) -> Address:
-    """An address that a server listens at, as a person would give it to a worker elsewhere."""
+    """Returns an address that a server listens at, as a person would give it to a worker elsewhere."""
     return address.with_host("HOST") if address.is_every_interface else address

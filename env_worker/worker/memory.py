@@ -35,7 +35,7 @@ class OomWatch:
         self._seen = self._kills()
 
     def blame(self) -> str:
-        """A sentence if the kernel has killed one more for lack of memory since the last time; else empty."""
+        """Returns a sentence if the kernel has killed one more for lack of memory since the last time; else empty."""
         limit = self._bytes()
         if limit is None or self._kills() <= self._seen:
             return ""

@@ -35,15 +35,15 @@ class Reporter:
         self._descriptor = descriptor
 
     def joined(self, benchmark: str, slots: int) -> None:
-        """A run has taken this worker in."""
+        """Reports that a run has taken this worker in."""
         self._tell(kind="joined", text=f"{slots} {'slot' if slots == 1 else 'slots'} for {benchmark}")
 
     def refused(self, reason: str) -> None:
-        """The run does not want this worker."""
+        """Reports that the run does not want this worker."""
         self._tell(kind="refused", text=reason)
 
     def lost(self, reason: str) -> None:
-        """The run cannot be reached, or went away."""
+        """Reports that the run cannot be reached, or went away."""
         self._tell(kind="lost", text=reason)
 
     def _tell(self, **message: str) -> None:
@@ -180,7 +180,7 @@ class _Attempt:
 
 
 async def _answers(address: Address) -> bool:
-    """Whether somebody listens there: asked before a worker is started, which costs a second of work each time."""
+    """Returns whether somebody listens there. To start a worker for nothing costs a second of work each time."""
     try:
         if address.is_unix:
             _, writer = await asyncio.wait_for(asyncio.open_unix_connection(address.path), _KNOCK_SECONDS)

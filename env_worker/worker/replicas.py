@@ -73,7 +73,7 @@ class PolicyServers:
             time.sleep(_ROUND_PAUSE)
 
     def wants_home(self) -> bool:
-        """Whether it is time to try the slot's own server again; the next session then tries it first."""
+        """Returns whether it is time to try the slot's own server again; the next session then tries it first."""
         if self._at == self._home or time.monotonic() - self._left_home < _LOOK_HOME_SECONDS:
             return False
         self._at = self._home
@@ -95,7 +95,7 @@ class PolicyServers:
 
 
 def nearest(addresses: Sequence[Address]) -> Address:
-    """The first address that can be reached from this machine: a unix socket that is there, else TCP."""
+    """Returns the first address that can be reached from this machine: a unix socket that is there, else TCP."""
     for address in addresses:
         if not address.is_unix or Path(address.path).exists():
             return address

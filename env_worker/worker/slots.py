@@ -28,7 +28,7 @@ _KILLED = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, -signal.SIGINT, _UN
 
 
 def fork_server(benchmark: Benchmark) -> ForkServerContext:
-    """A process that imports the benchmark's simulator once and forks slots from there."""
+    """Starts a process that imports the benchmark's simulator once, and forks slots from there."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
         ["sparring.env_worker.worker.slot", f"{type(benchmark).__module__}", *benchmark.preload]

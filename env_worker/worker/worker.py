@@ -101,7 +101,7 @@ class Worker:
                 await asyncio.gather(*(slot.stop(grace=_STOP_GRACE) for slot in self._slots))
 
     async def _dial(self, call: Any, stop: asyncio.Event) -> pb.Assignment | None:
-        """What this worker is for; None if it was told to stop before it knew."""
+        """Dials, and returns what this worker is for; None if it was told to stop before it knew."""
 
         async def ask() -> pb.Assignment:
             await asyncio.wait_for(call.wait_for_connection(), self._connect_timeout)

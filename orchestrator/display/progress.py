@@ -37,7 +37,7 @@ class Tally:
         self._samples: list[tuple[float, int]] = [(self._began, 0)]
 
     def count(self, row: EpisodeRow) -> None:
-        """An episode was recorded."""
+        """Counts an episode that was recorded."""
         self.done += 1
         self._finished_steps += row.steps
         if row.outcome == "error":
@@ -47,16 +47,16 @@ class Tally:
             self.successes += row.outcome == "success"
 
     def running(self, activity: SlotActivity) -> None:
-        """A slot has made so many steps of an episode that is not recorded yet."""
+        """Counts the steps that a slot has made of an episode that is not recorded yet."""
         self._running_steps[activity.worker, activity.slot] = activity.steps
 
     @property
     def steps(self) -> int:
-        """Of recorded episodes and of those that are running."""
+        """Steps of the recorded episodes and of those that are running."""
         return self._finished_steps + sum(self._running_steps.values())
 
     def steps_per_second(self) -> float:
-        """Over the last seconds."""
+        """Returns the steps per second over the last seconds."""
         now = time.monotonic()
         self._samples.append((now, self.steps))
         while len(self._samples) > 2 and now - self._samples[0][0] > _RATE_WINDOW:
@@ -65,14 +65,14 @@ class Tally:
         return max(0.0, (after - before) / max(1e-9, now - then))
 
     def eta_seconds(self) -> float | None:
-        """How long the rest takes, if it goes on as it has; None before the first episode."""
+        """Returns how long the rest takes, if it goes on as it has; None before the first episode."""
         finished = self.done - self._done_before
         if not finished:
             return None
         return (time.monotonic() - self._began) / finished * (self.total - self.done)
 
     def line(self) -> str:
-        """All of it in one line."""
+        """Returns all of it in one line."""
         rate = f"{100 * self.successes / self.judged:.1f} %" if self.judged else "-"
         eta = self.eta_seconds()
         parts = [f"{self.done}/{self.total} episodes", f"success {rate}", f"{self.steps_per_second():.0f} steps/s"]
@@ -140,7 +140,7 @@ class PlainDisplay(Display):
 
 
 class LiveDisplay(Display):
-    """A bar, the figures so far, and what each slot is doing."""
+    """A bar, the numbers so far, and what each slot is doing."""
 
     def __init__(self, console: Console, title: str) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ _WIDTH_OF_A_PIPE: Final = 200
 
 
 def count(number: int, one: str, many: str = "") -> str:
-    """A number and its noun: 1 slot, 2 slots; `many` where it is not made with an s."""
+    """Writes a number and its noun: 1 slot, 2 slots; `many` where it is not made with an s."""
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 

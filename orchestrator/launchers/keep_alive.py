@@ -45,7 +45,7 @@ class StartedWorker(Protocol):
         """Ends it, if it has not ended, and leaves nothing of it."""
 
     def last_words(self) -> str:
-        """What it said last."""
+        """Returns what it said last."""
 
 
 async def keep_worker(

@@ -52,16 +52,16 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Of the process, and of its group."""
+        """The number of the process, and of its group."""
         return self._process.pid
 
     async def first_line(self) -> bytes:
-        """The first line on its standard output; empty if it ends without one."""
+        """Reads the first line on its standard output; empty if it ends without one."""
         assert self._process.stdout is not None
         return await self._process.stdout.readline()
 
     async def wait(self) -> int:
-        """Its exit code, when it has ended; what is left of its group is ended, too."""
+        """Waits until it has ended and returns its exit code; what is left of its group is ended, too."""
         code = await self._process.wait()
         self._signal(signal.SIGKILL)
         return code
@@ -78,7 +78,7 @@ class Child:
         await self._process.wait()
 
     def last_words(self, lines: int = 12) -> str:
-        """The end of its log; only the sentence, if it ended with one that is meant for people."""
+        """Returns the end of its log; only the sentence, if it ended with one that is meant for people."""
         return last_words(self.log, lines)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -92,7 +92,7 @@ def open_socket(address: Address) -> None:
 
 
 def last_words(log: Path, lines: int = 12) -> str:
-    """The end of a log; only the sentence, if it ended with one that is meant for people."""
+    """Returns the end of a log; only the sentence, if it ended with one that is meant for people."""
     written = log.read_text(errors="replace").splitlines()
     for number in range(len(written) - 1, -1, -1):
         if written[number].startswith("error: "):

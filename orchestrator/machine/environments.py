@@ -85,7 +85,7 @@ class EnvironmentState:
 
 
 def interpreter(benchmark: Benchmark) -> Path:
-    """The Python that has the benchmark installed: this one, else the one of its own environment.
+    """Returns the Python that has the benchmark installed: this one, else the one of its own environment.
 
     Raises:
         UsageError: If there is none, with the command that makes it.
@@ -97,7 +97,7 @@ def interpreter(benchmark: Benchmark) -> Path:
 
 
 def state(benchmark: Benchmark) -> EnvironmentState:
-    """Where a benchmark can be run, and what to do if it cannot."""
+    """Returns where a benchmark can be run, and what to do if it cannot."""
     missing = benchmark.missing()
     if not missing:
         return EnvironmentState("here", Path(sys.executable), "installed")
@@ -108,7 +108,7 @@ def state(benchmark: Benchmark) -> EnvironmentState:
 
 
 def environment_state(name: str) -> EnvironmentState:
-    """The state of the environment of that name, whatever is installed here."""
+    """Returns the state of the environment of that name, whatever is installed here."""
     folder = venvs_folder() / name
     command = f"sparring env create {name}"
     if not folder.exists():
@@ -125,12 +125,12 @@ def environment_state(name: str) -> EnvironmentState:
 
 
 def recipes() -> list[str]:
-    """Names of the benchmarks that have an environment of their own."""
+    """Returns the names of the benchmarks that have an environment of their own."""
     return sorted(name for name, benchmark in all_benchmarks().items() if benchmark.environment is not None)
 
 
 def venvs_folder() -> Path:
-    """Where environments are: as named, else in the source checkout, else in the user's data folder."""
+    """Returns where environments are: as named, else in the source checkout, else in the user's data folder."""
     if named := os.environ.get(VARIABLE):
         return Path(named).expanduser().absolute()
     if checkout := source_checkout():
@@ -140,12 +140,12 @@ def venvs_folder() -> Path:
 
 
 def source_checkout() -> Path | None:
-    """The folder of sparring's source, if it runs from there."""
+    """Returns the folder of sparring's source, if it runs from there."""
     return SOURCE if _project(SOURCE).get("name") == OURS else None
 
 
 def fingerprint(name: str) -> str:
-    """A hash of everything that decides what is in an environment."""
+    """Returns a hash of everything that decides what is in an environment."""
     benchmark = get_benchmark(name)
     digest = hashlib.sha256(json.dumps(_requirements(benchmark)).encode())
     for file in sorted(_recipe(benchmark).glob("*.txt")):
@@ -237,7 +237,7 @@ class _Maker:
 
     @contextmanager
     def _running(self, command: Sequence[str], temporary: str) -> Iterator[subprocess.Popen[str]]:
-        """A command in a process group of its own, ended for certain, and within its time."""
+        """Runs a command in a process group of its own, which is ended for certain, and within its time."""
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -336,13 +336,13 @@ def _recipe(benchmark: Benchmark) -> Path:
 
 
 def _pip(benchmark: Benchmark) -> str:
-    """The command that installs what a benchmark needs."""
+    """Returns the command that installs what a benchmark needs."""
     extra = f"[{benchmark.extra}]" if benchmark.extra else ""
     return f"pip install '{distribution_of(benchmark.name)}{extra}'"
 
 
 def _requirements(benchmark: Benchmark) -> list[str]:
-    """What makes pip install the sparring that is running, and what brings the benchmark, with its extra."""
+    """Returns what makes pip install the sparring that is running, and what brings the benchmark, with its extra."""
     brings = distribution_of(benchmark.name)
     if brings == OURS:
         return _requirement(OURS, benchmark.extra)

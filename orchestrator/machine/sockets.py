@@ -22,7 +22,7 @@ _FORK_SERVERS: Final = "pymp-12345678/listener-12345678"  # as multiprocessing n
 
 @contextmanager
 def socket_folder() -> Iterator[Path]:
-    """A folder for unix sockets, whose paths must be short: an output folder's may be too long.
+    """Makes a folder for unix sockets, whose paths must be short: an output folder's may be too long.
 
     Nobody else gets through the folder around it. The inner one is open, and so are the sockets in it: mounted into a
     container, they can be used by whatever user the container has.
@@ -55,7 +55,7 @@ def socket_folder() -> Iterator[Path]:
 
 
 def temporary_folder(sockets: Path) -> Path | None:
-    """A folder for the temporary files of workers, beside that of the sockets: it goes when that goes.
+    """Makes a folder for the temporary files of workers, beside that of the sockets: it goes when that goes.
 
     A worker that is killed cannot remove its own, and there is one in every worker: the socket of the process that
     slots are forked from. None where the path of that one would be too long.
@@ -68,7 +68,7 @@ def temporary_folder(sockets: Path) -> Path | None:
 
 
 def _place() -> Path:
-    """Where temporary files go, unless its path (that of a job on a cluster, say) is too long for sockets."""
+    """Returns where temporary files go, unless its path (that of a job on a cluster, say) is too long for sockets."""
     named = Path(tempfile.gettempdir())
     return named if _fits(named / _OURS) else Path("/tmp")
 

@@ -37,7 +37,7 @@ class RunStart:
 
 @dataclass(frozen=True)
 class RunEnd:
-    """How a run ended, or this session of it.
+    """How a run ended, or this execution of it.
 
     Attributes:
         results: What is recorded by now; None if that could not be saved.
@@ -75,25 +75,25 @@ class RunListener:
     """
 
     def on_start(self, start: RunStart) -> None:
-        """The run starts; nothing else is heard before this."""
+        """Called when the run starts, before everything else."""
 
     def on_worker(self, worker: str, slots: int) -> None:
-        """A worker has joined with so many slots; 0 slots: it has left."""
+        """Called when a worker has joined with so many slots, or has left (0 slots)."""
 
     def on_activity(self, activity: SlotActivity) -> None:
-        """A slot has begun an episode, has made steps in it, or has ended it."""
+        """Called when a slot has begun an episode, has made steps in it, or has ended it."""
 
     def on_retry(self, episode: EpisodeId, reason: str) -> None:
-        """An episode goes back in the queue, because of an error or a lost lease."""
+        """Called when an episode goes back in the queue, because of an error or a lost lease."""
 
     def on_result(self, row: EpisodeRow) -> None:
-        """An episode is in the journal."""
+        """Called when an episode is in the journal."""
 
     def on_warning(self, sentence: str) -> None:
-        """There is something to know about this run; each sentence comes once."""
+        """Called with a sentence that people should know about this run; each comes once."""
 
     def on_end(self, end: RunEnd) -> None:
-        """The run has ended, one way or another; nothing else is heard after this."""
+        """Called when the run has ended, one way or another, after everything else."""
 
 
 _METHODS: Final = tuple(name for name in vars(RunListener) if name.startswith("on_"))

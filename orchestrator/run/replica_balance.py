@@ -20,14 +20,14 @@ class ReplicaBalance:
         self._assigned: dict[str, tuple[int, int]] = {}
 
     def assign(self, worker: str, slots: int) -> list[Address]:
-        """The replicas in the order that a worker shall count them: its slot n has number n, modulo their count."""
+        """Returns the replicas as a worker counts them: its slot n has number n, modulo their count."""
         first = min(range(len(self._replicas)), key=lambda place: self._slots[place])
         self._assigned[worker] = (first, slots)
         self._count(first, slots, 1)
         return [*self._replicas[first:], *self._replicas[:first]]
 
     def leave(self, worker: str) -> None:
-        """A worker is gone, and so are its slots."""
+        """Takes back the slots of a worker that is gone."""
         if worker in self._assigned:
             self._count(*self._assigned.pop(worker), -1)
 

@@ -33,7 +33,7 @@ class RetryRules:
     """Seconds after which a policy server has lived long enough for its earlier deaths to be forgotten."""
 
     def tries_again(self, kind: ErrorKind, *, errors_before: int) -> bool:
-        """Whether an episode that ended in an error is tried again.
+        """Returns whether an episode that ended in an error is tried again.
 
         Args:
             kind: Of the error.
@@ -42,23 +42,23 @@ class RetryRules:
         return errors_before < self.retries_of.get(kind, self.retries)
 
     def gives_up_lost(self, losses: int) -> bool:
-        """Whether an episode that was lost so often is given up."""
+        """Returns whether an episode that was lost so often is given up."""
         return losses >= self.losses
 
     def gives_up_unreachable(self, slots: int) -> bool:
-        """Whether a run is given up when so many slots in a row have found no policy server."""
+        """Returns whether a run is given up when so many slots in a row have found no policy server."""
         return slots >= self.unreachable
 
     def gives_up_workers(self, deaths: int) -> bool:
-        """Whether a run is given up after so many deaths of workers in a row."""
+        """Returns whether a run is given up after so many deaths of workers in a row."""
         return deaths >= self.worker_deaths
 
     def pause(self, deaths: int) -> float:
-        """Seconds before the next worker is started, after so many deaths in a row."""
+        """Returns the seconds before the next worker is started, after so many deaths in a row."""
         return min(self.longest_pause, self.first_pause * 2.0**deaths)
 
     def gives_up_policy_server(self, deaths: int) -> bool:
-        """Whether a run is given up after so many deaths in a row of its policy server, each soon after its start."""
+        """Returns whether a run is given up after so many early deaths in a row of its policy server."""
         return deaths > self.policy_server_restarts
 
 

@@ -78,15 +78,15 @@ class Scheduler:
         return sum(map(len, self._pending.values())) + len(self._leases)
 
     def pending(self, benchmark: str) -> int:
-        """Episodes of a benchmark that wait."""
+        """Returns how many episodes of a benchmark wait."""
         return sum(len(queue) for key, queue in self._pending.items() if key[0] == benchmark)
 
     def attempts(self, episode: EpisodeId) -> int:
-        """How many attempts an episode has had, with the one that just ended in an outcome of its own."""
+        """Returns how many attempts an episode has had, with the one that just ended in an outcome of its own."""
         return self._errors[episode] + 1
 
     def lease(self, slot: SlotId) -> Lease | None:
-        """The next episode for a slot; None if there is nothing for it now."""
+        """Lends the next episode to a slot; None if there is nothing for it now."""
         task = self._task_for(slot)
         if task is None:
             return None
@@ -96,11 +96,11 @@ class Scheduler:
         return lease
 
     def holder(self, number: int) -> Lease | None:
-        """The lease of that number, if it has not ended."""
+        """Returns the lease of that number, if it has not ended."""
         return self._leases.get(number)
 
     def finish(self, number: int, record: EpisodeRecord) -> Verdict:
-        """A lease ended with a result.
+        """Ends a lease with a result.
 
         Returns:
             "record" if the result is final, "retry" if the episode goes back in the queue, "stale" if the
@@ -117,7 +117,7 @@ class Scheduler:
         return "record"
 
     def lose(self, number: int) -> Verdict:
-        """A lease ended without a result, through no fault of its episode.
+        """Ends a lease without a result, through no fault of its episode.
 
         Returns:
             "retry" as a rule; "record" if the episode has been lost so often that it must be given up.
@@ -132,7 +132,7 @@ class Scheduler:
         return "retry"
 
     def leases_of(self, worker: str) -> list[Lease]:
-        """What a worker has on loan."""
+        """Returns what a worker has on loan."""
         return [lease for lease in self._leases.values() if lease.slot.worker == worker]
 
     def take_over(self, previous: Scheduler) -> None:
@@ -144,7 +144,7 @@ class Scheduler:
         self._numbers = previous._numbers
 
     def forget_worker(self, worker: str) -> None:
-        """A worker is gone: its slots have no task any more."""
+        """Forgets a worker that is gone: its slots have no task any more."""
         for slot in [slot for slot in self._last_task if slot.worker == worker]:
             del self._last_task[slot]
 

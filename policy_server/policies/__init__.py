@@ -28,7 +28,7 @@ _SHIPPED: Final = {
 
 
 def known_policies(experts: Mapping[str, str] = _NONE) -> dict[str, str]:
-    """Names that `--policy` takes, with a line about each; `experts` as for `load_policy`."""
+    """Returns the names that `--policy` takes, with a line about each; `experts` as for `load_policy`."""
     lines = {
         "expert": f"scripted experts of a benchmark ({', '.join(sorted(experts))}); look=[names]",
         "lerobot:CHECKPOINT": "a LeRobot checkpoint, a folder or a hub id (extra: lerobot); rename={camera: name}",
@@ -140,7 +140,7 @@ def _construct(name: str, factory: Any, arguments: Mapping[str, Any]) -> Any:
 
 
 def checked(name: str, policy: Any) -> Policy:
-    """The same object, if it has what a policy must have.
+    """Returns the object, if it has what a policy must have.
 
     Raises:
         UsageError: If it lacks something, with what.

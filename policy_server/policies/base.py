@@ -71,7 +71,7 @@ class Policy:
     may become more, and never fewer."""
 
     def spec_for(self, benchmark: str) -> PolicySpec:
-        """What the policy needs on a benchmark; the same everywhere, unless a policy says otherwise."""
+        """Returns what the policy needs on a benchmark; the same everywhere, unless a policy says otherwise."""
         return self.spec
 
     def warm_up(self) -> None:
@@ -82,7 +82,7 @@ class Policy:
         """
 
     def new_session(self, task: Instruction, seed: int) -> Any:
-        """What the policy remembers in one episode; called when the episode starts.
+        """Returns what the policy remembers in one episode; called when the episode starts.
 
         Args:
             task: The sentence, knowing the task's name and the benchmark's action space.
@@ -91,7 +91,7 @@ class Policy:
         return None
 
     def act(self, observations: Sequence[Observation], states: Sequence[Any]) -> Sequence[Array]:
-        """One chunk of actions, of shape (length, action_dim), for each observation.
+        """Returns one chunk of actions, of shape (length, action_dim), for each observation.
 
         The rows of a batch are of different sessions, in any mix. The answer to a row may depend
         on that row and its state and on nothing else. States may be changed in place.
@@ -100,13 +100,13 @@ class Policy:
 
 
 def spec_on(policy: Any, benchmark: str) -> PolicySpec:
-    """What a policy needs on a benchmark, whether it derives from `Policy` or not."""
+    """Returns what a policy needs on a benchmark, whether it derives from `Policy` or not."""
     spec: PolicySpec = policy.spec_for(benchmark) if hasattr(policy, "spec_for") else policy.spec
     return spec
 
 
 def warnings_of(policy: Any) -> Sequence[str]:
-    """What a policy has to say about itself, whether it derives from `Policy` or not."""
+    """Returns what a policy has to say about itself, whether it derives from `Policy` or not."""
     warnings = getattr(policy, "warnings", ())
     # A class that does not derive from ours may mean something else by that name.
     return [w for w in warnings if isinstance(w, str)] if isinstance(warnings, (list, tuple)) else []

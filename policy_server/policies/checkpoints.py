@@ -17,7 +17,7 @@ _NAMES_SHOWN: Final = 5
 
 
 def sha256_of(paths: Iterable[Path]) -> str:
-    """One hash of the content of some files, in the order given."""
+    """Returns one hash of the content of some files, in the order given."""
     digest = hashlib.sha256()
     for path in paths:
         with path.open("rb") as file:
@@ -27,7 +27,7 @@ def sha256_of(paths: Iterable[Path]) -> str:
 
 
 def looks_like_pickle(path: Path) -> bool:
-    """Whether a file that is not safetensors begins as `torch.save` and `pickle.dump` begin theirs."""
+    """Returns whether a file that is not safetensors begins as `torch.save` and `pickle.dump` begin theirs."""
     with path.open("rb") as file:
         head = file.read(4)
     return head == b"PK\x03\x04" or head[:1] == b"\x80"
@@ -63,7 +63,7 @@ def check_exists(path: Path) -> None:
 
 
 def read_weights(path: Path) -> dict[str, Any]:
-    """A state dict from a .safetensors file, or from a .pt or .pth file that holds tensors and nothing else.
+    """Reads a state dict from a .safetensors file, or from a .pt or .pth file that holds tensors and nothing else.
 
     Raises:
         UsageError: If it is missing, not whole, or would run code when it is read.
@@ -94,7 +94,7 @@ def load_weights(module: torch.nn.Module, path: Path) -> None:
 
 
 def weight_differences(own: dict[str, Any], found: dict[str, Any]) -> str:
-    """What keeps found weights (or their shapes) from filling a module, as a part of a sentence; empty if nothing."""
+    """Says, as a part of a sentence, what keeps found weights (or shapes) from filling a module; empty if nothing."""
     missing = [name for name in own if name not in found]
     surplus = [name for name in found if name not in own]
     shapes = [

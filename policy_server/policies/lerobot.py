@@ -176,7 +176,7 @@ class LeRobotPolicy(TorchPolicy):
         return [self._in_dtype(self._pre(frame)) for frame in self._frames(batch)]
 
     def _made_up(self, number: int) -> dict[str, Any]:
-        """An observation of anything, processed: always the same one for a number."""
+        """Returns an observation of anything, processed: always the same one for a number."""
         generator = torch.Generator().manual_seed(number)
         looks = {
             own: torch.rand(zeros.shape, generator=generator).to(self.device) for own, zeros in self._zeros().items()
@@ -184,12 +184,12 @@ class LeRobotPolicy(TorchPolicy):
         return self._in_dtype(self._pre({**looks, "task": [_SENTENCE]}))
 
     def _zeros(self) -> dict[str, Any]:
-        """An observation of nothing, of one row."""
+        """Returns an observation of nothing, of one row."""
         shown = [own for own in self._inputs if own in self._names or (own in self._empty and not self._masks_cameras)]
         return {own: torch.zeros((1, *self._inputs[own].shape), device=self.device) for own in shown}
 
     def _frames(self, batch: Batch) -> Iterator[dict[str, Any]]:
-        """The observations as LeRobot's evaluation would show them, one step after the other, oldest first."""
+        """Returns the observations as LeRobot's evaluation would show them, one step after the other, oldest first."""
         history, environment = self._memory.history, self._environment(batch)
         for step in range(history):
             tensors = {name: tensor if history == 1 else tensor[:, step] for name, tensor in batch.items()}
@@ -204,7 +204,7 @@ class LeRobotPolicy(TorchPolicy):
         return {own: _as_lerobot(tensors[offered], self._inputs[own]) for own, offered in self._names.items()}
 
     def _through(self, environment: XvlaOnLibero, tensors: Mapping[str, Any], batch: Batch) -> dict[str, Any]:
-        """The same through LeRobot's environment processor, which knows cameras by the benchmark's names."""
+        """Sends them through LeRobot's environment processor, which knows cameras by the benchmark's names."""
         cameras = {own: offered for own, offered in self._names.items() if _is_image(self._inputs[own])}
         images = {offered: _as_lerobot(tensors[offered], self._inputs[own]) for own, offered in cameras.items()}
         shown = environment.shown(images, tensors, [str(task) for task in batch.tasks])
@@ -238,12 +238,12 @@ def _listed(empty: Sequence[str]) -> Sequence[str]:
 
 
 def _inner(module: Any) -> Any:
-    """The policy inside a PEFT adapter, or the policy itself."""
+    """Returns the policy inside a PEFT adapter, or the policy itself."""
     return module.get_base_model() if hasattr(module, "get_base_model") else module
 
 
 def _own_name(name: str, inputs: Mapping[str, Any]) -> str:
-    """The policy's full name of an observation that a user named in full or in short."""
+    """Returns the policy's full name of an observation that a user named in full or in short."""
     for candidate in (name, *(f"{prefix}{name}" for prefix in _PREFIXES)):
         if candidate in inputs:
             return candidate
@@ -251,7 +251,7 @@ def _own_name(name: str, inputs: Mapping[str, Any]) -> str:
 
 
 def _offered_names(inputs: Mapping[str, Any], rename: Mapping[str, str], empty: set[str]) -> dict[str, str]:
-    """The policy's names of what it looks at, and the benchmark's."""
+    """Returns the policy's names of what it looks at, and the benchmark's."""
     if not isinstance(rename, Mapping) or not all(isinstance(v, str) for v in rename.values()):
         raise UsageError(f"rename must map the policy's names to the benchmark's, not {rename!r}.")
     names = {own: own for own in inputs if own not in empty and not own.startswith(_EMPTY_CAMERA)}
@@ -264,7 +264,7 @@ def _offered_names(inputs: Mapping[str, Any], rename: Mapping[str, str], empty: 
 
 
 def _resizes(config: Any) -> bool:
-    """Whether a family is told to bring images to a size of its own: SmolVLA and X-VLA, the pi family, Diffusion."""
+    """Returns whether a family brings images to a size of its own: SmolVLA and X-VLA, the pi family, Diffusion."""
     return any(getattr(config, name, None) for name in _RESIZING)
 
 
@@ -297,7 +297,7 @@ def _action_dim(config: Any) -> int:
 
 
 def _as_lerobot(tensor: Any, feature: Any) -> Any:
-    """An observation as LeRobot's evaluation gives it to the pre-processor: images channel first, from 0 to 1."""
+    """Makes an observation what LeRobot's evaluation gives the pre-processor: images channel first, from 0 to 1."""
     if _is_image(feature):
         return tensor.movedim(-1, -3).contiguous().to(torch.float32) / 255
     return tensor.to(torch.float32, copy=True)  # a policy may write on it

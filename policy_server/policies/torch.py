@@ -90,7 +90,7 @@ class TorchPolicy(Policy):
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS asks for, before its first use
 
     def forward(self, batch: Batch) -> Any:
-        """The actions for a batch: a tensor of shape (rows, length, action_dim), or (rows, action_dim).
+        """Returns the actions for a batch: a tensor of shape (rows, length, action_dim), or (rows, action_dim).
 
         Called in inference mode, with every tensor on the device. `len(batch)` may be larger than the number of
         sessions that are waiting: rows that only fill up are copies, and their answers are dropped.
@@ -98,7 +98,7 @@ class TorchPolicy(Policy):
         raise NotImplementedError
 
     def place(self, module: M) -> M:
-        """A module ready for `forward`: on the device, in the dtype, in eval mode, compiled if that was asked for."""
+        """Makes a module ready for `forward`: on the device, in the dtype, in eval mode, compiled if asked for."""
         module.to(device=self.device, dtype=self.dtype)
         module.eval().requires_grad_(False)
         if not self._compile:
@@ -107,7 +107,7 @@ class TorchPolicy(Policy):
         return cast(M, torch.compile(module, dynamic=None if self.deterministic else True))
 
     def load(self, module: M, path: str | Path) -> M:
-        """A module filled from a checkpoint file and placed; the file's hash is saved with the results.
+        """Fills a module from a checkpoint file and places it; the file's hash is saved with the results.
 
         Raises:
             UsageError: If the file is missing, is not safetensors, or has other weights than the module.
@@ -117,7 +117,7 @@ class TorchPolicy(Policy):
         return self.place(module)
 
     def warm_up(self) -> None:
-        """One forward pass on zeros, where the spec says what they must look like: the first is the slow one."""
+        """Makes a forward pass on zeros, where the spec says what they must look like: the first is the slow one."""
         zeros = zero_observation(self.spec)
         if zeros is None:
             return
@@ -135,7 +135,7 @@ class TorchPolicy(Policy):
         return TorchSession(task, seed)
 
     def group(self, observation: Observation) -> Hashable:
-        """Rows of different groups never share a batch: for policies that would let them see each other."""
+        """Returns the group of a row. Rows of different groups never share a batch, where they would see each other."""
         return None
 
     def act(self, observations: Sequence[Observation], states: Sequence[TorchSession]) -> Sequence[Array]:
@@ -149,7 +149,7 @@ class TorchPolicy(Policy):
         return answers  # type: ignore[return-value]  # every row is in one group
 
     def _alike(self, observations: Sequence[Observation]) -> list[list[int]]:
-        """Rows of one group whose tensors have the same names, types and shapes, in order: those can be stacked."""
+        """Returns rows of one group whose tensors have the same names, types and shapes: those can be stacked."""
         groups: dict[Any, list[int]] = {}
         for row, observation in enumerate(observations):
             kind = tuple((name, array.dtype.str, array.shape) for name, array in observation.items())
@@ -163,7 +163,7 @@ class TorchPolicy(Policy):
     def _answer(
         self, observations: Sequence[Observation], states: Sequence[TorchSession], rows: Sequence[int]
     ) -> Sequence[Array]:
-        """One forward pass, or several smaller ones where it does not fit in memory."""
+        """Makes one forward pass, or several smaller ones where it does not fit in memory."""
         size = len(rows)
         if self.deterministic:
             size = min(self._pad_to, self._most_rows or self._pad_to)
@@ -218,7 +218,7 @@ class TorchPolicy(Policy):
 
     @contextmanager
     def _computing(self) -> Iterator[None]:
-        """All that holds for a forward pass, and for nothing else in this process."""
+        """Applies all that holds for a forward pass, and for nothing else in this process."""
         autocast = torch.autocast(self.device.type, dtype=self._autocast) if self._autocast else nullcontext()
         deterministic = _deterministic() if self.deterministic else nullcontext()
         with torch.no_grad() if self.in_training else torch.inference_mode(), autocast, deterministic:
@@ -253,7 +253,7 @@ class TorchPolicy(Policy):
 
 
 def choose_device(name: str) -> Any:
-    """The torch device that is meant by `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
+    """Returns the torch device that is meant by `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
 
     Raises:
         UsageError: If there is no such device here.
@@ -296,7 +296,7 @@ def _is_out_of_memory(error: RuntimeError) -> bool:
 
 @contextmanager
 def _deterministic() -> Iterator[None]:
-    """Deterministic algorithms for a while: a program that trains beside it may not have one for all it does."""
+    """Uses deterministic algorithms for a while: a program that trains beside it may not have one for all it does."""
     always, benchmark = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True)

@@ -77,7 +77,7 @@ class Batch(Mapping[str, Any]):
         return iter(self._tensors)
 
     def __len__(self) -> int:
-        """How many rows there are, those that only fill up included."""
+        """Returns how many rows there are, those that only fill up included."""
         return self._size
 
     @property
@@ -101,11 +101,11 @@ class Batch(Mapping[str, Any]):
         return self._generators
 
     def randn(self, *shape: int) -> Any:
-        """Normally distributed numbers of shape (rows, *shape), each row drawn from its own generator."""
+        """Draws normally distributed numbers of shape (rows, *shape), each row from its own generator."""
         return self._drawn(torch.randn, shape)
 
     def rand(self, *shape: int) -> Any:
-        """Uniformly distributed numbers from 0 to 1 of shape (rows, *shape), each row drawn from its own generator."""
+        """Draws uniformly distributed numbers from 0 to 1 of shape (rows, *shape), each row from its own generator."""
         return self._drawn(torch.rand, shape)
 
     def _drawn(self, draw: Any, shape: Sequence[int]) -> Any:
@@ -113,12 +113,12 @@ class Batch(Mapping[str, Any]):
         return torch.stack(rows).to(self.device, self.dtype)
 
     def recall(self, name: str, first: Any) -> Any:
-        """What each session remembered under a name, stacked; `first`, a tensor for one row, where there is nothing."""
+        """Stacks what each session remembered under a name; `first`, a tensor for one row, where there is nothing."""
         first = first.to(self.device)
         return torch.stack([first if kept is None else kept for kept in self.recalled(name)])
 
     def recalled(self, name: str) -> list[Any]:
-        """What each session remembered under a name, a list with a value per row; None where there is nothing."""
+        """Lists what each session remembered under a name, a value per row; None where there is nothing."""
         kept = [session.memory.get(name) for session in self._sessions]
         return [*kept, *[kept[-1]] * (self._size - len(kept))]
 
@@ -139,7 +139,7 @@ class Batch(Mapping[str, Any]):
 
 
 def zero_observation(spec: PolicySpec) -> Observation | None:
-    """An observation of zeros as a policy would see it; None if its spec leaves open what that is."""
+    """Returns an observation of zeros as a policy would see it; None if its spec leaves open what that is."""
     assert isinstance(spec.observations, Mapping)
     tensors, history = {}, (spec.history,) if spec.history > 1 else ()
     for name, tensor in spec.observations.items():

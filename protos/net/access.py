@@ -14,12 +14,12 @@ TOKEN_HEADER: Final = "authorization"
 
 
 def token_header(token: str) -> str:
-    """The value of the header for a token."""
+    """Returns the value of the header for a token."""
     return f"Bearer {token}"
 
 
 def read_token(path: Path, *, flag: str) -> str:
-    """The shared secret in a file, without the white space around it.
+    """Reads the shared secret in a file, without the white space around it.
 
     Raises:
         UsageError: If there is none, or it cannot be sent. The sentence never holds the secret.
@@ -49,7 +49,7 @@ def check_token(token: str, source: str) -> None:
 
 
 def read_pem(path: Path, *, flag: str) -> bytes:
-    """A PEM file's content, unchecked.
+    """Reads a PEM file, unchecked.
 
     Raises:
         UsageError: If it cannot be read.
@@ -61,7 +61,7 @@ def read_pem(path: Path, *, flag: str) -> bytes:
 
 
 def read_ca(path: Path, *, flag: str) -> bytes:
-    """The certificates in a file that a client shall trust.
+    """Reads the certificates in a file that a client shall trust.
 
     Raises:
         UsageError: If it cannot be read or holds none.
@@ -72,7 +72,7 @@ def read_ca(path: Path, *, flag: str) -> bytes:
 
 
 def trusting(ca: bytes, *, source: str) -> ssl.SSLContext:
-    """A client's TLS settings that trust these certificates and no others.
+    """Returns a client's TLS settings that trust these certificates and no others.
 
     Raises:
         UsageError: If there are none in it.

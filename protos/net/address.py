@@ -73,7 +73,7 @@ class Address:
 
     @classmethod
     def unix(cls, path: Path) -> Address:
-        """Of a socket in the file system."""
+        """Returns the address of a socket in the file system."""
         return cls("unix", path=str(path))
 
     def __str__(self) -> str:
@@ -83,7 +83,7 @@ class Address:
 
     @property
     def target(self) -> str:
-        """As gRPC takes it, to dial or to listen; whether it is encrypted, gRPC is told otherwise."""
+        """The address as gRPC takes it, to dial or to listen; whether it is encrypted, gRPC is told otherwise."""
         if self.scheme == "unix":
             return f"{_UNIX}{quote(self.path)}"  # gRPC would take %20 in a path for a blank
         return self._netloc
@@ -118,19 +118,19 @@ class Address:
         return found is None or not found.is_loopback
 
     def with_host(self, host: str) -> Address:
-        """The same port of another machine."""
+        """Returns the same port of another machine."""
         return replace(self, host=host)
 
     def with_port(self, port: int) -> Address:
-        """Another port of the same machine."""
+        """Returns another port of the same machine."""
         return replace(self, port=port)
 
     def with_tls(self) -> Address:
-        """The same place, asked for TLS; a unix socket, which leaves no machine, stays plain."""
+        """Returns the same place, asked for TLS; a unix socket, which leaves no machine, stays plain."""
         return self if self.is_unix else replace(self, scheme="tls")
 
     def reached_at(self, other: Address) -> Address:
-        """As someone dials it who has reached the same machine at another address: every interface is that one's."""
+        """Returns it as someone dials it who has reached the machine elsewhere: every interface is that address."""
         return self.with_host(other.host) if self.is_every_interface and not other.is_unix else self
 
     @property
@@ -139,7 +139,7 @@ class Address:
 
 
 def parse_servers(text: str) -> list[Address]:
-    """The servers of a comma-separated list; blanks around them do not count.
+    """Reads the servers of a comma-separated list; blanks around them do not count.
 
     Raises:
         UsageError: If one is no address, or is named twice.
@@ -152,7 +152,7 @@ def parse_servers(text: str) -> list[Address]:
 
 
 def parse_tcp(text: str) -> Address:
-    """Where something listens that knows TCP and nothing else: `HOST:PORT`, or `:PORT` for every interface.
+    """Returns where something listens that knows TCP and nothing else: `HOST:PORT`, or `:PORT` for every interface.
 
     Raises:
         UsageError: If it is neither.

@@ -68,7 +68,7 @@ class Connection:
         return ((TOKEN_HEADER, token_header(self.token)),) if self.token else ()
 
     def channel(self) -> grpc.aio.Channel:
-        """A new channel; must be made in the event loop that uses it."""
+        """Makes a new channel, in the event loop that uses it."""
         if not self.encrypted:
             return grpc.aio.insecure_channel(self.address.target, options=CLIENT_OPTIONS)
         credentials = grpc.ssl_channel_credentials(self.ca or _system_roots())
@@ -151,7 +151,7 @@ class Connection:
 
 
 def _system_roots() -> bytes | None:
-    """The certificates that this machine trusts; None: those that gRPC brings along.
+    """Returns the certificates that this machine trusts; None: those that gRPC brings along.
 
     gRPC by itself would trust only the latter, and not a CA that an administrator has installed.
     """

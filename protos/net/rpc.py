@@ -50,11 +50,11 @@ class StreamEnded(grpc.RpcError):
         self._code, self._details = code, details
 
     def code(self) -> grpc.StatusCode:
-        """As of every RpcError."""
+        """Returns the status code, as every RpcError does."""
         return self._code
 
     def details(self) -> str:
-        """As of every RpcError."""
+        """Returns the status message, as every RpcError does."""
         return self._details
 
 
@@ -100,7 +100,7 @@ def bind(server: grpc.aio.Server, address: Address, credentials: grpc.ServerCred
 
 
 def _is_taken(address: Address) -> bool:
-    """Whether somebody listens there already; where it cannot be told, gRPC may try."""
+    """Returns whether somebody listens there already; where it cannot be told, gRPC may try."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):

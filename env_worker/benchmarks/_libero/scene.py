@@ -83,7 +83,7 @@ class PrivilegedScene:
         )
 
     def poses(self) -> Array:
-        """World poses of all frames as they are now."""
+        """Returns the world poses of all frames as they are now."""
         data = self._sim.data._data
         rows = np.zeros((MAX_FRAMES, 7))
         rows[0, :3] = data.site_xpos[self._gripper_site]
@@ -201,7 +201,7 @@ def _rounded(values: Array | Sequence[float]) -> list[float]:
 
 
 def _quaternion(rotation: Array) -> Array:
-    """The wxyz quaternion of a rotation matrix, with w >= 0."""
+    """Returns the wxyz quaternion of a rotation matrix, with w >= 0."""
     # The largest eigenvector of this symmetric matrix is the quaternion; it has no singular case.
     (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = rotation
     symmetric = np.array(

@@ -58,12 +58,12 @@ def sentence_of(name: str) -> str:
 
 
 def tasks_of(suite: str) -> tuple[LiberoTask, ...]:
-    """All tasks of a suite, in order."""
+    """Returns all tasks of a suite, in order."""
     return tuple(LiberoTask(suite, number, name) for number, name in enumerate(_NAMES[suite].split()))
 
 
 def find(name: str) -> LiberoTask:
-    """The task of a name such as `libero_spatial/3`."""
+    """Returns the task of a name such as `libero_spatial/3`."""
     suite, _, number = name.rpartition("/")
     return tasks_of(suite)[int(number)]
 

@@ -83,7 +83,7 @@ class Engine:
         return urlsplit(self.address).scheme == "unix"
 
     def describe(self) -> str:
-        """Name and version, for people."""
+        """Returns name and version, for people."""
         with self.explained():
             about = self.client.version()
         podman = any("podman" in part.get("Name", "").lower() for part in about.get("Components") or [])
@@ -109,7 +109,7 @@ class Engine:
             ) from error
 
     def image(self, name: str) -> Image | None:
-        """The image of that name, if it is here."""
+        """Returns the image of that name, if it is here."""
         from docker.errors import NotFound
 
         try:
@@ -122,7 +122,7 @@ class Engine:
         return Image(name, found.get("Size", 0), config.get("Labels") or {}, variables, config.get("User") or "")
 
     def worker_image(self, benchmark: str, name: str) -> Image:
-        """The image that workers of a benchmark are made from.
+        """Returns the image that workers of a benchmark are made from.
 
         Raises:
             UsageError: If it is not here, or of another release; with what to do.
@@ -142,7 +142,7 @@ class Engine:
         return image
 
     def gateway(self) -> str | None:
-        """The address by which containers reach this machine, where the engine's network has one here."""
+        """Returns the address by which containers reach this machine, where the engine's network has one here."""
         from docker.errors import NotFound
 
         for name in _NETWORKS:
@@ -157,14 +157,14 @@ class Engine:
         return None
 
     def containers(self, run: str | None = None) -> list[Any]:
-        """Our containers, running or not; of one run, or of all."""
+        """Returns our containers, running or not; of one run, or of all."""
         wanted = RUN_LABEL if run is None else f"{RUN_LABEL}={run}"
         with self.explained():
             found = self.client.containers.list(all=True, filters={"label": wanted}, ignore_removed=True)
         return list(found)
 
     def leftovers(self, run: str | None = None) -> list[Any]:
-        """Our containers that nobody watches over any more."""
+        """Returns our containers that nobody watches over any more."""
         return [container for container in self.containers(run) if _is_left_over(container)]
 
     def remove(self, container: Any) -> None:
@@ -183,7 +183,7 @@ class Engine:
 
 
 def connect() -> Engine:
-    """The engine that DOCKER_HOST names, else Docker's on this machine, else podman's.
+    """Connects to the engine that DOCKER_HOST names, else Docker's on this machine, else podman's.
 
     Raises:
         UsageError: If the docker package is not installed.
@@ -218,7 +218,7 @@ def connect() -> Engine:
 
 
 def sockets() -> Sequence[Path]:
-    """Where engines on this machine listen: Docker's, then podman's; a user's own, then the system's."""
+    """Returns where engines on this machine listen: Docker's, then podman's; a user's own, then the system's."""
     own = os.environ.get("XDG_RUNTIME_DIR")
     docker = [Path("/var/run/docker.sock"), *([Path(own, "docker.sock")] if own else [])]
     podman = [*([Path(own, "podman", "podman.sock")] if own else []), Path("/run/podman/podman.sock")]
@@ -226,7 +226,7 @@ def sockets() -> Sequence[Path]:
 
 
 def release() -> str:
-    """The version of sparring, which is also the tag of its images."""
+    """Returns the version of sparring, which is also the tag of its images."""
     try:
         return version("sparring")
     except PackageNotFoundError:
@@ -234,19 +234,19 @@ def release() -> str:
 
 
 def image_of(benchmark: str) -> str:
-    """The image that workers of a benchmark are made from, where no other is named."""
+    """Returns the image that workers of a benchmark are made from, where no other is named."""
     image = get_benchmark(benchmark).image
     name = f"sparring/{benchmark}" if image is None else image.name
     return name if ":" in name.rpartition("/")[2] else f"{name}:{release()}"
 
 
 def owner() -> str:
-    """This process, told apart from every other that had or will have its number."""
+    """Names this process, told apart from every other that had or will have its number."""
     return f"{socket.gethostname()}/{_boot()}/{os.getpid()}/{_started(os.getpid())}"
 
 
 def owner_state(label: str) -> Literal["alive", "dead", "unknown"]:
-    """Whether the process that a label names still runs; unknown if it is another machine's."""
+    """Returns whether the process that a label names still runs; unknown if it is another machine's."""
     parts = label.split("/")
     if len(parts) != 4 or parts[0] != socket.gethostname() or not parts[2].isdecimal():
         return "unknown"
@@ -255,7 +255,7 @@ def owner_state(label: str) -> Literal["alive", "dead", "unknown"]:
 
 
 def refusal(error: Any) -> str:
-    """What an engine says when it refuses."""
+    """Returns what an engine says when it refuses."""
     return str(error.explanation or error).strip().rstrip(".") + "."
 
 
@@ -299,7 +299,7 @@ def _boot() -> str:
 
 
 def _started(process: int) -> str:
-    """When a process started, in the kernel's ticks; empty if there is none of that number."""
+    """Returns when a process started, in the kernel's ticks; empty if there is none of that number."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -317,7 +317,7 @@ def _is_of_this_machine(address: str) -> bool:
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost of the errors that the SDK wraps into each other."""
+    """Returns the innermost of the errors that the SDK wraps into each other."""
     while (inner := error.__cause__ or error.__context__) is not None:
         error = inner
     if isinstance(error, OSError) and error.strerror:

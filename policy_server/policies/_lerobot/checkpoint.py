@@ -49,7 +49,7 @@ class Checkpoint:
         return sha256_of([*sorted(files), *self._adapted()])
 
     def _adapted(self) -> list[Path]:
-        """The weights that an adapter adapts."""
+        """Returns the weights that an adapter adapts."""
         base = _json(self.folder / ADAPTER_CONFIG).get("base_model_name_or_path") if self.adapter else None
         return [open_checkpoint_weights(str(base)) / WEIGHTS] if base else []
 
@@ -74,7 +74,7 @@ def import_lerobot() -> None:
 
 
 def open_checkpoint(reference: str) -> Checkpoint:
-    """The checkpoint that `lerobot:REFERENCE` means: a folder, or `owner/name` on the hub, with `@revision` if wanted.
+    """Opens the checkpoint that `lerobot:REFERENCE` means: a folder, or `owner/name[@revision]` on the hub.
 
     Raises:
         UsageError: If there is none, or it is not whole.
@@ -160,7 +160,7 @@ def _check_processor(folder: Path, name: str) -> None:
 
 
 def processor_steps(checkpoint: Checkpoint, name: str) -> dict[str, Mapping[str, Any]]:
-    """The settings of a processor's steps, by the names they are registered with."""
+    """Reads the settings of a processor's steps, by the names they are registered with."""
     return {
         str(step.get("registry_name", "")): step.get("config") or {}
         for step in _json(checkpoint.folder / name)["steps"]
@@ -178,7 +178,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def read_config(checkpoint: Checkpoint, overrides: Mapping[str, Any]) -> Any:
-    """LeRobot's configuration of the policy, with some of its fields replaced.
+    """Reads LeRobot's configuration of the policy, and replaces some of its fields.
 
     Raises:
         UsageError: If the type or a field is not known, or a value is not possible.
@@ -214,7 +214,7 @@ def read_config(checkpoint: Checkpoint, overrides: Mapping[str, Any]) -> Any:
 
 
 def load_module(checkpoint: Checkpoint, config: Any, *, strict: bool) -> Any:
-    """The policy with its weights, in eval mode, on the configuration's device.
+    """Loads the policy with its weights, in eval mode, on the configuration's device.
 
     Raises:
         UsageError: If the weights are not those of the configuration, or something that the type needs is missing.
@@ -254,7 +254,7 @@ def _takes_strict(kind: Any) -> bool:
 
 
 def _loaded(kind: Any, folder: Path, config: Any, options: Mapping[str, Any], *, strict: bool) -> Any:
-    """What `from_pretrained` returns, if it has loaded the weights.
+    """Returns what `from_pretrained` returns, if it has loaded the weights.
 
     Some of LeRobot's loaders (pi0, pi0.5, pi0-FAST) print that they could not, and return the random weights that a
     network begins with. An evaluation of those would look like one of a policy that has learned nothing.
@@ -300,7 +300,7 @@ def _adapted(kind: Any, checkpoint: Checkpoint, config: Any, options: Mapping[st
 
 
 def open_checkpoint_weights(reference: str) -> Path:
-    """The folder of the weights that an adapter adapts; checked to be safetensors."""
+    """Returns the folder of the weights that an adapter adapts; checked to be safetensors."""
     folder = Path(reference).expanduser()
     if not folder.is_dir():
         folder = _downloaded(reference)
@@ -312,14 +312,14 @@ def open_checkpoint_weights(reference: str) -> Path:
 
 @contextlib.contextmanager
 def _quiet_stdout() -> Iterator[None]:
-    """LeRobot prints while it loads; a policy server's stdout is for the program that started it."""
+    """Hides what LeRobot prints while it loads: a policy server's stdout is for the program that started it."""
     with contextlib.redirect_stdout(sys.stderr):
         yield
 
 
 @contextlib.contextmanager
 def _no_leftovers() -> Iterator[None]:
-    """LeRobot writes the configuration to a temporary file and leaves it there: it goes with a folder of our own."""
+    """Removes the temporary file that LeRobot writes the configuration to and leaves: it is in a folder of our own."""
     usual = tempfile.tempdir
     with tempfile.TemporaryDirectory(prefix="sparring-config-") as folder:
         tempfile.tempdir = folder
@@ -330,7 +330,7 @@ def _no_leftovers() -> Iterator[None]:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """What draccus only says that it could not do anything with."""
+    """Returns what draccus only says that it could not do anything with."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error

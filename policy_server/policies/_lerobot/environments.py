@@ -24,7 +24,7 @@ _SIX_DIMENSIONAL_POSE: Final = 10
 
 
 def environments_of(config: Any, steps: Collection[str]) -> Mapping[str, XvlaOnLibero]:
-    """The benchmarks that a policy has environment processors of its own for.
+    """Returns the benchmarks that a policy has environment processors of its own for.
 
     Args:
         config: LeRobot's configuration of the policy.
@@ -36,7 +36,7 @@ def environments_of(config: Any, steps: Collection[str]) -> Mapping[str, XvlaOnL
 
 
 def _acts_in_poses(config: Any) -> bool:
-    """Not so an X-VLA that was fine-tuned on LIBERO's own actions: it is served like any other family."""
+    """Returns whether its actions are poses. Those of an X-VLA that was fine-tuned on LIBERO's own actions are not."""
     mode = str(config.action_mode).lower()
     if mode == "auto":  # the dataset's actions, whatever they were
         return config.action_feature is not None and int(config.action_feature.shape[0]) >= _SIX_DIMENSIONAL_POSE
@@ -59,7 +59,7 @@ class XvlaOnLibero:
         self._pre.steps = [step for step in self._pre.steps if not _is_among(step, steps)]
 
     def spec(self, spec: PolicySpec, names: Mapping[str, str]) -> PolicySpec:
-        """What the policy needs on LIBERO.
+        """Returns what the policy needs on LIBERO.
 
         Args:
             spec: What it needs by its configuration, whose state need not be the one that it is shown.
@@ -76,7 +76,7 @@ class XvlaOnLibero:
         return replace(spec, observations=needs, action_dim=7, control="absolute")
 
     def shown(self, images: Mapping[str, Any], tensors: Mapping[str, Any], tasks: list[str]) -> dict[str, Any]:
-        """What LeRobot's environment processor makes of one step, by the benchmark's names.
+        """Returns what LeRobot's environment processor makes of one step, by the benchmark's names.
 
         Args:
             images: The cameras by LeRobot's names, channel first, from 0 to 1, mirrored as the benchmark shows them.

@@ -27,7 +27,7 @@ def _size(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Sequence[int
 
 
 def _plain(draw: Any) -> Callable[..., Any]:
-    """Randn and rand, by the size that is asked for."""
+    """Makes the row-by-row form of randn or rand, by the size that is asked for."""
 
     def drawn(rng: _RowRng, *arguments: Any, **keywords: Any) -> Any:
         size = _size(arguments, keywords)
@@ -40,7 +40,7 @@ def _plain(draw: Any) -> Callable[..., Any]:
 
 
 def _like(draw: Any) -> Callable[..., Any]:
-    """randn_like and rand_like."""
+    """Makes the row-by-row form of randn_like or rand_like."""
 
     def drawn(rng: _RowRng, tensor: Any, **keywords: Any) -> Any:
         dtype = keywords.get("dtype") or tensor.dtype
@@ -85,7 +85,7 @@ def _multinomial(rng: _RowRng, weights: Any, num_samples: int, replacement: bool
 
 
 def _in_place(method: str) -> Callable[..., Any]:
-    """normal_, uniform_, exponential_: each block of rows is filled by itself."""
+    """Makes the row-by-row form of normal_, uniform_ or exponential_: each block of rows is filled by itself."""
 
     def filled(rng: _RowRng, tensor: Any, *arguments: Any, **keywords: Any) -> Any:
         keywords.pop("generator", None)
@@ -127,14 +127,14 @@ class _RowRng(TorchFunctionMode):
         return split(self, *args, **kwargs)
 
     def parts(self, size: Sequence[int]) -> list[tuple[tuple[int, ...], Any]]:
-        """The size of each row's share, and its generator; batches are first in a tensor, or are folded into it."""
+        """Returns the size of each row's share, and its generator. Rows are the first axis, or folded into it."""
         count = len(self.generators)
         if not size or size[0] % count:
             raise Unsplittable
         return [((size[0] // count, *size[1:]), generator) for generator in self.generators]
 
     def split(self, tensor: Any, *, move: bool = True) -> Sequence[Any]:
-        """A tensor's share of each row."""
+        """Returns a tensor's share of each row."""
         if tensor.ndim == 0 or len(tensor) % len(self.generators):
             raise Unsplittable
         shares: Sequence[Any] = (tensor.cpu() if move else tensor).chunk(len(self.generators))
@@ -154,7 +154,7 @@ class EpisodeRng:
         self.row_by_row = False
 
     def run(self, function: Callable[[], Any], generators: Sequence[Any]) -> Any:
-        """The function's result; the generators are moved on by what it drew.
+        """Runs a function and returns its result; the generators are moved on by what it drew.
 
         Raises:
             Unsplittable: If it has to be run row by row, from now on (`row_by_row`).
@@ -205,7 +205,7 @@ class EpisodeRng:
 
 @contextmanager
 def _borrowed(generator: Any) -> Iterator[None]:
-    """Torch's global generator on the CPU, standing where an episode's stands, which follows it."""
+    """Lends torch's global generator on the CPU the state of an episode's, and takes it back."""
     before = torch.get_rng_state()
     torch.set_rng_state(generator.get_state())
     try:

@@ -44,13 +44,13 @@ class Remembering(Protocol):
     def rows_at_once(self) -> int: ...
 
     def actions(self, show: Show, batch: Batch, rng: EpisodeRng) -> Any:
-        """What is played, of shape (rows, chunk_length, action_dim), for what is shown."""
+        """Returns what is played, of shape (rows, chunk_length, action_dim), for what is shown."""
 
 
 def memory_of(
     policy: Any, inner: Any, trial: Trial, *, warn: Callable[[str], None], own_loop: bool = False
 ) -> Remembering:
-    """The way to keep a policy's sessions apart: by its queues if it has nothing else, else through its own loop.
+    """Chooses how to keep a policy's sessions apart: by its queues if it has nothing else, else through its own loop.
 
     Args:
         policy: The LeRobot policy, on its device, before it is called for the first time.
@@ -74,7 +74,7 @@ def memory_of(
 
 
 def _why_own_loop(policy: Any, inner: Any, trial: Trial, warn: Callable[[str], None]) -> str:
-    """Why a policy is not asked for chunks; nothing, if it can be."""
+    """Returns why a policy is not asked for chunks; nothing, if it can be."""
     known = {_QUEUES, _ACTION_QUEUE}
     if strange := _attributes_of_reset(inner) - known:
         return f"as it keeps {', '.join(sorted(strange))} from step to step"
@@ -127,7 +127,7 @@ class Memory:
         self.averages = self._ensembler is not None
 
     def actions(self, show: Show, batch: Batch, rng: EpisodeRng) -> Any:
-        """The actions that are played, of shape (rows, chunk_length, action_dim).
+        """Returns the actions that are played, of shape (rows, chunk_length, action_dim).
 
         Args:
             show: Makes the processed observations of the batch, oldest first; called for every pass, as policies may
@@ -164,13 +164,13 @@ class Memory:
         return seen[-1]
 
     def played(self, chunk: Any, batch: Batch) -> Any:
-        """The part of a predicted chunk that is played: its beginning, or the average over chunks that overlap."""
+        """Returns what is played of a predicted chunk: its beginning, or an average over chunks that overlap."""
         if self._ensembler is None:
             return chunk[:, : self.chunk_length]
         return self._averaged(chunk, batch)[:, None]
 
     def _averaged(self, chunk: Any, batch: Batch) -> Any:
-        """ACT's temporal ensembling, for rows that are at different steps of their episodes.
+        """Averages chunks as ACT's temporal ensembling does, for rows that are at different steps of their episodes.
 
         The arithmetic is LeRobot's, operation by operation, so that the numbers are, too.
         """
@@ -195,7 +195,7 @@ class Memory:
 
 
 def _attributes_of_reset(module: Any) -> set[str]:
-    """What a policy's reset() puts on the policy object: that is its memory of an episode."""
+    """Returns what a policy's reset() puts on the policy object: that is its memory of an episode."""
     kind: Any = type(module)
     assigned: set[str] = set()
 

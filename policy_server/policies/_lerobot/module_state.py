@@ -57,7 +57,7 @@ class ModuleState:
             vars(module).update(attributes)
 
     def take(self) -> Kept:
-        """What the network remembers now; whatever it does next, this stays as it is, if something else is put."""
+        """Returns what the network remembers now. It stays as it is if something else is put next."""
         self.adopt()
         return {module: _own(module) for module in self._modules()}
 
@@ -112,7 +112,7 @@ class Changes:
         self._before = {name: _content(value) for name, value in _own(module).items()}
 
     def names(self) -> set[str]:
-        """The attributes that are not what they were; those that hold networks are not memory, and not among them."""
+        """Returns the attributes that are not what they were. Those that hold networks are no memory, and left out."""
         now = {
             name: _content(value) for name, value in _own(self._module).items() if next(_networks(value), None) is None
         }
@@ -129,7 +129,7 @@ def _is_shared(value: Any) -> bool:
 
 
 def _content(value: Any, depth: int = _DEPTH) -> Any:
-    """Something that differs when a value is another, or has other things in it; with it, what is in it stays alive."""
+    """Returns something that differs when a value is another, or has other things in it, and keeps those alive."""
     if depth and isinstance(value, dict):
         return [(key, _content(inner, depth - 1)) for key, inner in value.items()]
     if depth and isinstance(value, (list, tuple, deque)):
@@ -161,7 +161,7 @@ class _Same:
 
 
 def _networks(value: Any, depth: int = _DEPTH) -> Iterator[Any]:
-    """The modules in a value: itself, in containers, or as attributes of plain objects."""
+    """Returns the modules in a value: itself, in containers, or as attributes of plain objects."""
     if isinstance(value, torch.nn.Module):
         yield value
     elif depth and not isinstance(value, torch.Tensor):

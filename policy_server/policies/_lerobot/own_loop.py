@@ -51,7 +51,7 @@ class OwnLoop:
             )
 
     def actions(self, show: Show, batch: Batch, rng: EpisodeRng) -> Any:
-        """One action for the one row of a batch.
+        """Returns one action for the one row of a batch.
 
         Args:
             show: Makes the processed observation.

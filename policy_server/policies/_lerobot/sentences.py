@@ -15,7 +15,7 @@ _LONG: Final = "Pick up the red mug that is on the table and put it on the plate
 
 
 def pads_to_neighbours(process: Callable[[dict[str, Any]], Mapping[str, Any]], looks: Mapping[str, Any]) -> bool:
-    """Whether what a pre-processor makes of a row depends on how long the sentences of its neighbours are.
+    """Returns whether what a pre-processor makes of a row depends on how long the sentences of its neighbours are.
 
     Some (GR00T's; SmolVLA's, by setting) fill sentences up to the longest one of the batch, and not every policy masks
     what was filled up. Rows would come out otherwise than alone: in GR00T visibly, elsewhere in the last bits. It is

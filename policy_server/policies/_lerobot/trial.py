@@ -66,7 +66,7 @@ class Trial:
             self._action = self._rng.run(partial(self._policy.select_action, self._look(1)), [generator])
 
     def differs(self, memory: Fills) -> bool:
-        """Whether that action is another one than the policy gives when it is asked for the second chunk by itself."""
+        """Returns whether that action is not the one that the policy gives when asked for its second chunk alone."""
         generator = torch.Generator()
         generator.set_state(self._later)
         with self._computing():

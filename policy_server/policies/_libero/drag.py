@@ -38,7 +38,7 @@ class Drag:
         self._hand = hand
 
     def suits(self, goal: Goal) -> bool:
-        """Whether a goal is to be met by dragging."""
+        """Returns whether a goal is to be met by dragging."""
         world = self._hand.world
         if goal.kind != "on" or goal.target is None or not world.is_region(goal.target):
             return False
@@ -82,7 +82,7 @@ class Drag:
         yield from hand.move(world.hand + upward(0.05), rotation, grip=OPEN, tolerance=0.02, limit=15)
 
     def _rotation(self, thing: str, contact: Array) -> Array:
-        """Pointing down, turned so that the palm keeps as clear as it can of what stands around."""
+        """Returns an orientation that points down, with the palm as clear as it can be of what stands around."""
         world = self._hand.world
         others = world.obstacles(thing)
         current = world.hand_rotation

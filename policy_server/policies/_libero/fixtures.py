@@ -42,7 +42,7 @@ class Articulate:
                 return
 
     def shut(self, region: str) -> tuple[int, ...]:
-        """The joints of a region that keep it shut."""
+        """Returns the joints of a region that keep it shut."""
         world = self._world
         return tuple(index for index in world.joints_of(region) if not world.joint_meets(world.joint(index), "open"))
 
@@ -158,12 +158,12 @@ class Articulate:
 
 
 def _outward(world: World, joint: Joint, kind: str) -> Array:
-    """The direction in which a slide goes to meet `kind`."""
+    """Returns the direction in which a slide goes to meet `kind`."""
     return joint.axis if world.goes_up(joint, kind) else -joint.axis
 
 
 def _door_contact(world: World, joint: Joint, gap: float) -> Array:
-    """Where to push a door shut: behind its far edge, near its top so that the palm stays above it.
+    """Returns where to push a door shut: behind its far edge, near its top so that the palm stays above it.
 
     Args:
         world: The scene.
@@ -184,7 +184,7 @@ def _door_contact(world: World, joint: Joint, gap: float) -> Array:
 
 
 def _handle(part: Array, outward: Array) -> Array:
-    """The middle of what sticks out most from a drawer."""
+    """Returns the middle of what sticks out most from a drawer."""
     ahead = part @ outward
     bar = part[ahead > ahead.max() - 0.012]
     middle: Array = (bar.max(0) + bar.min(0)) / 2
@@ -192,7 +192,7 @@ def _handle(part: Array, outward: Array) -> Array:
 
 
 def _facing(direction: Array, dip: float, *, upright: bool) -> Array:
-    """The hand's orientation when it points along a level direction, dipped by an angle.
+    """Returns the hand's orientation when it points along a level direction, dipped by an angle.
 
     Args:
         direction: Level unit vector.

@@ -50,7 +50,7 @@ class Grasp:
 
 
 def plan_grasps(thing: Array, obstacles: Array, yaw: float, count: int = 4) -> list[Grasp]:
-    """The best grasps from above, well apart from each other, best first.
+    """Returns the best grasps from above, well apart from each other, best first.
 
     Args:
         thing: Points that fill what is to be grasped.
@@ -88,7 +88,7 @@ class _View:
         self._far_z = obstacles[:, 2]
 
     def grasps(self, turn: float, low: float, margin: float, palm: bool) -> Iterator[Grasp]:
-        """All grasps that hold something and hit nothing.
+        """Returns all grasps that hold something and hit nothing.
 
         Args:
             turn: How far the hand has to turn for this view.
@@ -110,7 +110,7 @@ class _View:
                         yield Grasp(np.array([*place, tip]), float(self._yaw), cost + 0.008 * turn)
 
     def _hold(self, strip: Mask, u: float, v: float, tip: float, top: float) -> float | None:
-        """How badly the thing would be held, or nothing if the fingers miss or hit it."""
+        """Returns how badly the thing would be held, or nothing if the fingers miss or hit it."""
         along, across, height = self._u[strip], self._v[strip], self._z[strip]
         gap = np.abs(along - u)
         pad = (height > tip - 0.005) & (height < tip + 0.011) & (gap < _INNER + 0.002)
@@ -125,7 +125,7 @@ class _View:
         return 0.3 * float(np.hypot(u, v)) + 2.0 * skew + 0.1 * (right - left) + 0.6 * abs(top - tip - 0.015)
 
     def _hits(self, u: float, v: float, tip: float, margin: float, palm: bool) -> bool:
-        """Whether fingers or palm meet an obstacle, there or on the way down."""
+        """Returns whether fingers or palm meet an obstacle, there or on the way down."""
         along, across = np.abs(self._far_u - u), np.abs(self._far_v - v)
         beside = (across < _FINGER_SIDE + margin) & (along > _INNER - margin) & (along < _OUTER + margin)
         if (beside & (self._far_z > tip - _TIP - margin)).any():
@@ -135,7 +135,7 @@ class _View:
 
 
 def _skew(u: Array, along: Array) -> float:
-    """How much the grasped surfaces lean along a direction of the pads: what leans slips."""
+    """Returns how much the grasped surfaces lean along a direction of the pads: what leans slips."""
     ahead, behind = u[along > 0.002], u[along < -0.002]
     if not len(ahead) or not len(behind):
         return 0.02
@@ -148,7 +148,7 @@ def _apart(one: Grasp, other: Grasp) -> bool:
 
 
 def ceiling(points: Array, start: Array, end: Array, radius: float) -> float:
-    """Height of the highest point within a radius of the way from start to end, seen from above."""
+    """Returns the height of the highest point within a radius of the way from start to end, seen from above."""
     way = end[:2] - start[:2]
     share = np.clip(((points[:, :2] - start[:2]) @ way) / max(float(way @ way), 1e-9), 0.0, 1.0)
     apart = np.linalg.norm(points[:, :2] - start[:2] - share[:, None] * way, axis=1)
@@ -157,7 +157,7 @@ def ceiling(points: Array, start: Array, end: Array, radius: float) -> float:
 
 
 def support_height(footprint: Array, others: Array) -> float:
-    """Height of what a thing would rest on, were it lowered where it is.
+    """Returns the height of what a thing would rest on, were it lowered where it is.
 
     Args:
         footprint: Points of the thing, seen from above, where it is to go.
@@ -170,7 +170,7 @@ def support_height(footprint: Array, others: Array) -> float:
 
 
 def palm_floor(points: Array, position: Array, yaw: float) -> float:
-    """The lowest that the fingertips can go at a place before the palm meets something."""
+    """Returns the lowest that the fingertips can go at a place before the palm meets something."""
     along, across = np.array([np.cos(yaw), np.sin(yaw)]), np.array([-np.sin(yaw), np.cos(yaw)])
     offset = points[:, :2] - position[:2]
     inside = (np.abs(offset @ along) < _PALM_LENGTH + 0.005) & (np.abs(offset @ across) < _PALM_SIDE + 0.005)
@@ -178,7 +178,7 @@ def palm_floor(points: Array, position: Array, yaw: float) -> float:
 
 
 def clearance(points: Array, position: Array, rotation: Array) -> float:
-    """How far the closed hand and the wrist above it stay from all points in a pose; negative if they meet."""
+    """Returns how far the closed hand and the wrist above it stay from all points in a pose; negative if they meet."""
     local = (points - position) @ rotation
     room = np.inf
     for half, middle in _BODY:

@@ -34,7 +34,7 @@ class Insert:
         self._tried = 0
 
     def suits(self, goal: Goal) -> bool:
-        """Whether the goal's region is covered, so that nothing can be lowered into it."""
+        """Returns whether the goal's region is covered, so that nothing can be lowered into it."""
         world = self._hand.world
         if goal.kind != "in" or goal.target is None or not world.is_region(goal.target):
             return False
@@ -80,7 +80,7 @@ class Insert:
         yield from hand.rise(world.hand[2] + 0.15, grip=OPEN)
 
     def _grasp(self, thing: str) -> Grasp | None:
-        """The best grasp of what sticks out, with the fingers across it."""
+        """Returns the best grasp of what sticks out, with the fingers across it."""
         world = self._hand.world
         options = plan_grasps(world.points(thing), world.obstacles(thing), yaw_of(world.hand_rotation), count=60)
         fitting = []
@@ -97,7 +97,7 @@ class Insert:
         return fitting[(self._tried - 1) % len(fitting)][1]
 
     def _opening(self, region: Region) -> Array:
-        """The level direction in which the region's surroundings are open."""
+        """Returns the level direction in which the region's surroundings are open."""
         world = self._hand.world
         assert region.entity is not None
         body = world.body_points(region.entity) - region.center
@@ -112,7 +112,7 @@ class Insert:
         return free[min(free)]
 
     def _place(self, region: Region, outward: Array, below: float) -> Array:
-        """Where the hand lets go: outside, as close to the front as the palm allows, in the middle of the opening."""
+        """Returns where the hand lets go: in the middle of the opening, as close to it as the palm allows."""
         world = self._hand.world
         assert region.entity is not None
         body = world.body_points(region.entity)

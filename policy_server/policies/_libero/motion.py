@@ -21,24 +21,24 @@ _TURN = 0.5  # radians that an action of 1 asks for
 
 
 def upward(height: float) -> Array:
-    """A vector straight up."""
+    """Returns a vector straight up."""
     return np.array([0.0, 0.0, height])
 
 
 def pointing_down(yaw: float) -> Array:
-    """The hand's orientation when it points straight down and its fingers open along `yaw`."""
+    """Returns the hand's orientation when it points straight down and its fingers open along `yaw`."""
     fingers = np.array([np.cos(yaw), np.sin(yaw), 0.0])
     down = np.array([0.0, 0.0, -1.0])
     return np.stack([fingers, np.cross(down, fingers), down], axis=1)
 
 
 def yaw_of(rotation: Array) -> float:
-    """The direction in which the fingers open, seen from above."""
+    """Returns the direction in which the fingers open, seen from above."""
     return float(np.arctan2(rotation[1, 0], rotation[0, 0]))
 
 
 def half_turn_nearest(rotation: Array, current: Array) -> Array:
-    """Of the two orientations that are the same to a two-fingered hand, the one that is closer."""
+    """Returns the closer one of the two orientations that are the same to a two-fingered hand."""
     flipped = rotation * np.array([-1.0, -1.0, 1.0])
     return max((rotation, flipped), key=lambda option: float(np.trace(option @ current.T)))
 

@@ -77,7 +77,7 @@ class Carry:
         yield from self._put(goal, self._spot(goal, sharing), self._aligned(goal))
 
     def spot_aside(self, thing: str, coming: Array) -> Array | None:
-        """Where to move a thing that could not be grasped well any more once something else has come near it.
+        """Returns where to move a thing that could not be grasped well any more once something else has come near it.
 
         Args:
             thing: What is to be grasped later.
@@ -132,7 +132,7 @@ class Carry:
         return min(height, max(float(support + below) + 0.004, lowest + 0.008))
 
     def _anchor(self, goal: Goal) -> Array:
-        """The point of the thing that is brought over the target."""
+        """Returns the point of the thing that is brought over the target."""
         world = self._world
         if goal.kind == "on":
             return world.position(goal.subject)
@@ -156,7 +156,7 @@ class Carry:
         return spot
 
     def _aligned(self, goal: Goal) -> Array:
-        """The hand's orientation at the target: a long thing goes into a long region lengthwise."""
+        """Returns the hand's orientation at the target: a long thing goes into a long region lengthwise."""
         world = self._world
         current = pointing_down(yaw_of(world.hand_rotation))
         assert goal.target is not None
@@ -177,7 +177,7 @@ class Carry:
 
 
 def _free_spot(points: Array, position: Array, others: Array) -> Array:
-    """The nearest place beside a thing that has room for it and for the hand around it."""
+    """Returns the nearest place beside a thing that has room for it and for the hand around it."""
     radius = float(np.linalg.norm((points - position)[:, :2], axis=1).max())
     best, best_room = position, -np.inf
     for distance in (0.08, 0.11, 0.14, 0.17):
@@ -192,7 +192,7 @@ def _free_spot(points: Array, position: Array, others: Array) -> Array:
 
 
 def _direction(covariance: Array) -> float | None:
-    """The direction in which a footprint is long, if it is."""
+    """Returns the direction in which a footprint is long, if it is."""
     values, vectors = np.linalg.eigh(covariance)
     if values[1] < 2.0 * values[0]:
         return None

@@ -33,7 +33,7 @@ class Player:
         self._motion: Iterator[npt.NDArray[np.float64]] = iter(())
 
     def act(self, observation: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
-        """The action for the latest observation: position delta, rotation delta, gripper, each in [-1, 1]."""
+        """Returns the action for the latest observation: position delta, rotation delta, gripper, each in [-1, 1]."""
         if self._world is None:
             self._world = World(observation)
             self._motion = _play(Hand(self._world))
@@ -72,7 +72,7 @@ def _play(hand: Hand) -> Motion:
 
 
 def in_order(goals: Sequence[Goal]) -> list[Goal]:
-    """Goals in the order to work on them: make room, place what carries before what is carried, then shut."""
+    """Returns goals in the order to work on them: make room, place what carries before what is carried, then shut."""
     filled = {goal.target for goal in goals if goal.kind == "in"}
 
     def rank(goal: Goal) -> int:
@@ -93,6 +93,6 @@ def _depth(goal: Goal, goals: Sequence[Goal]) -> int:
 
 
 def sharing(goal: Goal, goals: Sequence[Goal]) -> tuple[int, int]:
-    """Which of how many things that go onto the same region a goal's subject is."""
+    """Returns which of how many things that go onto the same region a goal's subject is."""
     same = [other for other in goals if other.kind == goal.kind == "on" and other.target == goal.target]
     return (same.index(goal), len(same)) if goal in same else (0, 1)

@@ -104,19 +104,19 @@ class World:
         return self._entities
 
     def is_region(self, name: str) -> bool:
-        """Whether a goal's target is a region rather than an object."""
+        """Returns whether a goal's target is a region rather than an object."""
         return name in self._regions
 
     def is_fixture(self, entity: str) -> bool:
-        """Whether the thing cannot be carried."""
+        """Returns whether the thing cannot be carried."""
         return bool(self._entities[entity]["fixture"])
 
     def position(self, entity: str) -> Array:
-        """The origin of an object: the point that the simulator's success checks look at."""
+        """Returns the origin of an object: the point that the simulator's success checks look at."""
         return self._poses[self._entities[entity]["frames"][0], :3]
 
     def rotation(self, entity: str) -> Array:
-        """The orientation of an object."""
+        """Returns the orientation of an object."""
         return rotation_of(self._poses[self._entities[entity]["frames"][0], 3:])
 
     def points(self, entity: str) -> Array:
@@ -137,12 +137,12 @@ class World:
         return np.concatenate([np.zeros((0, 3)), *clouds])
 
     def threshold(self, entity: str, kind: str) -> tuple[float, float]:
-        """The joint range in which a thing counts as `open`, `close`, `turnon` or `turnoff`."""
+        """Returns the joint range in which a thing counts as `open`, `close`, `turnon` or `turnoff`."""
         low, high = self._entities[entity]["thresholds"][kind]
         return float(low), float(high)
 
     def region(self, name: str) -> Region:
-        """A region where it is now."""
+        """Returns a region where it is now."""
         data = self._regions[name]
         center, rotation = np.array(data["pose"][:3]), rotation_of(np.array(data["pose"][3:]))
         if data["frame"] is not None:
@@ -151,7 +151,7 @@ class World:
         return Region(name, data["entity"], center, rotation, np.array(data["size"]), tuple(data["joints"]))
 
     def joint(self, index: int) -> Joint:
-        """A joint where it is now."""
+        """Returns a joint where it is now."""
         data = self._joints[index]
         rotation = self.rotation(data["entity"])
         return Joint(
@@ -166,13 +166,13 @@ class World:
         )
 
     def joints_of(self, name: str) -> tuple[int, ...]:
-        """The joints that an `open`, `close` or `turn` goal about a region or an entity speaks of."""
+        """Returns the joints that an `open`, `close` or `turn` goal about a region or an entity speaks of."""
         if name in self._regions:
             return tuple(self._regions[name]["joints"])
         return tuple(index for index, joint in enumerate(self._joints) if joint["entity"] == name)
 
     def holds(self, goal: Goal) -> bool:
-        """Whether a goal is met, as far as positions tell. The simulator also asks for contact."""
+        """Returns whether a goal is met, as far as positions tell. The simulator also asks for contact."""
         if goal.target is None:
             return self._joint_holds(goal)
         position = self.position(goal.subject)
@@ -195,19 +195,19 @@ class World:
         return any(met) if goal.kind in ("open", "turnon") else all(met)
 
     def joint_meets(self, joint: Joint, kind: str) -> bool:
-        """Whether a joint is past the threshold of `open`, `close`, `turnon` or `turnoff`."""
+        """Returns whether a joint is past the threshold of `open`, `close`, `turnon` or `turnoff`."""
         low, high = self.threshold(joint.entity, kind)
         upward = self.goes_up(joint, kind)
         return joint.position > low if upward else joint.position < high
 
     def goes_up(self, joint: Joint, kind: str) -> bool:
-        """Whether meeting `kind` means a larger joint position."""
+        """Returns whether meeting `kind` means a larger joint position."""
         low, high = self.threshold(joint.entity, kind)
         return (low + high) / 2 > (joint.low + joint.high) / 2
 
 
 def rotation_of(quaternion: Array) -> Array:
-    """The rotation matrix of a wxyz quaternion."""
+    """Returns the rotation matrix of a wxyz quaternion."""
     w, x, y, z = quaternion
     return np.array(
         [
@@ -219,7 +219,7 @@ def rotation_of(quaternion: Array) -> Array:
 
 
 def rotation_vector(rotation: Array) -> Array:
-    """The axis times the angle (0 to pi) of a rotation matrix."""
+    """Returns the axis times the angle (0 to pi) of a rotation matrix."""
     angle = np.arccos(np.clip((np.trace(rotation) - 1) / 2, -1.0, 1.0))
     axis = np.array([rotation[2, 1] - rotation[1, 2], rotation[0, 2] - rotation[2, 0], rotation[1, 0] - rotation[0, 1]])
     norm = float(np.linalg.norm(axis))
