@@ -68,8 +68,9 @@ def _errors(results: Results) -> list[RenderableType]:
     failed = [row for row in results.rows if row.outcome == "error"]
     if not failed:
         return []
+    kinds = ", ".join(f"{n} {kind}" for kind, n in results.overall.errors_by_kind.items())
     lines: list[RenderableType] = [
-        Text(f"{count(len(failed), 'episode')} ended in an error, not counted in the rates:", style="red")
+        Text(f"{count(len(failed), 'episode')} ended in an error ({kinds}), not counted in the rates:", style="red")
     ]
     lines += [
         Text(f"  {row.task} #{row.index}: {row.error.splitlines()[0] if row.error else ''}") for row in failed[:5]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from sparring.orchestrator.results.row import EpisodeRow
 
 _Z95: Final = 1.959963984540054
+_UNSPECIFIED: Final = "unspecified"
+"""Errors of which no more is known: release 0.1.0 did not write down their kind."""
 
 
 def wilson(successes: int, n: int) -> tuple[float, float]:
@@ -26,19 +29,44 @@ def wilson(successes: int, n: int) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
+class Mean:
+    """A mean, and how many episodes it is of."""
+
+    mean: float
+    n: int
+
+
+@dataclass(frozen=True)
 class Summary:
-    """A success rate over some episodes. Errors are counted apart: they never count against the policy."""
+    """A success rate over some episodes. Errors are counted apart: they never count against the policy.
+
+    Attributes:
+        n: Episodes with an outcome of the policy's own.
+        errors: Episodes that ended in an error.
+        successes: Of the n.
+        errors_by_kind: The errors by their kind, the most frequent first.
+        metrics: The mean of each metric of the benchmark, over those of the n that have it.
+    """
 
     n: int
     errors: int
     successes: int
+    errors_by_kind: Mapping[str, int] = field(default_factory=dict)
+    metrics: Mapping[str, Mean] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: Iterable[EpisodeRow]) -> Summary:
         """Of these episodes."""
-        outcomes = [row.outcome for row in rows]
-        errors = outcomes.count("error")
-        return cls(n=len(outcomes) - errors, errors=errors, successes=outcomes.count("success"))
+        found = list(rows)
+        judged = [row for row in found if row.outcome != "error"]
+        failed = [row for row in found if row.outcome == "error"]
+        return cls(
+            n=len(judged),
+            errors=len(failed),
+            successes=sum(row.outcome == "success" for row in judged),
+            errors_by_kind=dict(Counter(row.error_kind or _UNSPECIFIED for row in failed).most_common()),
+            metrics=_means(judged),
+        )
 
     @property
     def success_rate(self) -> float | None:
@@ -52,4 +80,19 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in `--json`."""
-        return {"success_rate": self.success_rate, "interval": list(self.interval), "n": self.n, "errors": self.errors}
+        return {
+            "success_rate": self.success_rate,
+            "interval": list(self.interval),
+            "n": self.n,
+            "errors": self.errors,
+            "errors_by_kind": dict(self.errors_by_kind),
+            "metrics": {name: asdict(mean) for name, mean in self.metrics.items()},
+        }
+
+
+def _means(rows: Iterable[EpisodeRow]) -> dict[str, Mean]:
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        for name, value in row.metrics.items():
+            values.setdefault(name, []).append(value)
+    return {name: Mean(math.fsum(found) / len(found), len(found)) for name, found in sorted(values.items())}

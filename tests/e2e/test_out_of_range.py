@@ -44,7 +44,7 @@ def test_clipped_they_are_the_nearest_inside(sparring: Sparring, tmp_path: Path)
 def test_as_an_error_they_say_what_was_wrong(sparring: Sparring, tmp_path: Path) -> None:
     flags = ("--policy-arg", "gain=-2.5", "--out-of-range", "error", "--retries", "1")
     rows, _ = run(sparring, tmp_path, *flags, code=3)
-    assert [(row["outcome"], row["attempts"]) for row in rows] == [("error", "2")] * 2
+    assert [(row["outcome"], row["error_kind"], row["attempts"]) for row in rows] == [("error", "action", "2")] * 2
     assert rows[0]["error"] == (
         "the policy gave -2.5 in dimension 0 of its action for step 0; the action space is -1 to 1 there. "
         "Execute such actions with --out-of-range clip, or pass."

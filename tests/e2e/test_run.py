@@ -20,7 +20,7 @@ def test_results_are_complete_and_consistent(sparring: Sparring, tmp_path: Path)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert set(document) == {"overall", "groups", "tasks", "seconds", "output", "out_of_range", "warnings"}
-    assert set(document["overall"]) == {"success_rate", "interval", "n", "errors"}
+    assert set(document["overall"]) == {"success_rate", "interval", "n", "errors", "errors_by_kind", "metrics"}
     assert set(document["groups"]) == {"good"}
     rows = read_csv(tmp_path / "out")
     assert [(r["task"], int(r["index"]), int(r["seed"])) for r in rows] == [
@@ -30,6 +30,12 @@ def test_results_are_complete_and_consistent(sparring: Sparring, tmp_path: Path)
     assert successes > 0
     assert document["overall"]["success_rate"] == pytest.approx(successes / 12)
     assert document["overall"]["n"] == 12
+    for task in ("long", "short"):
+        left = [json.loads(r["metrics"])["distance"] for r in rows if r["task"] == task]
+        assert document["tasks"][task]["metrics"] == {"distance": {"mean": pytest.approx(np.mean(left)), "n": 6}}
+    assert all((json.loads(r["metrics"])["distance"] == 0) == (r["outcome"] == "success") for r in rows), (
+        "not the value at the end"
+    )
     info = json.loads((tmp_path / "out" / "eval_info.json").read_text())
     assert [(t["task_group"], t["task_id"]) for t in info["per_task"]] == [("good", 0), ("good", 1)]
     assert info["per_task"][0]["metrics"]["sum_rewards"] == [
@@ -120,7 +126,8 @@ def test_a_broken_policy_is_an_error_of_its_episodes_only(
     assert [r["attempts"] for r in rows] == ["1", "2", "1", "2"]
     assert all(sentence in r["error"] for r in rows if r["outcome"] == "error")
     assert "100.0 %" in done.stdout, "errors count against the policy"
-    assert "2 episodes ended in an error" in done.stdout
+    assert {r["error_kind"] for r in rows if r["outcome"] == "error"} == {"policy"}
+    assert "2 episodes ended in an error (2 policy)" in done.stdout
 
 
 def test_errors_are_tried_again_when_a_run_is_resumed(sparring: Sparring, tmp_path: Path) -> None:
@@ -149,8 +156,8 @@ def test_retries_are_counted(sparring: Sparring, tmp_path: Path) -> None:
 
 def test_a_simulator_that_fails_does_not_stop_the_others(sparring: Sparring, tmp_path: Path) -> None:
     done = sparring(
-        *TOY, "--task", "raises,segfaults,unmakeable,short", "--policy", "toy_policies:Forward", "--episodes", "1",
-        "--retries", "1", "--slots", "2",
+        *TOY, "--task", "raises,segfaults,unmakeable,unmeasured,short", "--policy", "toy_policies:Forward",
+        "--episodes", "1", "--retries", "1", "--slots", "2",
     )  # fmt: skip
     assert done.returncode == 3, done.stderr
     rows = {r["task"]: r for r in read_csv(tmp_path / "out")}
@@ -158,6 +165,9 @@ def test_a_simulator_that_fails_does_not_stop_the_others(sparring: Sparring, tmp
     assert "the world came apart" in rows["raises"]["error"]
     assert "SIGSEGV" in rows["segfaults"]["error"]
     assert "no such world" in rows["unmakeable"]["error"]
+    assert rows["unmeasured"]["error"] == "the benchmark reported nan as its metric 'distance' at step 3."
+    assert {r["error_kind"] for name, r in rows.items() if name != "short"} == {"simulator"}
+    assert (rows["short"]["error_kind"], rows["raises"]["metrics"]) == ("", "")
 
 
 def test_a_simulator_that_hangs_is_killed(sparring: Sparring, tmp_path: Path) -> None:
@@ -168,6 +178,7 @@ def test_a_simulator_that_hangs_is_killed(sparring: Sparring, tmp_path: Path) ->
     assert done.returncode == 3, done.stderr
     rows = {r["task"]: r for r in read_csv(tmp_path / "out")}
     assert "made no step" in rows["hangs"]["error"]
+    assert rows["hangs"]["error_kind"] == "limit"
     assert rows["short"]["outcome"] == "success"
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from scipy.stats import binomtest
 
+from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.results.statistics import Summary, wilson
+from sparring.protos.record import EpisodeRecord
 
 
 @pytest.mark.parametrize(("successes", "n"), [(0, 10), (5, 10), (10, 10), (81, 263), (1, 29), (1, 1)])
@@ -31,7 +33,30 @@ def test_nothing_to_judge_by() -> None:
         "interval": [0.0, 1.0],
         "n": 0,
         "errors": 3,
+        "errors_by_kind": {},
+        "metrics": {},
     }
+
+
+def row(index: int, record: EpisodeRecord) -> EpisodeRow:
+    return EpisodeRow(benchmark="toy", task="x", index=index, seed=index, attempts=1, video="", **vars(record))
+
+
+def test_errors_are_counted_by_kind_and_metrics_rest_on_episodes_that_have_them() -> None:
+    summary = Summary.of(
+        [
+            row(0, EpisodeRecord(outcome="success", metrics={"progress": 1.0, "distance": 0.25})),
+            row(1, EpisodeRecord(outcome="failure", metrics={"progress": 0.5})),
+            row(2, EpisodeRecord.failed("simulator", "boom")),
+            row(3, EpisodeRecord.failed("policy", "boom")),
+            row(4, EpisodeRecord.failed("policy", "boom")),
+            row(5, EpisodeRecord.failed("", "of an old journal")),
+        ]
+    )
+    assert (summary.n, summary.errors, summary.successes) == (2, 4, 1)
+    document = summary.to_json()
+    assert document["errors_by_kind"] == {"policy": 2, "simulator": 1, "unspecified": 1}
+    assert document["metrics"] == {"distance": {"mean": 0.25, "n": 1}, "progress": {"mean": 0.75, "n": 2}}
 
 
 def test_bounds_stay_in_range_and_around_the_rate() -> None:

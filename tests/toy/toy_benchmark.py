@@ -31,6 +31,7 @@ _TASKS = TaskTable(
         "flaky": "Break the first time",
         "unmakeable": "Cannot be made",
         "hungry": "Eat 2 GiB at step 3",
+        "unmeasured": "Lose count at step 3",
     },
     groups={"good": ("short", "long")},
 )
@@ -98,7 +99,14 @@ class ToySimulator(Simulator):
         self._position += float(action[0]) * 0.1
         success = self._position >= 1.0
         truncated = self._steps >= self.max_steps
-        return Step(self._observe(look), self._position, terminated=success, truncated=truncated, success=success)
+        return Step(
+            self._observe(look),
+            self._position,
+            terminated=success,
+            truncated=truncated,
+            success=success,
+            metrics={"distance": self._distance()},
+        )
 
     def close(self) -> None:
         pass
@@ -117,6 +125,12 @@ class ToySimulator(Simulator):
             if not os.path.exists(flag):
                 open(flag, "w").close()
                 raise ValueError("only the first time")
+
+    def _distance(self) -> float:
+        """What is left of the way."""
+        if self._task == "unmeasured" and self._steps == 3:
+            return float("nan")
+        return max(0.0, 1.0 - self._position)
 
     def _observe(self, look: Names) -> Observation:
         observation: dict[str, Array] = {}
