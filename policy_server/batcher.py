@@ -9,21 +9,17 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final, Literal, TypeVar
-
-import numpy as np
+from typing import Any, Final, Literal
 
 from sparring.policy_server.batch_wait import BatchWait
+from sparring.policy_server.calls import PolicyCalls
 from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed, QueueFull
-from sparring.policy_server.policies.base import Instruction, Observation, Policy, spec_on, warnings_of
+from sparring.policy_server.policies.base import Instruction, Observation, Policy
 from sparring.policy_server.stats import StatsCounter
 from sparring.protos.errors import SparringError
-from sparring.protos.tensor import Array, TensorError, dtype_code
+from sparring.protos.tensor import Array
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 AUTO: Final = "auto"
 QueueDelay = float | Literal["auto"]
@@ -78,8 +74,7 @@ class Batcher:
         stats: StatsCounter | None = None,
         thread: ThreadPoolExecutor | None = None,
     ) -> None:
-        self._policy = policy
-        self._name = name
+        self._calls = PolicyCalls(policy, name=name)
         self._instant = getattr(policy, "instant", False)
         self._max_batch = max_batch
         self._max_queue = max_queue
@@ -90,7 +85,6 @@ class Batcher:
         self._queue: deque[_Waiting] = deque()
         self._busy = False
         self._began = 0.0
-        self._warned = len(warnings_of(policy))
         self._loop = asyncio.get_running_loop()
         self._alarm: asyncio.TimerHandle | None = None
         self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="policy")
@@ -108,8 +102,7 @@ class Batcher:
         """
         if self._wait is not None and who is not None:
             self._wait.started(who)
-        call = partial(_calling, "new_session", lambda: self._policy.new_session(task, seed))
-        return await self._loop.run_in_executor(self._thread, call)
+        return await self._loop.run_in_executor(self._thread, self._calls.new_session, task, seed)
 
     async def act(self, observation: Observation, state: Any, *, action_dim: int, who: object = None) -> Answer:
         """The policy's answer to one observation.
@@ -203,9 +196,7 @@ class Batcher:
                 waiting.answer.set_exception(outcome)
         if self._wait is not None:
             self._learn(self._wait, batch)
-        warnings = warnings_of(self._policy)
-        self._stats.policy_warnings(warnings[self._warned :])
-        self._warned = len(warnings)
+        self._stats.policy_warnings(self._calls.new_warnings())
         self._busy = False
         self._start_when_due()
 
@@ -228,39 +219,24 @@ class Batcher:
         try:
             chunks = self._call_act(batch)
         except PolicyFailed as failure:
-            return [self._told(failure, batch[0])] if len(batch) == 1 else self._blame(batch, failure)
+            return (
+                [self._calls.located(failure, batch[0].observation)] if len(batch) == 1 else self._blame(batch, failure)
+            )
         finally:
             seconds = self._loop.time() - began
             self._stats.forward_pass([began - waiting.arrived for waiting in batch], seconds)
         outcomes: list[Answer | SparringError] = []
         for waiting, chunk in zip(batch, chunks, strict=True):
             try:
-                actions = checked_chunk(chunk, waiting.action_dim, self._chunk_length(waiting))
+                actions = self._calls.checked(chunk, waiting.observation, waiting.action_dim)
             except PolicyFailed as failure:
-                outcomes.append(self._told(failure, waiting))
+                outcomes.append(failure)
             else:
                 outcomes.append(Answer(actions, began - waiting.arrived, seconds, len(batch)))
         return outcomes
 
-    def _told(self, failure: PolicyFailed, waiting: _Waiting) -> PolicyFailed:
-        """The failure with where it happened."""
-        task = waiting.observation.task
-        where = f"{task.name} #{task.episode}, " if task.name else ""
-        who = f"policy {self._name!r}, " if self._name else ""
-        return PolicyFailed(f"{who}{where}step {waiting.observation.step}: {failure}")
-
-    def _chunk_length(self, waiting: _Waiting) -> int:
-        return spec_on(self._policy, waiting.observation.task.benchmark).chunk_length
-
     def _call_act(self, batch: Sequence[_Waiting]) -> Sequence[Any]:
-        chunks = _calling("act", lambda: self._policy.act([w.observation for w in batch], [w.state for w in batch]))
-        try:
-            count, chunks = len(chunks), list(chunks)
-        except TypeError:
-            raise PolicyFailed(f"act() returned {type(chunks).__name__}, not a sequence of chunks.") from None
-        if count != len(batch):
-            raise PolicyFailed(f"act() got {len(batch)} observations and returned {count} chunks.")
-        return chunks
+        return self._calls.act([waiting.observation for waiting in batch], [waiting.state for waiting in batch])
 
     def _blame(self, batch: Sequence[_Waiting], failure: PolicyFailed) -> Sequence[SparringError]:
         """Finds which rows made a batch fail, so that an episode is not charged with its neighbour's error.
@@ -273,7 +249,7 @@ class Batcher:
             try:
                 self._call_act([waiting])
             except PolicyFailed as alone:
-                verdicts.append(self._told(alone, waiting))
+                verdicts.append(self._calls.located(alone, waiting.observation))
             else:
                 verdicts.append(
                     EpisodeInterrupted(
@@ -282,43 +258,5 @@ class Batcher:
                 )
         if not any(isinstance(v, PolicyFailed) for v in verdicts):
             together = PolicyFailed(f"{failure} (only in a batch of {len(batch)}, not row by row)")
-            return [self._told(together, waiting) for waiting in batch]
+            return [self._calls.located(together, waiting.observation) for waiting in batch]
         return verdicts
-
-
-def _calling(method: str, call: Callable[[], T]) -> T:
-    """The result of a method of the policy.
-
-    Raises:
-        PolicyFailed: Whatever it raised. Not only exceptions proper: a `SystemExit` or a `KeyboardInterrupt` ends the
-            event loop that it comes to, a `CancelledError` passes for somebody else's, and all would be left waiting.
-    """
-    try:
-        return call()
-    except BaseException as error:
-        log.exception("the policy's %s() raised", method)
-        if isinstance(error, SparringError):  # a sentence that is meant for people
-            raise PolicyFailed(str(error)) from error
-        raise PolicyFailed(f"the policy's {method}() raised {type(error).__name__}: {error}") from error
-
-
-def checked_chunk(chunk: Any, action_dim: int, chunk_length: int) -> Array:
-    """A policy's answer to one observation, if it is a chunk of usable actions.
-
-    Raises:
-        PolicyFailed: If its type, shape or values are wrong, with what they should be.
-    """
-    try:
-        actions = np.asarray(chunk)
-        dtype_code(actions.dtype)
-    except (ValueError, TypeError, TensorError) as error:
-        raise PolicyFailed(f"the policy answered with something that is no array of numbers: {error}") from error
-    wanted = f"a chunk is (length, action_dim) with length 1 to {chunk_length} and action_dim {action_dim}"
-    if actions.ndim != 2 or not 1 <= actions.shape[0] <= chunk_length or actions.shape[1] != action_dim:
-        raise PolicyFailed(f"the policy answered one observation with the shape {actions.shape}; {wanted}.")
-    if not np.isfinite(actions).all():
-        row, column = np.argwhere(~np.isfinite(actions))[0]
-        raise PolicyFailed(
-            f"the policy answered with {actions[row, column]} in dimension {column} of action {row} of its chunk."
-        )
-    return actions

@@ -11,27 +11,23 @@ Synchronous and typed; every wait has a deadline; importing it never imports tor
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
-import time
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 
 from sparring.policy_server.errors import PolicyDenied, PolicyFailed, PolicyRefused, PolicyUnreachable, translated
-from sparring.protos import PROTOCOL_VERSION
+from sparring.policy_server.session_client import Description, SessionClient, serialized
 from sparring.protos import policy_pb2 as pb
+from sparring.protos.chunk import Chunk
 from sparring.protos.errors import SparringError
 from sparring.protos.net.address import Address
 from sparring.protos.net.connection import Connection
 from sparring.protos.net.rpc import StreamEnded
 from sparring.protos.policy_pb2_grpc import PolicyStub
 from sparring.protos.spec import Offer, PolicySpec
-from sparring.protos.tensor import Array, decode, encode_into
-from sparring.protos.wire import ObservationCodec
 
 if TYPE_CHECKING:  # exists in the type stubs only
     from sparring.protos.policy_pb2_grpc import PolicyAsyncStub
@@ -54,40 +50,6 @@ T = TypeVar("T")
 
 _CLOSING_SECONDS: Final = 1.0
 _STATUS_SECONDS: Final = 0.01
-
-
-@dataclass(frozen=True)
-class Description:
-    """What a server hosts."""
-
-    name: str
-    arguments: Mapping[str, Any]
-    checkpoint_sha256: str
-    server_version: str
-    needs: PolicySpec
-
-    @classmethod
-    def from_message(cls, message: pb.PolicyDescription) -> Description:
-        """From the server's own words."""
-        return cls(
-            name=message.name,
-            arguments={key: json.loads(value) for key, value in message.arguments.items()},
-            checkpoint_sha256=message.checkpoint_sha256,
-            server_version=message.server_version,
-            needs=PolicySpec.from_message(message.needs),
-        )
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Actions to play one after the other, and where the time of asking for them went."""
-
-    actions: Array
-    policy_seconds: float
-    """Queueing and inference in the server."""
-    transport_seconds: float
-    """The rest of the wait: encoding, the network, the server's own work."""
-    batch_size: int
 
 
 class _Loop:
@@ -199,7 +161,7 @@ class PolicyClient:
         # The stub's own method, but for observations that are written already.
         rollout = self._channel.stream_stream(
             "/sparring.policy.v1.Policy/Rollout",
-            request_serializer=_serialized,
+            request_serializer=serialized,
             response_deserializer=pb.RolloutResponse.FromString,
         )
 
@@ -207,9 +169,10 @@ class PolicyClient:
             return rollout(wait_for_ready=connect_timeout is None, metadata=self._connection.metadata)
 
         session = RemoteSession(self.address, self._loop.run(call()), self._loop, self.timeout)
-        hello = pb.Hello(protocol=PROTOCOL_VERSION, client=client, benchmark=benchmark, offer=offer.to_message())
+        seconds = self.timeout if connect_timeout is None else connect_timeout
         try:
-            session._greet(hello, self._unless_at_odds, self.timeout if connect_timeout is None else connect_timeout)
+            session._connect(self._unless_at_odds, seconds)
+            session._greet(offer, benchmark=benchmark, client=client, seconds=seconds)
         except SparringError:
             session.close()
             raise
@@ -243,64 +206,20 @@ class PolicyClient:
         self.close()
 
 
-class RemoteSession:
+class RemoteSession(SessionClient):
     """One stream to the server; the policy's memory of this caller lives at its other end. Made by `PolicyClient.open`.
 
     After any error the session is over: open a new one.
     """
 
-    needs: PolicySpec
-    """What the policy looks at, settled against the offer: send exactly these names, types and shapes."""
-    policy: Description
-
     def __init__(self, address: Address, call: Any, loop: _Loop, timeout: float) -> None:
+        super().__init__(f"the server at {address}")
         self._address = address
         self._call = call
         self._loop = loop
         self._timeout = timeout
-        self._episode = 0
         self._status: tuple[grpc.StatusCode | None, str | None] = (None, None)
         call.add_done_callback(self._remember_status)
-
-    def start(self, *, task: str = "", instruction: str = "", seed: int = 0, index: int = 0) -> None:
-        """Starts an episode; the policy forgets the one before.
-
-        Raises:
-            PolicyFailed: If the policy cannot start it.
-            PolicyUnreachable: If the server went away.
-        """
-        number = self._episode + 1
-        start = pb.EpisodeStart(number=number, task=task, index=index, seed=seed, instruction=instruction)
-        answer = self._exchange(pb.RolloutRequest(episode_start=start), "episode_started")
-        if answer.episode_started.number != number:
-            raise PolicyRefused(f"the server at {self._address} acknowledged another episode than the one started.")
-        self._episode = number
-
-    def act(self, tensors: Mapping[str, Array], *, step: int) -> Chunk:
-        """Asks what to do.
-
-        Args:
-            tensors: What `needs` names.
-            step: Actions executed so far in this episode.
-
-        Raises:
-            PolicyFailed: If the policy raised or answered nonsense.
-            PolicyUnreachable: If the server went away or did not answer in time.
-            PolicyRefused: If the observation is not what was asked for.
-        """
-        began = time.perf_counter()
-        request: bytes | pb.RolloutRequest | None = self._codec.write(self._episode, step, tensors)
-        if request is None:  # not what was asked for; the server says what is wrong with it
-            request = pb.RolloutRequest()
-            request.observation.episode, request.observation.step = self._episode, step
-            for name, array in tensors.items():
-                encode_into(request.observation.tensors[name], array)
-        chunk = self._exchange(request, "chunk").chunk
-        if (chunk.episode, chunk.step) != (self._episode, step):
-            raise PolicyRefused(f"the server at {self._address} answered another observation than the one sent.")
-        in_server = chunk.queue_seconds + chunk.inference_seconds
-        waited = time.perf_counter() - began
-        return Chunk(decode(chunk.actions), in_server, max(0.0, waited - in_server), chunk.batch_size)
 
     def close(self) -> None:
         """Ends the stream."""
@@ -314,12 +233,7 @@ class RemoteSession:
     ) -> None:
         self.close()
 
-    def _greet(
-        self,
-        hello: pb.Hello,
-        guard: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]],
-        seconds: float,
-    ) -> None:
+    def _connect(self, guard: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]], seconds: float) -> None:
         try:
             # Cancelling a call that was never connected does not wake its writer, so this wait has a timer of its own.
             self._loop.run(guard(asyncio.wait_for(self._call.wait_for_connection(), seconds)))
@@ -327,23 +241,13 @@ class RemoteSession:
             raise translated(error, self._address, seconds) from error
         except (TimeoutError, asyncio.CancelledError):
             raise translated(StreamEnded(grpc.StatusCode.DEADLINE_EXCEEDED, ""), self._address, seconds) from None
-        welcome = self._exchange(pb.RolloutRequest(hello=hello), "welcome", seconds).welcome
-        self.needs = PolicySpec.from_message(welcome.needs)
-        self.policy = Description.from_message(welcome.policy)
-        self._codec = ObservationCodec(self.needs)
 
-    def _exchange(
-        self, request: pb.RolloutRequest | bytes, expected: str, seconds: float | None = None
-    ) -> pb.RolloutResponse:
+    def _answer(self, request: pb.RolloutRequest | bytes, seconds: float | None) -> pb.RolloutResponse:
         seconds = self._timeout if seconds is None else seconds
         try:
-            answer = self._loop.run(self._write_and_read(request, seconds))
+            return self._loop.run(self._write_and_read(request, seconds))
         except grpc.RpcError as error:
             raise translated(error, self._address, seconds) from error
-        kind = answer.WhichOneof("message")
-        if kind != expected:
-            raise PolicyRefused(f"the server at {self._address} answered with {kind!r} where {expected!r} was due.")
-        return answer
 
     async def _write_and_read(self, request: pb.RolloutRequest | bytes, seconds: float) -> pb.RolloutResponse:
         # A timer that cancels the call is a tenth of the price of asyncio.wait_for, on the hottest path there is.
@@ -417,10 +321,6 @@ async def fetch_stats(address: str | Address, *, timeout: float, token: str = ""
         raise translated(error, connection.address, timeout) from error
     finally:
         await channel.close()
-
-
-def _serialized(request: pb.RolloutRequest | bytes) -> bytes:
-    return request if isinstance(request, bytes) else request.SerializeToString()
 
 
 async def _channel(connection: Connection) -> grpc.aio.Channel:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 import grpc
@@ -19,23 +15,20 @@ from grpc_reflection.v1alpha import reflection
 
 from sparring.policy_server.authentication import TokenCheck
 from sparring.policy_server.batcher import Batcher, QueueDelay
-from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed, QueueFull
+from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed, QueueFull, status_message
+from sparring.policy_server.hosted import Hosted, described, warm_policy
 from sparring.policy_server.metrics import MetricsServer
-from sparring.policy_server.policies.base import Policy, spec_on, warnings_of
+from sparring.policy_server.policies.base import Policy
 from sparring.policy_server.session import Draining, OutOfOrder, SessionHandler
 from sparring.policy_server.stats import StatsCounter
-from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
-from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.errors import SparringError
 from sparring.protos.net.address import Address
 from sparring.protos.net.rpc import SERVER_OPTIONS, bind, discard
 from sparring.protos.spec import SpecMismatch
 from sparring.protos.tensor import TensorError
 
 log = logging.getLogger(__name__)
-
-_LONGEST_DETAILS: Final = 1500
-"""Characters. Non-ASCII ones take up to nine bytes on the wire, and headers hold about eight kilobytes."""
 
 _FAREWELL_SECONDS: Final = 1.0
 """How long a stream that is cut off has to take its status with it."""
@@ -54,17 +47,8 @@ _STATUS: Final[dict[type[SparringError], tuple[grpc.StatusCode, str]]] = {
 """How a stream ends that failed, and what such errors are counted as."""
 
 
-@dataclass(frozen=True)
-class _Hosted:
-    """A policy that is loaded and warm, and what goes with it."""
-
-    policy: Policy
-    description: pb.PolicyDescription
-    batcher: Batcher
-
-
 class _Servicer:
-    def __init__(self, hosted: asyncio.Future[_Hosted], stats: StatsCounter, max_sessions: int) -> None:
+    def __init__(self, hosted: asyncio.Future[Hosted[Batcher]], stats: StatsCounter, max_sessions: int) -> None:
         self._hosted = hosted
         self._stats = stats
         self._max_sessions = max_sessions
@@ -81,7 +65,7 @@ class _Servicer:
     async def Stats(self, request: pb.StatsRequest, context: grpc.aio.ServicerContext[Any, Any]) -> pb.ServerStats:
         return self._stats.to_message()
 
-    async def _ready(self) -> _Hosted:
+    async def _ready(self) -> Hosted[Batcher]:
         """What is hosted, when it is loaded; callers have deadlines of their own."""
         return await asyncio.shield(self._hosted)
 
@@ -99,15 +83,7 @@ class _Servicer:
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"the policy server holds {self._max_sessions} sessions and takes no more; raise --max-sessions.",
             )
-        session = SessionHandler(
-            f"session-{next(self._numbers)}",
-            hosted.description,
-            partial(spec_on, hosted.policy),
-            hosted.batcher,
-            on_episode=self._stats.episode,
-            on_warning=self._warn,
-            on_welcome=lambda: self._stats.policy_warnings(warnings_of(hosted.policy)),
-        )
+        session = hosted.session(f"session-{next(self._numbers)}")
         self.sessions[session] = asyncio.current_task()
         self._stats.session(1)
         try:
@@ -123,14 +99,10 @@ class _Servicer:
             log.warning("%s ended: %s", session.name, error)
             code, kind = _STATUS.get(type(error), (grpc.StatusCode.INTERNAL, "internal"))
             self._stats.error(kind)
-            await context.abort(code, _details(str(error)))
+            await context.abort(code, status_message(str(error)))
         finally:
             self.sessions.pop(session)
             self._stats.session(-1)
-
-    def _warn(self, sentence: str) -> None:
-        if self._stats.warning(sentence):
-            log.warning("%s", sentence)
 
     def drain(self) -> None:
         """No new sessions, and no new episodes in those that are open."""
@@ -234,7 +206,7 @@ class PolicyServer:
             UsageError: If an address is none, or cannot be listened at.
         """
         wanted = [Address.listening(address) for address in addresses]
-        self._hosted: asyncio.Future[_Hosted] = asyncio.get_running_loop().create_future()
+        self._hosted: asyncio.Future[Hosted[Batcher]] = asyncio.get_running_loop().create_future()
         self._servicer = _Servicer(self._hosted, self.stats, self._max_sessions)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="policy")
         self._health = health.aio.HealthServicer()
@@ -260,7 +232,7 @@ class PolicyServer:
         Raises:
             UsageError: If it cannot be made, or fails in its warm-up.
         """
-        policy = await asyncio.get_running_loop().run_in_executor(self._thread, self._warm_policy)
+        policy = await asyncio.get_running_loop().run_in_executor(self._thread, warm_policy, self._policy, self._name)
         batcher = Batcher(
             policy,
             name=self._name,
@@ -271,40 +243,14 @@ class PolicyServer:
             stats=self.stats,
             thread=self._thread,
         )
-        self._hosted.set_result(_Hosted(policy, self._described(policy), batcher))
+        description = described(policy, self._name, self._arguments, self._checkpoint_sha256)
+        self._hosted.set_result(Hosted(policy, description, batcher, self.stats))
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
-
-    def _warm_policy(self) -> Policy:
-        # Who has both members is a policy, whatever else it is: a module of torch can be called, too.
-        if hasattr(self._policy, "act") and hasattr(self._policy, "new_session"):
-            policy: Any = self._policy
-        else:
-            assert callable(self._policy)
-            policy = self._policy()
-        if hasattr(policy, "warm_up"):
-            try:
-                policy.warm_up()
-            except BaseException as error:  # a user's policy may raise anything, and a SystemExit would end our loop
-                log.exception("the warm-up of %s raised", self._name)
-                said = str(error) if isinstance(error, SparringError) else f"{type(error).__name__}: {error}"
-                raise UsageError(f"the policy {self._name!r} failed in its warm-up: {said}") from error
-        return policy  # type: ignore[no-any-return]
 
     @property
     def description(self) -> pb.PolicyDescription:
         """What clients are told about the policy; there is something to tell when it is loaded."""
         return self._hosted.result().description
-
-    def _described(self, policy: Policy) -> pb.PolicyDescription:
-        sha256 = self._checkpoint_sha256
-        return pb.PolicyDescription(
-            name=self._name,
-            arguments={k: json.dumps(v, sort_keys=True) for k, v in self._arguments.items()},
-            checkpoint_sha256=getattr(policy, "checkpoint_sha256", "") if sha256 is None else sha256,
-            server_version=_version(),
-            protocol=PROTOCOL_VERSION,
-            needs=policy.spec.to_message(),
-        )
 
     async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
         for service in ("", SERVICE):
@@ -329,7 +275,7 @@ class PolicyServer:
         if rest and not await self._at_rest(rest):
             log.warning("%s has not finished what it was asked %.0f s ago; it goes on in a thread", self._name, rest)
         if self._hosted.done():
-            await self._hosted.result().batcher.close()
+            await self._hosted.result().asked.close()
         else:
             self._thread.shutdown(wait=False, cancel_futures=True)
         if self.metrics is not None:
@@ -339,23 +285,6 @@ class PolicyServer:
         turn = asyncio.get_running_loop().run_in_executor(self._thread, lambda: None)  # which comes after all others'
         done, _ = await asyncio.wait({turn}, timeout=seconds)
         return bool(done)
-
-
-def _details(sentence: str) -> str:
-    """A status message as HTTP/2 can carry it: a few kilobytes, in characters that have a UTF-8 form."""
-    clean = sentence.encode("utf-8", "replace").decode("utf-8").replace("\x00", "?")
-    return (
-        clean
-        if len(clean) <= _LONGEST_DETAILS
-        else f"{clean[:_LONGEST_DETAILS]} ... (cut; the server's log has it all)"
-    )
-
-
-def _version() -> str:
-    try:
-        return version("sparring")
-    except PackageNotFoundError:  # run from a source tree that was not installed
-        return "0+unknown"
 
 
 async def serve_until(server: PolicyServer, stop: asyncio.Event, *, grace: float) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from google.protobuf.message import DecodeError
 
-from sparring.policy_server.batcher import Batcher
+from sparring.policy_server.batcher import Answer
 from sparring.policy_server.errors import PolicyFailed
 from sparring.policy_server.policies.base import Instruction, Observation
 from sparring.protos import PROTOCOL_VERSION
@@ -26,6 +26,16 @@ class Draining(SparringError):
     """The server is about to end and starts nothing new."""
 
 
+class Asked(Protocol):
+    """What a session asks: a batcher, or whatever else has the policy's answers."""
+
+    async def new_session(self, task: Instruction, seed: int, *, who: object = None) -> Any:
+        """The policy's memory of a new episode."""
+
+    async def act(self, observation: Observation, state: Any, *, action_dim: int, who: object = None) -> Answer:
+        """The policy's answer to one observation."""
+
+
 class SessionHandler:
     """Answers the messages of one stream, one after the other.
 
@@ -38,7 +48,7 @@ class SessionHandler:
         name: str,
         description: pb.PolicyDescription,
         spec_for: Callable[[str], PolicySpec],
-        batcher: Batcher,
+        asked: Asked,
         *,
         on_episode: Callable[[], None] = lambda: None,
         on_warning: Callable[[str], None] = lambda sentence: None,
@@ -51,7 +61,7 @@ class SessionHandler:
         self._on_welcome = on_welcome
         self._description = description
         self._spec_for = spec_for
-        self._batcher = batcher
+        self._asked = asked
         self._needs: PolicySpec | None = None
         self._codec: ObservationCodec | None = None
         self._offer: Offer | None = None
@@ -134,7 +144,7 @@ class SessionHandler:
         # start must never be answered from the memory of the episode before.
         self._task = self._state = None
         self._episode, self._step = start.number, -1
-        self._state = await self._batcher.new_session(task, start.seed, who=self)
+        self._state = await self._asked.new_session(task, start.seed, who=self)
         self._task = task
         self._on_episode()
         return pb.EpisodeStarted(number=start.number)
@@ -155,7 +165,7 @@ class SessionHandler:
         self._step = step
         observation = Observation(tensors, self._task, step)
         assert self._needs.action_dim is not None
-        answer = await self._batcher.act(observation, self._state, action_dim=self._needs.action_dim, who=self)
+        answer = await self._asked.act(observation, self._state, action_dim=self._needs.action_dim, who=self)
         return pb.Chunk(
             episode=episode,
             step=step,

@@ -25,12 +25,22 @@ def preserved_rng() -> Iterator[None]:
 
     Not for a thread beside one that draws: the other would draw the same numbers twice.
     """
-    back = [_python(), _numpy(), *_torch()]
+    put_back = saved_rng()
     try:
         yield
     finally:
-        for put_back in back:
-            put_back()
+        put_back()
+
+
+def saved_rng() -> Callable[[], None]:
+    """What puts the global random generators of Python, numpy and torch back to where they are now."""
+    back = [_python(), _numpy(), *_torch()]
+
+    def put_back() -> None:
+        for one in back:
+            one()
+
+    return put_back
 
 
 def _python() -> Callable[[], None]:

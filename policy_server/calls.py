@@ -1,0 +1,123 @@
+"""Calling a policy: whatever it raises or answers with becomes chunks of usable actions, or a failure in a sentence."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from sparring.policy_server.errors import PolicyFailed
+from sparring.policy_server.policies.base import Instruction, Observation, Policy, spec_on, warnings_of
+from sparring.protos.errors import SparringError
+from sparring.protos.tensor import Array, TensorError, dtype_code
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class PolicyCalls:
+    """The methods of a policy, as those who serve it call them.
+
+    Args:
+        policy: Whose `new_session` and `act` are called.
+        name: Of the policy, for what is said about its failures.
+        not_its_own: What may come out of a call and is not the policy's failure, such as Ctrl-C where it is called in
+            the main thread.
+    """
+
+    def __init__(self, policy: Policy, *, name: str = "", not_its_own: tuple[type[BaseException], ...] = ()) -> None:
+        self._policy = policy
+        self._name = name
+        self._not_its_own = not_its_own
+        self._said = len(warnings_of(policy))
+
+    def new_session(self, task: Instruction, seed: int) -> Any:
+        """The policy's memory of a new episode.
+
+        Raises:
+            PolicyFailed: If it raised.
+        """
+        return self._calling("new_session", lambda: self._policy.new_session(task, seed))
+
+    def act(self, observations: Sequence[Observation], states: Sequence[Any]) -> list[Any]:
+        """One answer per observation, not looked at yet.
+
+        Raises:
+            PolicyFailed: If it raised, or gave another number of answers.
+        """
+        chunks = self._calling("act", lambda: self._policy.act(observations, states))
+        try:
+            count, chunks = len(chunks), list(chunks)
+        except TypeError:
+            raise PolicyFailed(f"act() returned {type(chunks).__name__}, not a sequence of chunks.") from None
+        if count != len(observations):
+            raise PolicyFailed(f"act() got {len(observations)} observations and returned {count} chunks.")
+        return chunks
+
+    def checked(self, chunk: Any, observation: Observation, action_dim: int) -> Array:
+        """One of those answers as actions.
+
+        Raises:
+            PolicyFailed: If it is not a chunk of usable actions, with where that happened.
+        """
+        try:
+            return checked_chunk(chunk, action_dim, spec_on(self._policy, observation.task.benchmark).chunk_length)
+        except PolicyFailed as failure:
+            raise self.located(failure, observation) from failure
+
+    def located(self, failure: PolicyFailed, observation: Observation) -> PolicyFailed:
+        """The failure with where it happened."""
+        task = observation.task
+        where = f"{task.name} #{task.episode}, " if task.name else ""
+        who = f"policy {self._name!r}, " if self._name else ""
+        return PolicyFailed(f"{who}{where}step {observation.step}: {failure}")
+
+    def new_warnings(self) -> Sequence[str]:
+        """What the policy has come to say about itself since it was made, or since this was asked last."""
+        warnings = warnings_of(self._policy)
+        new = warnings[self._said :]
+        self._said = len(warnings)
+        return new
+
+    def _calling(self, method: str, call: Callable[[], T]) -> T:
+        """The result of a method of the policy.
+
+        Raises:
+            PolicyFailed: Whatever it raised. Not only exceptions proper: a `SystemExit` or a `KeyboardInterrupt` ends
+                the event loop that it comes to, a `CancelledError` passes for somebody else's, and all would be left
+                waiting.
+        """
+        try:
+            return call()
+        except self._not_its_own:
+            raise
+        except BaseException as error:
+            log.exception("the policy's %s() raised", method)
+            if isinstance(error, SparringError):  # a sentence that is meant for people
+                raise PolicyFailed(str(error)) from error
+            raise PolicyFailed(f"the policy's {method}() raised {type(error).__name__}: {error}") from error
+
+
+def checked_chunk(chunk: Any, action_dim: int, chunk_length: int) -> Array:
+    """A policy's answer to one observation, if it is a chunk of usable actions.
+
+    Raises:
+        PolicyFailed: If its type, shape or values are wrong, with what they should be.
+    """
+    try:
+        actions = np.asarray(chunk)
+        dtype_code(actions.dtype)
+    except (ValueError, TypeError, TensorError) as error:
+        raise PolicyFailed(f"the policy answered with something that is no array of numbers: {error}") from error
+    wanted = f"a chunk is (length, action_dim) with length 1 to {chunk_length} and action_dim {action_dim}"
+    if actions.ndim != 2 or not 1 <= actions.shape[0] <= chunk_length or actions.shape[1] != action_dim:
+        raise PolicyFailed(f"the policy answered one observation with the shape {actions.shape}; {wanted}.")
+    if not np.isfinite(actions).all():
+        row, column = np.argwhere(~np.isfinite(actions))[0]
+        raise PolicyFailed(
+            f"the policy answered with {actions[row, column]} in dimension {column} of action {row} of its chunk."
+        )
+    return actions

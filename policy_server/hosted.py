@@ -1,0 +1,114 @@
+"""A policy that is made and warm, and what goes with it, wherever those who ask it are."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Generic, TypeVar
+
+from sparring.policy_server.policies.base import Policy, spec_on, warnings_of
+from sparring.policy_server.session import Asked, SessionHandler
+from sparring.policy_server.stats import StatsCounter
+from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import policy_pb2 as pb
+from sparring.protos.errors import SparringError, UsageError
+
+log = logging.getLogger(__name__)
+
+A = TypeVar("A", bound=Asked)
+
+
+@dataclass(frozen=True)
+class Hosted(Generic[A]):
+    """A policy, what is said of it, and what is asked in its place.
+
+    Attributes:
+        policy: Made and warm.
+        description: What clients are told about it.
+        asked: The batcher, or what asks the policy at once.
+        stats: Where what is done is counted.
+    """
+
+    policy: Policy
+    description: pb.PolicyDescription
+    asked: A
+    stats: StatsCounter
+
+    def session(self, name: str) -> SessionHandler:
+        """The answering side of a new session."""
+        return SessionHandler(
+            name,
+            self.description,
+            partial(spec_on, self.policy),
+            self.asked,
+            on_episode=self.stats.episode,
+            on_warning=self._warn,
+            on_welcome=lambda: self.stats.policy_warnings(warnings_of(self.policy)),
+        )
+
+    def _warn(self, sentence: str) -> None:
+        if self.stats.warning(sentence):
+            log.warning("%s", sentence)
+
+
+def warm_policy(
+    policy: Policy | Callable[[], Policy], name: str, *, not_its_own: tuple[type[BaseException], ...] = ()
+) -> Policy:
+    """The policy, made if it is a function that makes it, and warmed up.
+
+    Args:
+        policy: Or what makes it.
+        name: For what is said about its failures.
+        not_its_own: What may come out of its warm-up and is not its failure, such as Ctrl-C.
+
+    Raises:
+        UsageError: If it fails in its warm-up, or as what makes it says.
+    """
+    # Who has both members is a policy, whatever else it is: a module of torch can be called, too.
+    made: Any = policy
+    if not (hasattr(policy, "act") and hasattr(policy, "new_session")):
+        assert callable(policy)
+        made = policy()
+    if hasattr(made, "warm_up"):
+        try:
+            made.warm_up()
+        except not_its_own:
+            raise
+        except BaseException as error:  # a user's policy may raise anything, and a SystemExit would end our loop
+            log.exception("the warm-up of %s raised", name)
+            said = str(error) if isinstance(error, SparringError) else f"{type(error).__name__}: {error}"
+            raise UsageError(f"the policy {name!r} failed in its warm-up: {said}") from error
+    return made  # type: ignore[no-any-return]
+
+
+def described(
+    policy: Policy, name: str, arguments: Mapping[str, Any], checkpoint_sha256: str | None = None
+) -> pb.PolicyDescription:
+    """What clients are told about a policy.
+
+    Args:
+        policy: Made.
+        name: As users know it.
+        arguments: It was made with.
+        checkpoint_sha256: Hash of the weights, where the policy's own word for it is not to be taken.
+    """
+    own_word = getattr(policy, "checkpoint_sha256", "")
+    return pb.PolicyDescription(
+        name=name,
+        arguments={k: json.dumps(v, sort_keys=True) for k, v in arguments.items()},
+        checkpoint_sha256=own_word if checkpoint_sha256 is None else checkpoint_sha256,
+        server_version=_version(),
+        protocol=PROTOCOL_VERSION,
+        needs=policy.spec.to_message(),
+    )
+
+
+def _version() -> str:
+    try:
+        return version("sparring")
+    except PackageNotFoundError:  # run from a source tree that was not installed
+        return "0+unknown"

@@ -1,0 +1,128 @@
+"""The asking side of a session: the contract's messages out, their answers in, whatever carries them."""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparring.policy_server.errors import PolicyRefused
+from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import policy_pb2 as pb
+from sparring.protos.chunk import Chunk
+from sparring.protos.spec import Offer, PolicySpec
+from sparring.protos.tensor import Array, decode, encode_into
+from sparring.protos.wire import ObservationCodec
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a server hosts."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    checkpoint_sha256: str
+    server_version: str
+    needs: PolicySpec
+
+    @classmethod
+    def from_message(cls, message: pb.PolicyDescription) -> Description:
+        """From the server's own words."""
+        return cls(
+            name=message.name,
+            arguments={key: json.loads(value) for key, value in message.arguments.items()},
+            checkpoint_sha256=message.checkpoint_sha256,
+            server_version=message.server_version,
+            needs=PolicySpec.from_message(message.needs),
+        )
+
+
+class SessionClient(ABC):
+    """One session with a policy, over one episode after the other. After any error it is over: open a new one."""
+
+    needs: PolicySpec
+    """What the policy looks at, settled against the offer: send exactly these names, types and shapes."""
+    policy: Description
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._episode = 0
+
+    def start(self, *, task: str = "", instruction: str = "", seed: int = 0, index: int = 0) -> None:
+        """Starts an episode; the policy forgets the one before.
+
+        Raises:
+            PolicyFailed: If the policy cannot start it.
+            PolicyUnreachable: If the server went away.
+        """
+        number = self._episode + 1
+        start = pb.EpisodeStart(number=number, task=task, index=index, seed=seed, instruction=instruction)
+        answer = self._exchange(pb.RolloutRequest(episode_start=start), "episode_started")
+        if answer.episode_started.number != number:
+            raise PolicyRefused(f"{self._server} acknowledged another episode than the one started.")
+        self._episode = number
+
+    def act(self, tensors: Mapping[str, Array], *, step: int) -> Chunk:
+        """Asks what to do.
+
+        Args:
+            tensors: What `needs` names.
+            step: Actions executed so far in this episode.
+
+        Raises:
+            PolicyFailed: If the policy raised or answered nonsense.
+            PolicyUnreachable: If the server went away or did not answer in time.
+            PolicyRefused: If the observation is not what was asked for.
+        """
+        began = time.perf_counter()
+        request: bytes | pb.RolloutRequest | None = self._codec.write(self._episode, step, tensors)
+        if request is None:  # not what was asked for; the server says what is wrong with it
+            request = pb.RolloutRequest()
+            request.observation.episode, request.observation.step = self._episode, step
+            for name, array in tensors.items():
+                encode_into(request.observation.tensors[name], array)
+        chunk = self._exchange(request, "chunk").chunk
+        if (chunk.episode, chunk.step) != (self._episode, step):
+            raise PolicyRefused(f"{self._server} answered another observation than the one sent.")
+        in_server = chunk.queue_seconds + chunk.inference_seconds
+        waited = time.perf_counter() - began
+        return Chunk(decode(chunk.actions), in_server, max(0.0, waited - in_server), chunk.batch_size)
+
+    def _greet(self, offer: Offer, *, benchmark: str, client: str, seconds: float | None = None) -> None:
+        hello = pb.Hello(protocol=PROTOCOL_VERSION, client=client, benchmark=benchmark, offer=offer.to_message())
+        welcome = self._exchange(pb.RolloutRequest(hello=hello), "welcome", seconds).welcome
+        self.needs = PolicySpec.from_message(welcome.needs)
+        self.policy = Description.from_message(welcome.policy)
+        self._codec = ObservationCodec(self.needs)
+
+    def _exchange(
+        self, request: pb.RolloutRequest | bytes, expected: str, seconds: float | None = None
+    ) -> pb.RolloutResponse:
+        """The answer to a message, if it is of the kind that is due.
+
+        Args:
+            request: A message, or its bytes.
+            expected: The kind of its answer.
+            seconds: To wait for it; None: as long as for any.
+        """
+        answer = self._answer(request, seconds)
+        kind = answer.WhichOneof("message")
+        if kind != expected:
+            raise PolicyRefused(f"{self._server} answered with {kind!r} where {expected!r} was due.")
+        return answer
+
+    @abstractmethod
+    def _answer(self, request: pb.RolloutRequest | bytes, seconds: float | None) -> pb.RolloutResponse:
+        """Carries a message there and its answer back.
+
+        Raises:
+            PolicyRefused, PolicyFailed, PolicyUnreachable: As it was answered.
+        """
+
+
+def serialized(request: pb.RolloutRequest | bytes) -> bytes:
+    """A message as it goes over the wire; an observation is written already."""
+    return request if isinstance(request, bytes) else request.SerializeToString()
