@@ -5,28 +5,61 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from sparring.env_worker.benchmark import NOTHING, Names, Observation, Simulator, Step
+from sparring.env_worker.episode.observers import EpisodeObserver
 from sparring.protos.errors import SparringError
+from sparring.protos.record import EpisodeRecord
 from sparring.protos.tensor import Array
 
 
-class Film:
-    """Collects every `stride`-th frame of an episode, compressing as it goes.
+class Film(EpisodeObserver):
+    """Films an episode through its simulator's camera: every `stride`-th frame, compressed as it goes.
 
     Args:
-        control_hz: Simulator steps per second.
+        simulator: Whose camera.
         fps: Frames per simulated second that are wanted; never more than there are steps.
+
+    Raises:
+        SparringError: If the simulator has no camera.
     """
 
-    def __init__(self, *, control_hz: float, fps: float) -> None:
+    def __init__(self, simulator: Simulator, *, fps: float) -> None:
+        if simulator.camera is None:
+            raise SparringError("this simulator offers no camera to film with (for gym: --benchmark-arg render=true).")
+        control_hz = simulator.offers.control_hz
         self.stride = max(1, round(control_hz / fps)) if control_hz > 0 else 1
-        self._rate = max(1, round(control_hz / self.stride)) if control_hz > 0 else round(fps)
+        self.mp4 = b""
+        """The film, when the episode has ended."""
+        self._camera = simulator.camera
+        self._looks = frozenset({simulator.camera})
+        self._encoder = _Encoder(max(1, round(control_hz / self.stride)) if control_hz > 0 else round(fps))
+
+    def looks(self, step: int) -> Names:
+        return self._looks if step % self.stride == 0 else NOTHING
+
+    def on_reset(self, observation: Observation) -> None:
+        self._encoder.add(observation[self._camera])
+
+    def on_step(self, step: int, action: Array, result: Step) -> None:
+        if step % self.stride == 0:
+            self._encoder.add(result.observation[self._camera])
+
+    def on_end(self, record: EpisodeRecord) -> None:
+        self.mp4 = self._encoder.finish()
+
+
+class _Encoder:
+    """Makes an mp4 of frames, all of one size.
+
+    Args:
+        rate: Frames per second.
+    """
+
+    def __init__(self, rate: int) -> None:
+        self._rate = rate
         self._buffer = io.BytesIO()
         self._container: Any = None
         self._stream: Any = None
-
-    def wants(self, step: int) -> bool:
-        """Whether the frame of this step belongs in the film."""
-        return step % self.stride == 0
 
     def add(self, frame: Array) -> None:
         """Adds a frame: uint8 (height, width, 3)."""
@@ -43,13 +76,7 @@ class Film:
             self._container.mux(packet)
 
     def finish(self) -> bytes:
-        """The mp4.
-
-        Raises:
-            SparringError: If there was not a single frame.
-        """
-        if self._container is None:
-            raise SparringError("the film has no frame.")
+        """The mp4. There must have been a frame."""
         for packet in self._stream.encode():
             self._container.mux(packet)
         self._container.close()

@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from sparring.env_worker.benchmark import NOTHING, Names, Observation, Simulator, Step, Task
 from sparring.env_worker.episode.actions import ActionSpace, OutOfRange
-from sparring.env_worker.episode.film import Film
-from sparring.env_worker.episode.recording import Recording
-from sparring.policy_server.client import RemoteSession
+from sparring.env_worker.episode.observers import EpisodeObserver, Observers
+from sparring.env_worker.episode.session import Session
 from sparring.protos.errors import SparringError
 from sparring.protos.record import EpisodeRecord
 from sparring.protos.tensor import Array
@@ -23,7 +22,7 @@ from sparring.protos.tensor import Array
 
 @dataclass(frozen=True)
 class Order:
-    """Which episode to run, and how to watch it."""
+    """Which episode to run, and by which rules."""
 
     task: Task
     index: int
@@ -31,10 +30,6 @@ class Order:
     max_steps: int = 0
     """0: the simulator's own limit."""
     observe_every_step: bool = False
-    film_fps: float = 0.0
-    """0: no film."""
-    record: bool = False
-    """Keep what the policy saw and did."""
     out_of_range: OutOfRange = "pass"
     """What to do with actions outside the action space."""
 
@@ -43,17 +38,9 @@ class UnusableStep(SparringError):
     """The simulator reported something that cannot be recorded."""
 
 
-@dataclass(kw_only=True)
-class Record(EpisodeRecord):
-    """The record of an episode, and what was kept of it."""
-
-    video: bytes = field(default=b"", repr=False)
-    recording: Recording | None = field(default=None, repr=False)
-
-
 def run_episode(
-    simulator: Simulator, session: RemoteSession, order: Order, *, on_step: Callable[[int], None]
-) -> Record:
+    simulator: Simulator, session: Session, order: Order, observers: Sequence[EpisodeObserver] = ()
+) -> EpisodeRecord:
     """Plays one episode of a policy in a simulator.
 
     The policy looks at the start of each chunk, at the steps its history reaches back to, and at
@@ -63,27 +50,27 @@ def run_episode(
         simulator: Of the order's task.
         session: An open session of the policy that plays.
         order: Which episode.
-        on_step: Called after each step with the number of steps so far.
+        observers: Who is told of every step; they change nothing.
     """
-    record = Record(outcome="failure", reward_max=-math.inf, recording=Recording() if order.record else None)
+    record = EpisodeRecord(outcome="failure", reward_max=-math.inf)
     needs = session.needs
     wanted = frozenset(needs.named)
     window = _Window(needs.history)
-    film = _open_film(simulator, order)
+    watching = Observers(observers)
     space = ActionSpace(simulator.offers, order.out_of_range)
     limit = min(filter(None, (order.max_steps, simulator.max_steps)))
 
     session.start(task=order.task.name, instruction=order.task.instruction, seed=order.seed, index=order.index)
+    look = wanted | watching.looks(0)
     with _timed(simulator, record):
-        observation = simulator.reset(seed=order.seed, index=order.index, look=wanted | film.look(0))
-    film.add(observation, 0)
+        observation = simulator.reset(seed=order.seed, index=order.index, look=look)
+    watching.on_reset(observation)
     window.push(observation, wanted)
 
     while True:
         seen = window.stacked()
+        watching.on_look(record.steps, seen)
         chunk = session.act(seen, step=record.steps)
-        if record.recording:
-            record.recording.look(record.steps, seen)
         record.round_trips += 1
         record.policy_s += chunk.policy_seconds
         record.transport_s += chunk.transport_seconds
@@ -95,15 +82,13 @@ def run_episode(
             steps_to_next_look = len(chunk.actions) - played
             may_go_on = record.steps + 1 < limit  # else nobody will look at what comes of this step
             looks = order.observe_every_step or (may_go_on and steps_to_next_look < needs.history)
+            look = (wanted if looks else NOTHING) | watching.looks(record.steps + 1)
             with _timed(simulator, record):
-                step = simulator.step(action, look=(wanted if looks else NOTHING) | film.look(record.steps + 1))
+                step = simulator.step(action, look=look)
             _count(record, step)
-            if record.recording:
-                record.recording.act(action, step.reward)
-            on_step(record.steps)
-            film.add(step.observation, record.steps)
+            watching.on_step(record.steps, action, step)
             if step.terminated or step.truncated or record.steps >= limit:
-                record.video = film.finish()
+                watching.on_end(record)
                 return record
             if looks:
                 window.push(step.observation, wanted)
@@ -150,40 +135,3 @@ class _Window:
         padding = [self._last[0]] * (self._history - len(self._last))
         frames = [*padding, *self._last]
         return {name: np.stack([frame[name] for frame in frames]) for name in frames[-1]}
-
-
-class _NoFilm:
-    def look(self, step: int) -> Names:
-        return NOTHING
-
-    def add(self, observation: Observation, step: int) -> None:
-        pass
-
-    def finish(self) -> bytes:
-        return b""
-
-
-class _Filming(_NoFilm):
-    """Looks through the camera at the steps that the film wants; a frame that the policy looks at too is made once."""
-
-    def __init__(self, camera: str, film: Film) -> None:
-        self._camera = camera
-        self._film = film
-
-    def look(self, step: int) -> Names:
-        return frozenset({self._camera}) if self._film.wants(step) else NOTHING
-
-    def add(self, observation: Observation, step: int) -> None:
-        if self._film.wants(step):
-            self._film.add(observation[self._camera])
-
-    def finish(self) -> bytes:
-        return self._film.finish()
-
-
-def _open_film(simulator: Simulator, order: Order) -> _NoFilm:
-    if not order.film_fps:
-        return _NoFilm()
-    if simulator.camera is None:
-        raise SparringError("this simulator offers no camera to film with (for gym: --benchmark-arg render=true).")
-    return _Filming(simulator.camera, Film(control_hz=simulator.offers.control_hz, fps=order.film_fps))

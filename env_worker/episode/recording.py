@@ -9,46 +9,49 @@ from typing import Any, Final
 
 import numpy as np
 
+from sparring.env_worker.benchmark import Step
+from sparring.env_worker.episode.observers import EpisodeObserver
+from sparring.protos.record import EpisodeRecord
 from sparring.protos.tensor import Array
 
 FORMAT: Final = 1
 
 
-class Recording:
-    """Collects an episode; docs/recordings.md describes the file."""
+class Recording(EpisodeObserver):
+    """Collects an episode; docs/recordings.md describes the file.
 
-    def __init__(self) -> None:
+    Args:
+        about: The episode's identity, kept as JSON.
+    """
+
+    def __init__(self, about: Mapping[str, Any]) -> None:
+        self.npz = b""
+        """The file, when the episode has ended: an .npz archive of plain arrays."""
+        self._about = about
         self._looks: list[int] = []
         self._seen: dict[str, list[Array]] = {}
         self._actions: list[Array] = []
         self._rewards: list[float] = []
 
-    def look(self, step: int, tensors: Mapping[str, Array]) -> None:
-        """The policy looked, before the action of this step."""
+    def on_look(self, step: int, seen: Mapping[str, Array]) -> None:
         self._looks.append(step)
-        for name, array in tensors.items():
+        for name, array in seen.items():
             self._seen.setdefault(name, []).append(np.array(array))
 
-    def act(self, action: Array, reward: float) -> None:
-        """An action was executed."""
+    def on_step(self, step: int, action: Array, result: Step) -> None:
         self._actions.append(np.array(action))
-        self._rewards.append(reward)
+        self._rewards.append(result.reward)
 
-    def finish(self, about: Mapping[str, Any]) -> bytes:
-        """The file: an .npz archive of plain arrays.
-
-        Args:
-            about: The episode's identity and outcome, kept as JSON.
-        """
-        text = json.dumps({"format": FORMAT, **about}).encode()
+    def on_end(self, record: EpisodeRecord) -> None:
+        about = json.dumps({"format": FORMAT, **self._about, "success": record.outcome == "success"}).encode()
         arrays: dict[str, Any] = {f"observations/{name}": np.stack(seen) for name, seen in self._seen.items()}
         buffer = io.BytesIO()
         np.savez_compressed(
             buffer,
-            about=np.frombuffer(text, np.uint8),
+            about=np.frombuffer(about, np.uint8),
             actions=np.stack(self._actions),
             rewards=np.array(self._rewards),
             looks=np.array(self._looks),
             **arrays,
         )
-        return buffer.getvalue()
+        self.npz = buffer.getvalue()

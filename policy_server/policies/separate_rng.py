@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from sparring.policy_server.policies.undisturbed import saved_rng
+from sparring.policy_server.policies.preserve import saved_rng
 
 
 class SeparateRng:

@@ -2,50 +2,34 @@
 
 from __future__ import annotations
 
-import io
-import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 
-import av
 import numpy as np
 import pytest
 from toy_benchmark import Toy, ToySettings, ToySimulator
 
-from sparring.env_worker.benchmark import NOTHING
-from sparring.env_worker.episode.play import Order, Record, run_episode
-from sparring.policy_server.client import PolicyClient, PolicyFailed, RemoteSession
+from sparring.env_worker.episode.play import Order, run_episode
+from sparring.env_worker.episode.session import Session
+from sparring.policy_server.client import PolicyFailed
+from sparring.policy_server.local import LocalPolicy, LocalSession
+from sparring.policy_server.policies import load_policy
+from sparring.protos.chunk import Chunk
+from sparring.protos.spec import PolicySpec
+from sparring.protos.tensor import Array
 
 POSITION = frozenset({"position"})
 
 
-@contextmanager
-def playing(simulator: ToySimulator, policy: str, **arguments: object) -> Iterator[RemoteSession]:
-    """A session of a real policy server."""
-    command = [
-        sys.executable,
-        "-m",
-        "sparring.policy_server",
-        f"--policy={policy}",
-        f"--policy-args={json.dumps(arguments)}",
-    ]
-    with subprocess.Popen([*command, "--listen=127.0.0.1:0", "--grace=0"], stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None
-        address = json.loads(server.stdout.readline())["listening"][0]
-        with PolicyClient(address, timeout=20) as client, client.open(simulator.offers) as session:
-            yield session
-        server.terminate()
+def playing(simulator: ToySimulator, policy: str, **arguments: object) -> LocalSession:
+    """A session of a real policy."""
+    return LocalPolicy(load_policy(policy, arguments), name=policy).open(simulator.offers)
 
 
 def toy(name: str = "short") -> tuple[ToySimulator, Order]:
     task = Toy().tasks(name)[0]
     return ToySimulator(name, ToySettings()), Order(task=task, index=0, seed=3)
-
-
-def play(simulator: ToySimulator, session: RemoteSession, order: Order) -> Record:
-    return run_episode(simulator, session, order, on_step=lambda steps: None)
 
 
 def with_(order: Order, **changes: object) -> Order:
@@ -54,8 +38,8 @@ def with_(order: Order, **changes: object) -> Order:
 
 def test_a_chunk_is_played_with_one_look() -> None:
     simulator, order = toy()
-    with playing(simulator, "toy_policies:Forward", chunk=5) as session:
-        record = play(simulator, session, order)
+    session = playing(simulator, "toy_policies:Forward", chunk=5)
+    record = run_episode(simulator, session, order)
     looks = [step for step, look in enumerate(simulator.looked) if look]
     assert looks == list(range(0, record.steps, 5)), "a look at the last step is for nobody"
     assert record.round_trips == (record.steps - 1) // 5 + 1
@@ -64,35 +48,63 @@ def test_a_chunk_is_played_with_one_look() -> None:
 
 def test_every_step_looks_at_every_step_and_changes_nothing() -> None:
     simulator, order = toy()
-    with playing(simulator, "toy_policies:Wanderer") as session:
-        lazy = play(simulator, session, order)
-        eager = play(simulator, session, with_(order, observe_every_step=True))
+    session = playing(simulator, "toy_policies:Wanderer")
+    lazy = run_episode(simulator, session, order)
+    eager = run_episode(simulator, session, with_(order, observe_every_step=True))
     assert all(simulator.looked)
     assert (lazy.reward_sum, lazy.steps, lazy.outcome) == (eager.reward_sum, eager.steps, eager.outcome)
 
 
 def test_history_looks_at_the_last_steps_of_a_chunk() -> None:
     simulator, order = toy()
-    with playing(simulator, "toy_policies:Forward", chunk=5, history=2) as session:
-        record = play(simulator, session, order)
+    session = playing(simulator, "toy_policies:Forward", chunk=5, history=2)
+    record = run_episode(simulator, session, order)
     looks = [step for step, look in enumerate(simulator.looked) if look]
     assert looks == [s for s in range(record.steps) if s % 5 == 0 or s % 5 == 4]
 
 
-class _Recording:
-    """Stands in for a RemoteSession: what reaches a policy cannot be seen from outside a real one."""
+class Script(Session):
+    """Stands in for a policy's session: what an episode asks of one can be seen, and what it is answered is set, only
+    with a session of our own. It is what the episode knows of a policy, no more and no less."""
 
-    def __init__(self, session: RemoteSession) -> None:
-        self._session = session
-        self.needs = session.needs
-        self.seen: list[np.ndarray] = []
+    def __init__(self, chunks: list[Array], *, history: int = 1) -> None:
+        self._chunks = iter(chunks)
+        self._needs = PolicySpec(["step"], action_dim=1, chunk_length=100, history=history)
+        self.asked: list[object] = []
 
-    def start(self, **arguments: object) -> None:
-        self._session.start(**arguments)
+    @property
+    def needs(self) -> PolicySpec:
+        return self._needs
 
-    def act(self, tensors: dict[str, np.ndarray], *, step: int) -> object:
-        self.seen.append(tensors["step"].copy())
-        return self._session.act(tensors, step=step)
+    def start(self, *, task: str, instruction: str, seed: int, index: int) -> None:
+        self.asked.append((task, instruction, seed, index))
+
+    def act(self, tensors: Mapping[str, Array], *, step: int) -> Chunk:
+        assert set(tensors) == {"step"}
+        self.asked.append((step, tensors["step"].tolist()))
+        return Chunk(next(self._chunks), policy_seconds=2.0, transport_seconds=0.5, batch_size=1)
+
+
+def test_an_episode_starts_once_and_asks_at_the_end_of_each_chunk_however_long_that_is() -> None:
+    simulator, order = toy()
+    session = Script([np.zeros((n, 1)) for n in (3, 1, 4, 100)])
+    record = run_episode(simulator, session, order)
+    assert session.asked == [("short", "Go a little", 3, 0), (0, 0), (3, 3), (4, 4), (8, 8)]
+    assert (record.steps, record.round_trips, record.outcome) == (20, 4, "failure")
+    assert (record.policy_s, record.transport_s) == (8.0, 2.0)
+
+
+def test_the_rest_of_a_chunk_is_not_played_when_the_episode_has_ended() -> None:
+    simulator, order = toy()
+    record = run_episode(simulator, Script([np.full((100, 1), 10.0)]), order)
+    assert record.outcome == "success"
+    assert record.steps == 2
+    assert record.out_of_range == 2, "of the actions executed, not of those that were not"
+
+
+def test_the_episode_needs_no_grpc() -> None:
+    code = "import sys, sparring.env_worker.episode.play; assert 'grpc' not in sys.modules, 'grpc was imported'"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
 
 
 @pytest.mark.parametrize(
@@ -107,16 +119,15 @@ def test_history_is_of_consecutive_steps_padded_at_the_start(
     chunk: int, history: int, expected: list[list[int]]
 ) -> None:
     simulator, order = toy()
-    with playing(simulator, "zero", chunk=chunk, history=history, observations=["step"]) as session:
-        recording = _Recording(session)
-        run_episode(simulator, recording, order, on_step=lambda steps: None)
-    assert [list(seen) for seen in recording.seen[:4]] == expected
+    session = Script([np.zeros((chunk, 1))] * 20, history=history)
+    run_episode(simulator, session, order)
+    assert [seen for _, seen in session.asked[1:5]] == expected
 
 
 def test_what_is_counted() -> None:
     simulator, order = toy()
-    with playing(simulator, "toy_policies:Forward") as session:
-        record = play(simulator, session, order)
+    session = playing(simulator, "toy_policies:Forward")
+    record = run_episode(simulator, session, order)
     start = float(np.random.default_rng(3).uniform(-1, 0))
     rewards = []
     while not rewards or rewards[-1] < 1.0:
@@ -133,41 +144,17 @@ def test_what_is_counted() -> None:
 
 def test_a_limit_ends_the_episode_as_a_failure() -> None:
     simulator, order = toy()
-    with playing(simulator, "zero") as session:
-        assert play(simulator, session, with_(order, max_steps=7)).steps == 7
-        record = play(simulator, session, order)
+    session = playing(simulator, "zero")
+    assert run_episode(simulator, session, with_(order, max_steps=7)).steps == 7
+    record = run_episode(simulator, session, order)
     assert (record.steps, record.outcome) == (simulator.max_steps, "failure")
-
-
-def test_filming_changes_no_trajectory_and_reuses_frames() -> None:
-    simulator, order = toy()
-    with playing(simulator, "random", chunk=5, observations=["image"]) as session:
-        unfilmed = play(simulator, session, order)
-        filmed = play(simulator, session, with_(order, film_fps=20.0))
-    assert (filmed.reward_sum, filmed.steps) == (unfilmed.reward_sum, unfilmed.steps)
-    assert unfilmed.renders == len(range(0, unfilmed.steps, 5))
-    assert filmed.renders == filmed.steps + 1, "frames that the policy looked at were rendered twice"
-    with av.open(io.BytesIO(filmed.video)) as film:
-        frames = [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]
-    assert len(frames) == filmed.steps + 1
-    assert frames[0].shape == (16, 16, 3)
-
-
-def test_a_slow_film_skips_steps() -> None:
-    simulator, order = toy()
-    with playing(simulator, "zero") as session:
-        record = play(simulator, session, with_(order, film_fps=5.0))
-    assert [step for step, look in enumerate(simulator.looked) if look] == list(range(0, record.steps + 1, 4))
-    assert simulator.looked[1] == NOTHING
 
 
 def test_a_policy_that_fails_ends_the_episode_with_its_message() -> None:
     simulator, order = toy()
-    with (
-        playing(simulator, "toy_policies:Raises") as session,
-        pytest.raises(PolicyFailed, match="my knees are weak"),
-    ):
-        play(simulator, session, with_(order, index=1))
+    session = playing(simulator, "toy_policies:Raises")
+    with pytest.raises(PolicyFailed, match="my knees are weak"):
+        run_episode(simulator, session, with_(order, index=1))
 
 
 def test_the_toy_shows_what_it_offers() -> None:

@@ -1,0 +1,193 @@
+"""Plays leases, one after the other: a simulator, a session of the policy, and an answer to each lease.
+
+Knows nothing of processes and pipes, and not where the policy is: slots play this way, and `--in-process` runs.
+"""
+
+from __future__ import annotations
+
+import bdb
+import gc
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from sparring.env_worker.benchmark import Benchmark, Simulator, Task
+from sparring.env_worker.episode.actions import OutOfRange, UnplayableAction
+from sparring.env_worker.episode.film import Film
+from sparring.env_worker.episode.observers import EpisodeObserver, ObserverFailed
+from sparring.env_worker.episode.play import Order, run_episode
+from sparring.env_worker.episode.recording import Recording
+from sparring.env_worker.episode.session import Session
+from sparring.policy_server.client import PolicyFailed, PolicyRefused, PolicyUnreachable
+from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.process import give_back_freed_memory
+from sparring.protos.record import EpisodeRecord, ErrorKind
+from sparring.protos.spec import Offer
+
+log = logging.getLogger(__name__)
+
+_OUT_OF_RANGE: Final[Mapping[int, OutOfRange]] = {
+    pb.OUT_OF_RANGE_UNSPECIFIED: "pass",
+    pb.OUT_OF_RANGE_PASS: "pass",
+    pb.OUT_OF_RANGE_CLIP: "clip",
+    pb.OUT_OF_RANGE_ERROR: "error",
+}
+_KINDS: Final[Mapping[type[Exception], ErrorKind]] = {
+    PolicyFailed: "policy",
+    PolicyRefused: "internal",  # not of the hello, but of a message in the middle of an episode
+    UnplayableAction: "action",
+    ObserverFailed: "internal",
+}
+
+
+class Sessions(Protocol):
+    """Where a player's session comes from; it has one at a time."""
+
+    def session_for(self, offer: Offer) -> Session:
+        """A session for a simulator that offers this: the one there is, if it still will do.
+
+        Raises:
+            PolicyRefused: If the policy does not fit what is offered.
+            PolicyUnreachable: If there is no policy to be had in time.
+        """
+
+    def end(self) -> None:
+        """Ends the session; the next is a new one."""
+
+
+class _Refused(SparringError):
+    """The user's mistake, so that the run ends: the policy does not fit the benchmark, or there is no such task."""
+
+
+@dataclass(frozen=True)
+class _Stage:
+    task: Task
+    simulator: Simulator
+
+
+class Player:
+    """Plays leases of one benchmark; a simulator stays until a lease of another task comes.
+
+    Args:
+        benchmark: Whose simulators.
+        settings: The benchmark's own.
+        sessions: Of the policy.
+    """
+
+    def __init__(self, benchmark: Benchmark, settings: Any, sessions: Sessions) -> None:
+        self._benchmark = benchmark
+        self._settings = settings
+        self._sessions = sessions
+        self._stage: _Stage | None = None
+
+    def play(
+        self, lease: pb.Lease, assignment: pb.Assignment, observers: Sequence[EpisodeObserver] = ()
+    ) -> pb.WorkerMessage:
+        """Plays a lease and returns what ends it: a result, a loss, or a refusal of the whole run.
+
+        Args:
+            lease: Which episode.
+            assignment: How episodes are played in this run.
+            observers: Who watches, beside the film and the recording that the lease asks for.
+        """
+        began = time.perf_counter()
+        connected = False
+        try:
+            stage = self._staged(lease.task)
+            session = self._session_for(stage.simulator)
+            connected = True
+            result = self._result(stage, session, lease, assignment, observers)
+        except _Refused as refusal:
+            return pb.WorkerMessage(refused=pb.Refused(reason=str(refusal)))
+        except PolicyUnreachable as loss:
+            self._sessions.end()
+            lost = pb.Lost(lease=lease.lease, reason=str(loss), policy_unreachable=not connected)
+            return pb.WorkerMessage(lost=lost)
+        except bdb.BdbQuit:  # who quits the debugger wants all of it to end
+            raise
+        except (
+            Exception
+        ) as error:  # the boundary: whatever a simulator or policy raises becomes an error, never a score
+            if not isinstance(error, SparringError):
+                log.exception("%s #%d", lease.task, lease.index)
+            self._sessions.end()
+            self._end_stage()  # a simulator that raised is not to be trusted with another episode
+            result = EpisodeRecord.failed(_kind(error), _sentence(error)).to_message(lease.lease)
+        result.seconds = time.perf_counter() - began
+        return pb.WorkerMessage(result=result)
+
+    def close(self) -> None:
+        """Frees the simulator, so that its GL context does not complain at exit."""
+        self._end_stage()
+
+    def _result(
+        self,
+        stage: _Stage,
+        session: Session,
+        lease: pb.Lease,
+        assignment: pb.Assignment,
+        observers: Sequence[EpisodeObserver],
+    ) -> pb.Result:
+        order = Order(
+            task=stage.task,
+            index=lease.index,
+            seed=lease.seed,
+            max_steps=lease.max_steps,
+            observe_every_step=assignment.observe_every_step,
+            out_of_range=_OUT_OF_RANGE[assignment.out_of_range],
+        )
+        film = Film(stage.simulator, fps=assignment.video_fps) if lease.film else None
+        recording = Recording(self._about(order)) if lease.record else None
+        kept = [observer for observer in (film, recording) if observer is not None]
+        record = run_episode(stage.simulator, session, order, [*kept, *observers])
+        result = record.to_message(lease.lease)
+        result.video = film.mp4 if film else b""
+        result.recording = recording.npz if recording else b""
+        return result
+
+    def _about(self, order: Order) -> dict[str, object]:
+        return {
+            "benchmark": self._benchmark.name,
+            "task": order.task.name,
+            "index": order.index,
+            "seed": order.seed,
+            "instruction": order.task.instruction,
+        }
+
+    def _staged(self, name: str) -> _Stage:
+        """The simulator of a task, made if the last lease was of another one."""
+        if self._stage is None or self._stage.task.name != name:
+            self._end_stage()
+            task = self._benchmark.tasks(name)[0]
+            try:
+                self._stage = _Stage(task, self._benchmark.make(task, self._settings))
+            except UsageError as error:
+                raise _Refused(str(error)) from error
+        return self._stage
+
+    def _session_for(self, simulator: Simulator) -> Session:
+        try:
+            return self._sessions.session_for(simulator.offers)
+        except PolicyRefused as refusal:
+            raise _Refused(str(refusal)) from refusal
+
+    def _end_stage(self) -> None:
+        if self._stage is not None:
+            self._stage.simulator.close()
+            self._stage = None
+            gc.collect()  # simulators are full of cycles
+            give_back_freed_memory()
+
+
+def _kind(error: Exception) -> ErrorKind:
+    """Whose error it is; the simulator's, unless it is known better."""
+    return next((kind for known, kind in _KINDS.items() if isinstance(error, known)), "simulator")
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, SparringError):
+        return str(error)
+    return f"the simulator raised {type(error).__name__}: {error}"
