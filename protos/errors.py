@@ -3,11 +3,38 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from sparring.protos.advice import PYTHON, Dialect, Hint, hints_in, render
 
 
 class SparringError(Exception):
-    """A failure with a sentence that says what happened and what to do about it."""
+    """A failure with a sentence that says what happened and what to do about it.
+
+    The sentence may hold hints (`sparring.protos.advice`). Who reads the error itself, with `str()`, has a Python
+    program in front of them, and reads keyword arguments. Programs that pass it on pass `sentence` on; those that show
+    it to people of another kind say so, with `dialect` or `told`.
+    """
+
+    dialect: Dialect | None = None
+    """How its readers talk; None: nobody has said so yet."""
+
+    @property
+    def sentence(self) -> str:
+        """What happened and what to do, with hints that are not rendered: for whoever passes it on."""
+        return super().__str__()
+
+    @property
+    def hints(self) -> Sequence[Hint]:
+        """The settings that it tells to give."""
+        return hints_in(self.sentence)
+
+    def told(self, dialect: Dialect) -> str:
+        """The sentence in the words of a reader, unless somebody who knew better has chosen others."""
+        return render(self.sentence, self.dialect or dialect)
+
+    def __str__(self) -> str:
+        return self.told(PYTHON)
 
 
 class UsageError(SparringError):
