@@ -20,8 +20,8 @@ from sparring.orchestrator.cli.options import given, setting_options
 from sparring.orchestrator.display.progress import make_display
 from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.display.table import print_table
-from sparring.orchestrator.results.journal import FILE_NAME, Journal
-from sparring.orchestrator.results.results import read_run
+from sparring.orchestrator.results.document import read_document
+from sparring.orchestrator.results.reading import read_journal
 from sparring.orchestrator.run.coordinator import RunStopped
 from sparring.orchestrator.run.execution import Interrupted, prepare
 from sparring.orchestrator.run.execution import run as run_plan
@@ -61,10 +61,7 @@ def run(config: Path | None, as_json: bool, **values: Any) -> int:
 )
 def resume(folder: Path, as_json: bool, **values: Any) -> int:
     """Goes on with the run whose results are in FOLDER, with the settings saved there."""
-    try:
-        saved = read_run(folder)["settings"]
-    except SparringError as error:
-        raise UsageError(str(error)) from error
+    saved = read_document(folder).settings
     now = given(values)
     if now.get("launcher", saved.get("launcher")) != "docker":  # what was set for containers says nothing about others
         saved = {name: value for name, value in saved.items() if name not in CONTAINER_SETTINGS}
@@ -114,13 +111,10 @@ def _tell_partial(error: SparringError, folder: Path, console: Console) -> None:
 
 
 def _recorded(folder: Path) -> int:
-    if not (folder / FILE_NAME).is_file():
-        return 0
-    journal = Journal(folder)
     try:
-        return len(journal.rows())
-    finally:
-        journal.close()
+        return len(read_journal(folder).rows)
+    except UsageError:  # it did not come to a journal
+        return 0
 
 
 def _title(settings: RunSettings, plan: Plan) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparring.orchestrator.live.background import Background
 from sparring.orchestrator.live.warm_workers import WarmWorkers
-from sparring.orchestrator.results.journal import FILE_NAME
+from sparring.orchestrator.results.reading import FILE_NAME
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.execution import prepare
 from sparring.orchestrator.run.listeners import Listeners, RunListener

@@ -7,17 +7,18 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
-from sparring.orchestrator.results.migrations import check_version, prepare
+from sparring.orchestrator.results.migrations import prepare
+from sparring.orchestrator.results.reading import FILE_NAME, LOCK_NAME, JournalEvent, events_of, rows_of
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.errors import SparringError, UsageError
 
-FILE_NAME: Final = "journal.sqlite"
 _BUSY_SECONDS: Final = 10.0
+_LOCK_SECONDS: Final = 0.5
 
 
 class JournalError(SparringError):
@@ -38,7 +39,7 @@ class Journal:
         self.path = folder / FILE_NAME
         with _explained(self.path):
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(folder / "journal.lock", folder)
+            self._lock = _locked(folder / LOCK_NAME, folder)
             self._connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
             try:
                 self._prepare(folder)
@@ -121,7 +122,11 @@ class Journal:
 
     def rows(self) -> list[EpisodeRow]:
         """All finished episodes, sorted by task and index."""
-        return _rows(self._connection)
+        return rows_of(self._connection)
+
+    def events(self) -> list[JournalEvent]:
+        """What happened on the way, in its order."""
+        return events_of(self._connection)
 
     def close(self) -> None:
         """Lets go of the folder."""
@@ -129,41 +134,21 @@ class Journal:
         self._lock.close()
 
 
-def read_rows(folder: Path) -> list[EpisodeRow]:
-    """All finished episodes of an output folder, also while a run writes there; changes nothing in it.
-
-    Raises:
-        UsageError: If there is no journal, or none that this release can read.
-        JournalError: If it cannot be read.
-    """
-    path = folder / FILE_NAME
-    if not path.exists():
-        raise UsageError(f"{str(folder)!r} is not the output folder of a run: there is no {FILE_NAME}.")
-    with _explained(path), closing(_reader(path)) as connection:
-        check_version(connection, str(folder))
-        return _rows(connection)
-
-
-def _reader(path: Path) -> sqlite3.Connection:
-    # Without a log beside it nobody is writing: read it as a plain file, which leaves none of SQLite's own there.
-    mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
-    return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
-
-
-def _rows(connection: sqlite3.Connection) -> list[EpisodeRow]:
-    cursor = connection.execute('SELECT * FROM episodes ORDER BY benchmark, task, "index"')
-    names = [column for column, *_ in cursor.description]
-    return [EpisodeRow.from_cells(dict(zip(names, row, strict=True))) for row in cursor]
-
-
 def _locked(path: Path, folder: Path) -> IO[str]:
     lock = path.open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise UsageError(f"another run is writing to {str(folder)!r}; wait for it, or give another --output.") from None
-    return lock
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError:
+            if time.monotonic() < deadline:  # somebody may only be asking whether a run is going (reading.is_running)
+                time.sleep(0.02)
+                continue
+            lock.close()
+            raise UsageError(
+                f"another run is writing to {str(folder)!r}; wait for it, or give another --output."
+            ) from None
 
 
 @contextmanager

@@ -17,8 +17,13 @@ from sparring.protos.errors import UsageError
 Migration = Callable[[sqlite3.Connection], None]
 
 
+RENAMED_NOTES: Final = {"serving": "server_counts", "serving_summary": "server_stats"}
+"""What version 2 called notes of the run that are called otherwise now."""
+
+
 def _columns_by_name(connection: sqlite3.Connection) -> None:
     """From 2 to 3: errors have a kind, episodes have metrics; from now on rows are written by the names of columns."""
+    connection.executemany("UPDATE meta SET key = ? WHERE key = ?", [(new, old) for old, new in RENAMED_NOTES.items()])
     connection.execute("""ALTER TABLE episodes ADD COLUMN "error_kind" TEXT NOT NULL DEFAULT ''""")
     connection.execute("""ALTER TABLE episodes ADD COLUMN "metrics" TEXT NOT NULL DEFAULT '{}'""")
 

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import csv
+import fnmatch
 import io
-import json
-import os
-import platform
-import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
+from sparring.orchestrator.results.document import (
+    RUN_FILE,
+    RunPolicy,
+    RunStatus,
+    ServerStats,
+    read_document,
+    replace_file,
+    to_json,
+)
+from sparring.orchestrator.results.reading import JournalEvent, is_running, read_journal
 from sparring.orchestrator.results.row import COLUMNS, EpisodeRow
 from sparring.orchestrator.results.statistics import Summary
 from sparring.orchestrator.run.plan import Plan
-from sparring.orchestrator.settings import RunSettings
-from sparring.policy_server.client import Description
-from sparring.protos.errors import SparringError
-
-RUN_FILE: Final = "run.json"
-RUN_SCHEMA: Final = 1
+from sparring.protos.errors import UsageError, unknown
 
 
 @dataclass(frozen=True)
@@ -33,16 +35,81 @@ class Results:
     Attributes:
         plan: What was to be done.
         rows: What was done, sorted by task and index.
-        seconds: Wall-clock time of the run, over all its sessions.
+        seconds: Wall-clock time of the run, over all its sessions; while it is running, up to some seconds ago.
         folder: Where the files are; None if none were kept.
-        serving: What the policy servers did for it, as in run.json; None if that is not known.
+        status: `finished`, `unfinished` (it can be resumed) or `running`.
+        policy: What was evaluated, as in run.json.
+        versions: Of the packages of the orchestrator and of each worker, by its name.
+        server_stats: What the policy servers did for it, as in run.json; None if that is not known.
+        events: What happened on the way: attempts that failed, leases that were lost.
     """
 
     plan: Plan
     rows: Sequence[EpisodeRow]
     seconds: float
     folder: Path | None
-    serving: Mapping[str, Any] | None = None
+    status: RunStatus = "finished"
+    policy: RunPolicy | None = None
+    versions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    server_stats: ServerStats | None = None
+    events: Sequence[JournalEvent] = ()
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Results:
+        """Opens the output folder of a run: finished, unfinished, or running at this moment.
+
+        It changes nothing there, and needs neither the benchmark nor the policy.
+
+        Raises:
+            UsageError: If it is not the output folder of a run, or it cannot be read.
+        """
+        folder = Path(folder)
+        _check_folder(folder)
+        document = read_document(folder)
+        journal = read_journal(folder)
+        stats = journal.meta.get("server_stats")
+        status: RunStatus = "running" if journal.running else "unfinished"
+        return cls(
+            plan=document.plan(),
+            rows=journal.rows,
+            seconds=max(document.seconds, float(journal.meta.get("seconds") or 0.0)),
+            folder=folder,
+            # Who was killed could not write that it is not running any more.
+            status="finished" if document.status == "finished" else status,
+            policy=document.policy,
+            versions=document.versions,
+            server_stats=document.server_stats if stats is None else ServerStats.model_validate(stats),
+            events=journal.events,
+        )
+
+    def select(self, selection: str) -> Results:
+        """The part of the results that is about some tasks.
+
+        Args:
+            selection: Names of tasks or groups, comma-separated; `*` and `?` stand for anything.
+
+        Raises:
+            UsageError: If a name is none of this run.
+        """
+        labels, groups = self.plan.labels(), self.plan.groups()
+        chosen: set[str] = set()
+        for part in filter(None, (part.strip() for part in selection.split(","))):
+            found = set(fnmatch.filter(labels, part))
+            found |= {label for group in fnmatch.filter(groups, part) for label in groups[group]}
+            found |= {label for label, (_, task) in labels.items() if fnmatch.fnmatchcase(task.name, part)}
+            if not found:
+                raise unknown("task or group of this run:", part, [*labels, *groups])
+            chosen |= found
+        if not chosen:
+            raise UsageError("no task was named.")
+        kept = {(benchmark, task.name) for label, (benchmark, task) in labels.items() if label in chosen}
+        tasks = {name: [task for task in tasks if (name, task.name) in kept] for name, tasks in self.plan.tasks.items()}
+        return replace(
+            self,
+            plan=replace(self.plan, tasks={name: left for name, left in tasks.items() if left}),
+            rows=[row for row in self.rows if (row.benchmark, row.task) in kept],
+            events=[e for e in self.events if e.episode and (e.episode.benchmark, e.episode.task) in kept],
+        )
 
     @property
     def out_of_range(self) -> int:
@@ -52,7 +119,7 @@ class Results:
     @property
     def warnings(self) -> Sequence[str]:
         """What the policy servers have to say about this run, in sentences."""
-        return [str(sentence) for sentence in (self.serving or {}).get("warnings", [])]
+        return [] if self.server_stats is None else self.server_stats.warnings
 
     @property
     def missing(self) -> int:
@@ -77,6 +144,8 @@ class Results:
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
         return {
+            "status": self.status,
+            "episodes": {"planned": len(self.plan.ids()), "recorded": len(self.rows)},
             "overall": self.overall.to_json(),
             "groups": {name: summary.to_json() for name, summary in self.groups.items()},
             "tasks": {name: summary.to_json() for name, summary in self.tasks.items()},
@@ -153,84 +222,18 @@ def write_results(results: Results) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     writer.writerows(row.csv() for row in results.rows)
-    _replace(results.folder / "episodes.csv", text.getvalue())
-    _replace(results.folder / "eval_info.json", json.dumps(results.eval_info(), indent=2) + "\n")
+    replace_file(results.folder / "episodes.csv", text.getvalue())
+    replace_file(results.folder / "eval_info.json", to_json(results.eval_info()))
 
 
-def write_run(
-    folder: Path,
-    settings: RunSettings,
-    plan: Plan,
-    policy: Description | None,
-    *,
-    versions: Mapping[str, Mapping[str, str]],
-    status: str,
-    seconds: float,
-    serving: Mapping[str, Any] | None = None,
-    out_of_range: int = 0,
-) -> None:
-    """Writes run.json: everything that is needed to tell, and to repeat, what this run was.
-
-    Raises:
-        SparringError: If it cannot be written.
-    """
-    document = {
-        "schema": RUN_SCHEMA,
-        "status": status,
-        "settings": settings.model_dump(mode="json"),
-        "seed": plan.seed,
-        "tasks": {
-            label: {
-                "benchmark": benchmark,
-                "group": task.group,
-                "instruction": task.instruction,
-                "initial_states": task.initial_states or None,
-            }
-            for label, (benchmark, task) in plan.labels().items()
-        },
-        "policy": None
-        if policy is None
-        else {
-            "name": policy.name,
-            "arguments": policy.arguments,
-            "checkpoint_sha256": policy.checkpoint_sha256 or None,
-            "server_version": policy.server_version,
-        },
-        "versions": {name: dict(found) for name, found in versions.items()},
-        "host": {"name": socket.gethostname(), "system": platform.platform(), "cores": os.cpu_count()},
-        "seconds": seconds,
-        "serving": serving,
-        "out_of_range": out_of_range,
-    }
-    _replace(folder / RUN_FILE, json.dumps(document, indent=2) + "\n")
-
-
-def read_run(folder: Path) -> dict[str, Any]:
-    """The run.json of an output folder.
-
-    Raises:
-        SparringError: If there is none, or it cannot be read.
-    """
-    path = folder / RUN_FILE
-    try:
-        document = json.loads(path.read_text())
-    except OSError as error:
-        raise SparringError(
-            f"{str(folder)!r} is not the output folder of a run: {path.name}: {error.strerror}."
-        ) from error
-    except ValueError as error:
-        raise SparringError(f"{str(path)!r} is damaged: {error}") from error
-    if not isinstance(document, dict) or document.get("schema") != RUN_SCHEMA:
-        raise SparringError(
-            f"{str(path)!r} was written by another release (schema {document.get('schema')}, not {RUN_SCHEMA})."
-        )
-    return document
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".new")
-    try:
-        temporary.write_text(text)
-        temporary.replace(path)
-    except OSError as error:
-        raise SparringError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
+def _check_folder(folder: Path) -> None:
+    """Says what is wrong with a folder that no run can have written."""
+    if not folder.exists():
+        raise UsageError(f"there is no {str(folder)!r}.")
+    if not folder.is_dir():
+        raise UsageError(f"{str(folder)!r} is not a folder; give the output folder of a run.")
+    if not (folder / RUN_FILE).exists():
+        if is_running(folder):
+            raise UsageError(f"the run in {str(folder)!r} is just starting: there is nothing to see of it yet.")
+        empty = "it is empty" if not any(folder.iterdir()) else f"it has no {RUN_FILE}"
+        raise UsageError(f"{str(folder)!r} is not the output folder of a run: {empty}.")

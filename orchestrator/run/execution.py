@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,8 +23,17 @@ from sparring.orchestrator.launchers.docker.route import find_route
 from sparring.orchestrator.launchers.process import ProcessLauncher
 from sparring.orchestrator.machine.environments import interpreter
 from sparring.orchestrator.machine.sockets import socket_folder
+from sparring.orchestrator.results.document import (
+    RunDocument,
+    RunHost,
+    RunPolicy,
+    RunStatus,
+    ServerStats,
+    tasks_of,
+    write_document,
+)
 from sparring.orchestrator.results.journal import Journal
-from sparring.orchestrator.results.results import Results, write_results, write_run
+from sparring.orchestrator.results.results import Results, write_results
 from sparring.orchestrator.run.coordinator import Coordinator, RunStopped
 from sparring.orchestrator.run.listeners import Listeners, RunEnd, RunListener, RunStart
 from sparring.orchestrator.run.plan import Plan, assets_of, benchmark_settings, identity
@@ -190,18 +198,30 @@ class Execution:
             log.error("%s", error)
             return None
 
-    def _save(self, status: str) -> Results:
-        self._journal.set_meta("seconds", self._seconds)
+    def _save(self, status: RunStatus) -> Results:
         self._journal.set_meta("versions", self._versions)
-        if self._stats_watch is not None:
-            self._journal.set_meta("serving", self._stats_watch.to_json())
-            self._journal.set_meta("serving_summary", self._stats_watch.summary())
-        self._write_run(status)
+        self._keep()
+        document = self._write_run(status)
         results = Results(
-            self._plan, self._journal.rows(), self._seconds, self._folder, self._journal.meta("serving_summary")
+            plan=self._plan,
+            rows=self._journal.rows(),
+            seconds=document.seconds,
+            folder=self._folder,
+            status=status,
+            policy=document.policy,
+            versions=document.versions,
+            server_stats=document.server_stats,
+            events=self._journal.events(),
         )
         write_results(results)
         return replace(results, folder=self._results_folder)
+
+    def _keep(self) -> None:
+        """Notes what the next session goes on from, should this one be killed, and what readers see meanwhile."""
+        self._journal.set_meta("seconds", self._seconds)
+        if self._stats_watch is not None:
+            self._journal.set_meta("server_counts", self._stats_watch.to_json())
+            self._journal.set_meta("server_stats", self._stats_watch.summary())
 
     @property
     def claimed(self) -> bool:
@@ -254,14 +274,18 @@ class Execution:
         names = [str(server) for server in access.servers] if self._settings.policy is None else [HOSTED]
         self._stats_watch = StatsWatch(
             dict(zip(names, access.servers, strict=True)),
-            earlier=self._journal.meta("serving"),
+            earlier=self._journal.meta("server_counts"),
             token=access.token,
             ca=access.ca,
+            on_warning=self._warn,
         )
         await self._stats_watch.begin()
         stack.push_async_callback(self._stats_watch.end)  # before the server that we host ends, after all workers have
-        keep = partial(self._journal.set_meta, "serving")
-        await stack.enter_async_context(_background(self._stats_watch.run(keep)))
+        await stack.enter_async_context(_background(self._stats_watch.run(self._keep)))
+
+    def _warn(self, sentence: str) -> None:
+        log.warning("%s", sentence)
+        self._listener.on_warning(sentence)
 
     async def _describe(self, access: PolicyAccess) -> Description:
         return await describe(access, self._settings.policy_timeout)
@@ -303,18 +327,23 @@ class Execution:
         route = await asyncio.to_thread(lambda: find_route(self._settings, connect()))
         return route.listen or self._settings.listen_address
 
-    def _write_run(self, status: str) -> None:
-        write_run(
-            self._folder,
-            self._settings,
-            self._plan,
-            self._policy,
-            versions=self._versions,
+    def _write_run(self, status: RunStatus) -> RunDocument:
+        stats = self._journal.meta("server_stats")
+        document = RunDocument(
             status=status,
+            settings=self._settings.model_dump(mode="json"),
+            seed=self._plan.seed,
+            episodes=self._plan.episodes,
+            tasks=tasks_of(self._plan),
+            policy=None if self._policy is None else RunPolicy.of(self._policy),
+            versions={name: dict(found) for name, found in self._versions.items()},
+            host=RunHost.here(),
             seconds=self._seconds,
-            serving=self._journal.meta("serving_summary"),
+            server_stats=None if stats is None else ServerStats.model_validate(stats),
             out_of_range=sum(row.out_of_range for row in self._journal.rows()),
         )
+        write_document(self._folder, document)
+        return document
 
 
 async def _attended(coordinator: Coordinator, settings: RunSettings, address: Address) -> None:

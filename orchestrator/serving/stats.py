@@ -35,6 +35,7 @@ class StatsWatch:
         earlier: Stats of earlier sessions of this run, as `to_json` gave them.
         token: Of servers that want one.
         ca: Certificates to trust there.
+        on_warning: Gets each sentence that the servers have to say about this run, once.
     """
 
     def __init__(
@@ -44,10 +45,12 @@ class StatsWatch:
         earlier: Mapping[str, Any] | None = None,
         token: str = "",
         ca: bytes = b"",
+        on_warning: Callable[[str], None] | None = None,
     ) -> None:
         self._addresses = addresses
         self._token = token
         self._ca = ca
+        self._on_warning = on_warning or (lambda sentence: log.warning("%s", sentence))
         self._earlier = {
             name: json_format.ParseDict(stats, pb.ServerStats()) for name, stats in (earlier or {}).items()
         }
@@ -61,17 +64,17 @@ class StatsWatch:
         self._began = time.monotonic()
         await self._ask_all()
 
-    async def run(self, keep: Callable[[dict[str, Any]], None]) -> None:
+    async def run(self, keep: Callable[[], None]) -> None:
         """Asks again and again, until cancelled.
 
         Args:
-            keep: Gets what `to_json` says then, for the next session of a run that is killed.
+            keep: Called after each time, to keep what is known then, should the run be killed.
         """
         while True:
             await asyncio.sleep(_EVERY_SECONDS)
             await self._ask_all()
             self._warn()
-            keep(self.to_json())
+            keep()
 
     async def end(self) -> None:
         """Asks for the last time."""
@@ -83,7 +86,7 @@ class StatsWatch:
         for stats in self._by_server().values():
             for sentence in sorted(stats.warnings.keys() - self._warned):
                 self._warned.add(sentence)
-                log.warning("%s", sentence)
+                self._on_warning(sentence)
 
     def to_json(self) -> dict[str, Any]:
         """Stats of this session and earlier ones, by server, for the next session to go on from."""

@@ -94,7 +94,7 @@ def test_images_of_another_size_are_shown_as_lerobot_shows_them_and_it_is_said(
     for place in (done.stderr, done.stdout):
         assert said in " ".join(place.split())
         assert flag in " ".join(place.split())
-    (warning,) = json.loads((tmp_path / "out" / "run.json").read_text())["serving"]["warnings"]
+    (warning,) = json.loads((tmp_path / "out" / "run.json").read_text())["server_stats"]["warnings"]
     assert said in warning
 
     strict = sparring(

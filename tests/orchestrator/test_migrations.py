@@ -12,7 +12,8 @@ import pytest
 from support import ROOT
 
 from sparring.orchestrator.results import migrations, row
-from sparring.orchestrator.results.journal import Journal, read_rows
+from sparring.orchestrator.results.journal import Journal
+from sparring.orchestrator.results.reading import read_journal
 from sparring.orchestrator.results.row import COLUMNS, EpisodeRow
 from sparring.protos.errors import UsageError
 from sparring.protos.record import EpisodeRecord
@@ -53,7 +54,7 @@ def test_a_journal_of_the_first_release_opens_with_all_that_is_in_it(old: Path) 
 
 def test_it_can_be_read_without_being_touched(old: Path) -> None:
     before = {path.name: path.read_bytes() for path in old.iterdir() if path.is_file()}
-    assert len(read_rows(old)) == len(listed(old))
+    assert len(read_journal(old).rows) == len(listed(old))
     assert {path.name: path.read_bytes() for path in old.iterdir() if path.is_file()} == before
 
 
@@ -63,7 +64,7 @@ def test_a_journal_can_be_read_while_a_run_writes_to_it(tmp_path: Path) -> None:
         benchmark="toy", task="x", index=0, seed=5, outcome="success", attempts=1, video="", metrics={"a": 0.5}
     )
     writer.record(written)
-    assert read_rows(tmp_path) == [written]
+    assert read_journal(tmp_path).rows == [written]
 
 
 def test_a_journal_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -73,7 +74,7 @@ def test_a_journal_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) 
     with pytest.raises(UsageError, match="newer release"):
         Journal(tmp_path)
     with pytest.raises(UsageError, match="newer release"):
-        read_rows(tmp_path)
+        read_journal(tmp_path)
     assert schema_of(tmp_path) == str(migrations.SCHEMA_VERSION + 1)
 
 
@@ -122,7 +123,7 @@ def test_a_new_field_of_the_record_needs_no_migration(old: Path) -> None:
     journal._connection.execute('ALTER TABLE episodes DROP COLUMN "metrics"')
     journal._connection.execute('ALTER TABLE episodes DROP COLUMN "out_of_range"')
     journal.close()
-    before = read_rows(old)
+    before = read_journal(old).rows
     assert {(r.out_of_range, tuple(r.metrics)) for r in before} == {(0, ())}
     reopened = Journal(old)
     assert reopened.rows() == before

@@ -143,7 +143,7 @@ def test_what_is_known_is_kept_while_a_run_goes_for_it_may_be_killed(monkeypatch
         watch = StatsWatch({"it": address})
         await watch.begin()
         server.stats.forward_pass([0.0] * 3, 0.1)
-        going = asyncio.ensure_future(watch.run(kept.append))
+        going = asyncio.ensure_future(watch.run(lambda: kept.append(watch.to_json())))
         while not kept:
             await asyncio.sleep(0.01)
         going.cancel()

@@ -1,0 +1,281 @@
+"""run.json: what a run was. A versioned document; docs/results.md lists every field of it, and a test compares.
+
+Fields may be added to a schema, and are ignored by releases that do not know them. Whatever else changes is a new
+schema, and a function here that makes it out of the one before.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import re
+import socket
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sparring.env_worker.benchmark import Task
+from sparring.orchestrator.run.plan import Plan
+from sparring.policy_server.client import Description
+from sparring.protos.errors import SparringError, UsageError
+
+RUN_FILE: Final = "run.json"
+RUN_SCHEMA: Final = 2
+
+RunStatus = Literal["running", "unfinished", "finished"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+
+class RunTask(_Part):
+    """A task of the plan."""
+
+    benchmark: str = Field(description="the benchmark that it is of")
+    name: str = Field(description="its name there")
+    group: str = Field(description="the part of the selection that it was chosen by: a group, or its own name")
+    number: int = Field(description="its place in the group, counted from 0: what LeRobot calls its id")
+    instruction: str = Field(description="the sentence that policies get")
+    initial_states: int | None = Field(
+        description="how many official initial states it has: episode k begins in number k modulo this; null: the "
+        "seed alone decides"
+    )
+
+
+class RunPolicy(_Part):
+    """The policy, as its server described it."""
+
+    name: str = Field(description="as it was given to the run, or to its server")
+    arguments: dict[str, Any] = Field(description="that it was made with")
+    checkpoint_sha256: str | None = Field(description="hash of its checkpoint; null: it has none")
+    server_version: str = Field(description="release of the policy server")
+
+    @classmethod
+    def of(cls, description: Description) -> RunPolicy:
+        """Of what a server says."""
+        return cls(
+            name=description.name,
+            arguments=dict(description.arguments),
+            checkpoint_sha256=description.checkpoint_sha256 or None,
+            server_version=description.server_version,
+        )
+
+
+class RunHost(_Part):
+    """The machine that the orchestrator ran on."""
+
+    name: str = Field(description="its host name")
+    system: str = Field(description="its operating system")
+    cores: int | None = Field(description="how many cores it has; null: not known")
+
+    @classmethod
+    def here(cls) -> RunHost:
+        """This machine."""
+        return cls(name=socket.gethostname(), system=platform.platform(), cores=os.cpu_count())
+
+
+class BatchSize(_Part):
+    """Rows in a forward pass; null where there was none."""
+
+    mean: float | None = Field(description="over all passes")
+    max: int | None = Field(description="of one pass")
+
+
+class Spread(_Part):
+    """Seconds of something that happened often; null where it never did."""
+
+    mean: float | None = Field(description="over all times")
+    p50: float | None = Field(description="half of the times took at most this")
+    p99: float | None = Field(description="99 of 100 took at most this")
+
+
+class InferenceSeconds(Spread):
+    """Seconds of forward passes."""
+
+    total: float = Field(description="of all passes together")
+
+
+class ServerStats(_Part):
+    """What the policy servers did for a run; docs/serving.md says what that means where a server is shared."""
+
+    seconds: float = Field(description="that the server served while this run lasted")
+    episodes: int = Field(description="started, with those that were lost or tried again")
+    observations: int = Field(description="rows that forward passes were made for, whatever came of them")
+    observations_per_second: float | None = Field(description="over `seconds`")
+    batches: int = Field(description="forward passes")
+    batch_size: BatchSize = Field(description="rows in one")
+    queue_wait_s: Spread = Field(description="seconds from an observation's arrival to the start of its pass")
+    inference_s: InferenceSeconds = Field(description="seconds of a pass")
+    errors: dict[str, int] = Field(description="streams that ended with an error, by kind")
+    warnings: list[str] = Field(description="sentences on what you should know about this run")
+    servers: dict[str, ServerStats] = Field(
+        default_factory=dict, description="the same for each server, if there are several; otherwise empty"
+    )
+
+
+class RunDocument(_Part):
+    """All of run.json."""
+
+    schema_version: Literal[2] = Field(default=RUN_SCHEMA, alias="schema", description="version of this document: 2")
+    status: RunStatus = Field(
+        description="`finished`: every episode has an outcome or an error; `unfinished`: it ended before that; "
+        "`running`: it is going on, or was killed"
+    )
+    settings: dict[str, Any] = Field(
+        description="every setting as resolved, flags over file over defaults, by the name of its flag with _ for -"
+    )
+    seed: int = Field(description="of the run; episode k of every task has this seed + k")
+    episodes: int = Field(description="per task")
+    tasks: dict[str, RunTask] = Field(
+        description="the tasks of the plan in their order, by the label that they have in tables: their name, after "
+        "that of their benchmark where two have the same"
+    )
+    policy: RunPolicy | None = Field(description="what was evaluated; null: its server has not answered yet")
+    versions: dict[str, dict[str, str]] = Field(
+        description="versions of packages, of the `orchestrator` and of each worker by its name"
+    )
+    host: RunHost = Field(description="the machine that the orchestrator ran on")
+    seconds: float = Field(description="wall-clock time over all sessions of the run")
+    server_stats: ServerStats | None = Field(description="what the policy servers did; null: they keep no stats")
+    out_of_range: int = Field(
+        description="of the actions executed, how many the policy had given outside the action space"
+    )
+
+    def plan(self) -> Plan:
+        """The plan, without asking the benchmarks, which may not be installed here."""
+        tasks: dict[str, list[Task]] = {}
+        for task in self.tasks.values():
+            tasks.setdefault(task.benchmark, []).append(
+                Task(task.name, task.instruction, task.group, task.initial_states or 0, task.number)
+            )
+        return Plan(tasks, self.episodes, self.seed)
+
+
+def tasks_of(plan: Plan) -> dict[str, RunTask]:
+    """The tasks of a plan, by their labels."""
+    return {
+        label: RunTask(
+            benchmark=benchmark,
+            name=task.name,
+            group=task.group,
+            number=task.number,
+            instruction=task.instruction,
+            initial_states=task.initial_states or None,
+        )
+        for label, (benchmark, task) in plan.labels().items()
+    }
+
+
+def write_document(folder: Path, document: RunDocument) -> None:
+    """Writes run.json; it is replaced in one go.
+
+    Raises:
+        SparringError: If it cannot be written.
+    """
+    replace_file(folder / RUN_FILE, to_json(document.model_dump(mode="python", by_alias=True)))
+
+
+def read_document(folder: Path) -> RunDocument:
+    """Reads the run.json of an output folder, of this release or an earlier one.
+
+    Raises:
+        UsageError: If there is none, it is damaged, or a newer release wrote it.
+    """
+    path = folder / RUN_FILE
+    try:
+        content = json.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"{str(folder)!r} is not the output folder of a run: {RUN_FILE}: {error.strerror}.") from error
+    except ValueError as error:  # of JSON, or of UTF-8
+        raise UsageError(f"{str(path)!r} is damaged: {error}.") from error
+    if not isinstance(content, dict) or type(content.get("schema")) is not int or content["schema"] < 1:
+        raise UsageError(f"{str(path)!r} is damaged: it names no schema.")
+    schema = content["schema"]
+    if schema > RUN_SCHEMA:
+        raise UsageError(
+            f"{str(path)!r} was written by a newer release (schema {schema}; this one knows {RUN_SCHEMA} and below). "
+            "Update sparring."
+        )
+    try:
+        for migrate in _MIGRATIONS[schema - 1 :]:
+            content = migrate(content)
+        document = RunDocument.model_validate(content)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise UsageError(f"{str(path)!r} is damaged: {where}: {problem['msg']}.") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{str(path)!r} is damaged: {error!r}.") from error
+    return document.model_copy(update={"settings": _numbers_again(document.settings)})
+
+
+def to_json(content: Any) -> str:
+    """JSON as others can read it: without NaN and Infinity, which Python writes and nobody else reads."""
+    return json.dumps(_told_finitely(content), indent=2, allow_nan=False) + "\n"
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Writes a file in one go, so that a reader never sees half of it.
+
+    Raises:
+        SparringError: If it cannot be written.
+    """
+    temporary = path.with_name(path.name + ".new")
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    except OSError as error:
+        raise SparringError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
+
+
+_NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def _told_finitely(value: Any) -> Any:
+    """A number that is not finite, such as in an argument of a policy, becomes a word."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return next(word for word, number in _NOT_FINITE.items() if str(number) == str(value))
+    if isinstance(value, Mapping):
+        return {key: _told_finitely(item) for key, item in value.items()}
+    return [_told_finitely(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _numbers_again(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _numbers_again(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_numbers_again(item) for item in value]
+    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def _from_1(content: dict[str, Any]) -> dict[str, Any]:
+    """Release 0.1.0 left names and numbers of tasks out, and called the stats of servers `serving`."""
+    places: Counter[str] = Counter()
+    tasks = {}
+    for label, task in content["tasks"].items():
+        name = label.removeprefix(f"{task['benchmark']}/")
+        numbered = re.search(r"/(\d+)$", name)
+        tasks[label] = {
+            **task,
+            "name": name,
+            # LIBERO's names end in it; elsewhere it is the place in a group, and the whole group is in the plan.
+            "number": int(numbered[1]) if numbered else places[task["group"]],
+        }
+        places[task["group"]] += 1
+    return {
+        **content,
+        "schema": 2,
+        "tasks": tasks,
+        "episodes": content["settings"]["episodes"],
+        "server_stats": content.get("serving"),
+    }
+
+
+_MIGRATIONS: Final[Sequence[Callable[[dict[str, Any]], dict[str, Any]]]] = (_from_1,)
+"""One after the other: the first makes schema 2 of schema 1, and so on."""

@@ -1,0 +1,158 @@
+"""Reading a journal without being part of its run: nothing is written or locked, no schema is brought up to date.
+
+While a run is going, SQLite reads beside it, as it can in WAL mode; a file of our own process must not be opened by
+any other way meanwhile, because closing it would take SQLite's locks with it. When no run is going, a copy is read:
+SQLite would otherwise leave files of its own in the folder, or refuse where it may not.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sparring.orchestrator.results.migrations import RENAMED_NOTES, check_version
+from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.run.plan import EpisodeId
+from sparring.protos.errors import UsageError
+
+FILE_NAME: Final = "journal.sqlite"
+LOCK_NAME: Final = "journal.lock"
+_BUSY_SECONDS: Final = 10.0
+_ATTEMPTS: Final = 20
+_PAUSE_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True)
+class JournalEvent:
+    """Something that happened on the way to the results.
+
+    Attributes:
+        at: When, in seconds since 1970.
+        kind: `error`: an attempt failed; `lost`: a lease was lost.
+        episode: Which one; None: it is about none.
+        worker: Who had it.
+        message: What happened, in a sentence.
+    """
+
+    at: float
+    kind: str
+    episode: EpisodeId | None
+    worker: str
+    message: str
+
+
+@dataclass(frozen=True)
+class JournalContents:
+    """All that is in a journal, at one moment.
+
+    Attributes:
+        rows: Finished episodes, sorted by task and index.
+        events: What happened on the way, in its order.
+        meta: What the run has noted about itself.
+        running: Whether a run is writing there.
+    """
+
+    rows: Sequence[EpisodeRow]
+    events: Sequence[JournalEvent]
+    meta: Mapping[str, Any]
+    running: bool
+
+
+def read_journal(folder: Path) -> JournalContents:
+    """Reads the journal of an output folder, also while a run writes to it, and changes nothing there.
+
+    Raises:
+        UsageError: If there is none, it is damaged, or it is of a release that this one cannot read.
+    """
+    path = folder / FILE_NAME
+    for _ in range(_ATTEMPTS):
+        running = is_running(folder)
+        problem: Exception | None = None
+        try:
+            with _beside_a_run(path) if running else _copied(path) as connection:
+                contents = _contents(connection, str(folder), running)
+        except (sqlite3.DatabaseError, OSError, ValueError, TypeError) as error:
+            problem = error
+        still = is_running(folder)
+        if problem is None and still == running:
+            return contents
+        if not running and not still:
+            break
+        time.sleep(_PAUSE_SECONDS)  # a run was beginning or ending
+    raise UsageError(f"the journal {str(path)!r} cannot be read: {_reason(problem)}.") from problem
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a run is writing to a folder. Asks for a moment; a run that begins just then waits that long."""
+    try:
+        with (folder / LOCK_NAME).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # never locked, or on a disk that knows no locks
+        return False
+    return False
+
+
+def rows_of(connection: sqlite3.Connection) -> list[EpisodeRow]:
+    """All finished episodes, sorted by task and index."""
+    cursor = connection.execute('SELECT * FROM episodes ORDER BY benchmark, task, "index"')
+    names = [column for column, *_ in cursor.description]
+    return [EpisodeRow.from_cells(dict(zip(names, row, strict=True))) for row in cursor]
+
+
+def events_of(connection: sqlite3.Connection) -> list[JournalEvent]:
+    """What happened on the way, in its order."""
+    found = connection.execute('SELECT at, kind, benchmark, task, "index", worker, message FROM events ORDER BY rowid')
+    return [
+        JournalEvent(at, kind, None if task is None else EpisodeId(benchmark, task, index), worker or "", message)
+        for at, kind, benchmark, task, index, worker, message in found
+    ]
+
+
+def _contents(connection: sqlite3.Connection, place: str, running: bool) -> JournalContents:
+    connection.execute("BEGIN")  # all of it as of one moment
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not {"meta", "episodes", "events"} <= tables:
+        raise sqlite3.DatabaseError("it has not the tables of a journal")
+    check_version(connection, place)
+    found = connection.execute("SELECT key, value FROM meta")
+    meta = {RENAMED_NOTES.get(key, key): json.loads(value) for key, value in found}
+    return JournalContents(rows_of(connection), events_of(connection), meta, running)
+
+
+@contextmanager
+def _beside_a_run(path: Path) -> Iterator[sqlite3.Connection]:
+    # `readonly_shm`: not even the marks that readers leave for each other.
+    with closing(_connect(f"{path.absolute().as_uri()}?mode=ro&readonly_shm=1")) as connection:
+        yield connection
+
+
+@contextmanager
+def _copied(path: Path) -> Iterator[sqlite3.Connection]:
+    with tempfile.TemporaryDirectory(prefix="sparring-journal-") as folder:
+        copy = Path(folder) / FILE_NAME
+        shutil.copyfile(path, copy)
+        with suppress(FileNotFoundError):  # it is there if the run was killed
+            shutil.copyfile(path.with_name(f"{FILE_NAME}-wal"), copy.with_name(f"{FILE_NAME}-wal"))
+        with closing(_connect(copy.as_uri())) as connection:
+            yield connection
+
+
+def _connect(uri: str) -> sqlite3.Connection:
+    return sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+
+
+def _reason(problem: Exception | None) -> str:
+    if isinstance(problem, OSError):
+        return problem.strerror or str(problem)
+    return "runs begin and end there all the time" if problem is None else str(problem).rstrip(".")
