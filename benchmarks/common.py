@@ -24,7 +24,7 @@ from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.execution import run
 from sparring.orchestrator.run.listeners import RunListener
 from sparring.orchestrator.run.plan import make_plan
-from sparring.orchestrator.settings import RunSettings
+from sparring.orchestrator.settings import read_settings
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _ORPHAN_SECONDS: Final = 10.0
@@ -33,7 +33,7 @@ _ORPHAN_SECONDS: Final = 10.0
 def evaluate(settings: Mapping[str, Any], *listeners: RunListener) -> Results:
     """Runs `sparring run` with these settings, in this process, in a folder that is thrown away."""
     with tempfile.TemporaryDirectory(prefix="sparring-bench-") as folder:
-        resolved = RunSettings(**settings, output=Path(folder))
+        resolved = read_settings({**settings, "output": Path(folder)})
         results = asyncio.run(run(resolved, make_plan(resolved), Path(folder), listeners))
     if results.overall.errors:
         sys.exit(f"{results.overall.errors} episodes ended in an error: nothing was measured.")

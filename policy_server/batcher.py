@@ -9,21 +9,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any
 
 from sparring.policy_server.batch_wait import BatchWait
 from sparring.policy_server.calls import PolicyCalls
 from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed, QueueFull
+from sparring.policy_server.options import AUTO, QueueDelay
 from sparring.policy_server.policies.base import Instruction, Observation, Policy
 from sparring.policy_server.stats import StatsCounter
 from sparring.protos.errors import SparringError
 from sparring.protos.tensor import Array
 
 log = logging.getLogger(__name__)
-
-AUTO: Final = "auto"
-QueueDelay = float | Literal["auto"]
-"""Seconds that an observation may wait for others to fill its batch, or as long as waiting makes more answers."""
 
 
 @dataclass(frozen=True)

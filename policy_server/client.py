@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import grpc
 
 from sparring.policy_server.errors import PolicyDenied, PolicyFailed, PolicyRefused, PolicyUnreachable, translated
+from sparring.policy_server.options import Option, ServerOptions, server_options
 from sparring.policy_server.session_client import Description, SessionClient, serialized
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.chunk import Chunk
@@ -36,6 +37,7 @@ __all__ = [
     "Chunk",
     "Description",
     "Offer",
+    "Option",
     "PolicyClient",
     "PolicyDenied",
     "PolicyFailed",
@@ -43,7 +45,9 @@ __all__ = [
     "PolicySpec",
     "PolicyUnreachable",
     "RemoteSession",
+    "ServerOptions",
     "fetch_stats",
+    "server_options",
 ]
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -13,16 +13,18 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from sparring.policy_server.authentication import TokenCheck
-from sparring.policy_server.batcher import Batcher, QueueDelay
+from sparring.policy_server.authentication import TokenCheck, server_credentials
+from sparring.policy_server.batcher import Batcher
 from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed, QueueFull, status_message
 from sparring.policy_server.hosted import Hosted, described, warm_policy
 from sparring.policy_server.metrics import MetricsServer
+from sparring.policy_server.options import ServerOptions
 from sparring.policy_server.policies.base import Policy
 from sparring.policy_server.session import Draining, OutOfOrder, SessionHandler
 from sparring.policy_server.stats import StatsCounter
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.errors import SparringError
+from sparring.protos.net.access import read_token
 from sparring.protos.net.address import Address
 from sparring.protos.net.rpc import SERVER_OPTIONS, bind, discard
 from sparring.protos.spec import SpecMismatch
@@ -143,42 +145,26 @@ class PolicyServer:
 
     Args:
         policy: A policy, or a function that makes it: that is called in the thread that the policy then lives in.
-        name: Of the policy, as users know it.
-        arguments: It was made with.
-        max_batch: The most rows in one forward pass.
-        max_sessions: The most sessions at once.
-        max_queue_delay: Seconds that an observation may wait for others to fill its batch; 0: none ever does; auto: as
-            long as that makes more answers per second.
-        token: Every caller must bring this secret; empty: all are welcome.
-        credentials: Certificate and key for connections over TCP; None: they are not encrypted.
-        metrics: Where its stats are told to Prometheus, `HOST:PORT` or `:PORT`; empty: nowhere.
+        options: What it is told; the name and the arguments in there are what clients hear of the policy.
         checkpoint_sha256: Hash of the weights, where the policy's own word for it is not to be taken.
+
+    Raises:
+        UsageError: If the files of its token, certificate or key cannot be used.
     """
 
     def __init__(
         self,
         policy: Policy | Callable[[], Policy],
+        options: ServerOptions,
         *,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        max_batch: int = 64,
-        max_sessions: int = 256,
-        max_queue_delay: QueueDelay = 0.0,
-        token: str = "",
-        credentials: grpc.ServerCredentials | None = None,
-        metrics: str = "",
         checkpoint_sha256: str | None = None,
     ) -> None:
         self._policy = policy
-        self._name = name
-        self._arguments = dict(arguments or {})
-        self._token = token
-        self._credentials = credentials
-        self._max_batch = max_batch
-        self._max_sessions = max_sessions
-        self._max_queue_delay = max_queue_delay
+        self._options = options
+        self._name = options.policy
+        self._token = read_token(options.token_file, flag="--token-file") if options.token_file else ""
+        self._credentials = server_credentials(options.tls_cert, options.tls_key)
         self._checkpoint_sha256 = checkpoint_sha256
-        self._metrics_address = metrics
         self.metrics: MetricsServer | None = None
         self._server: grpc.aio.Server | None = None
         self.stats = StatsCounter()
@@ -207,7 +193,7 @@ class PolicyServer:
         """
         wanted = [Address.listening(address) for address in addresses]
         self._hosted: asyncio.Future[Hosted[Batcher]] = asyncio.get_running_loop().create_future()
-        self._servicer = _Servicer(self._hosted, self.stats, self._max_sessions)
+        self._servicer = _Servicer(self._hosted, self.stats, self._options.max_sessions)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="policy")
         self._health = health.aio.HealthServicer()
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
@@ -218,8 +204,8 @@ class PolicyServer:
         reflection.enable_server_reflection([SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
         try:
             bound = [bind(self._server, address, self._credentials) for address in wanted]
-            if self._metrics_address:  # last, so that nothing is left of it where listening fails
-                self.metrics = MetricsServer(self.stats, self._metrics_address, policy=self._name)
+            if self._options.metrics:  # last, so that nothing is left of it where listening fails
+                self.metrics = MetricsServer(self.stats, self._options.metrics, policy=self._name)
         except BaseException:
             await discard(self._server)
             raise
@@ -236,14 +222,14 @@ class PolicyServer:
         batcher = Batcher(
             policy,
             name=self._name,
-            max_batch=self._max_batch,
-            max_queue=self._max_sessions,
-            max_queue_delay=self._max_queue_delay,
+            max_batch=self._options.max_batch,
+            max_queue=self._options.max_sessions,
+            max_queue_delay=self._options.max_queue_delay,
             expected=self._servicer.playing,
             stats=self.stats,
             thread=self._thread,
         )
-        description = described(policy, self._name, self._arguments, self._checkpoint_sha256)
+        description = described(policy, self._name, self._options.policy_args, self._checkpoint_sha256)
         self._hosted.set_result(Hosted(policy, description, batcher, self.stats))
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
 

@@ -12,7 +12,7 @@ from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId, make_plan
 from sparring.orchestrator.run.retry import RetryRules
-from sparring.orchestrator.settings import RunSettings
+from sparring.orchestrator.settings import read_settings
 from sparring.protos import evaluation_pb2 as pb
 
 LOSSES = 3
@@ -50,13 +50,13 @@ class Run:
     """
 
     def __init__(self, folder: Path, **settings: Any) -> None:
-        self.settings = RunSettings.model_validate(
+        self.settings = read_settings(
             {"benchmark": "toy", "task": "short", "policy": "zero", "episodes": 2, "seed": 100, **settings}
         )
         self.folder = folder
         self.journal = Journal(folder)
         self.watcher = Watcher()
-        rules = RetryRules(retries=self.settings.retries, losses=LOSSES)
+        rules = RetryRules(retries=self.settings.plan.retries, losses=LOSSES)
         plan = make_plan(self.settings)
         self.coordinator = Coordinator(plan, self.settings, self.journal, folder, self.watcher, rules)
 

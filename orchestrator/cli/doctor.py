@@ -9,9 +9,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import click
 from rich.table import Table
@@ -20,11 +19,9 @@ from rich.text import Text
 from sparring.env_worker.gl import advice, choose_backend
 from sparring.env_worker.registry import all_benchmarks, installed_versions
 from sparring.orchestrator.display.screen import show
-from sparring.orchestrator.launchers.docker.engine import connect, image_of
+from sparring.orchestrator.launchers.registry import working_launchers
 from sparring.orchestrator.machine.environments import environment_state, recipes, state
-from sparring.protos.errors import SparringError
-
-Verdict = Literal["ok", "note", "bad"]
+from sparring.orchestrator.machine.finding import Finding, Verdict
 
 _MARKS: Final = {
     "ok": Text("ok", style="green"),
@@ -60,15 +57,6 @@ with mujoco.Renderer(model, 64, 64) as renderer:
 """
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at."""
-
-    what: str
-    state: Verdict
-    detail: str
-
-
 @click.command(short_help="check this machine")
 def doctor() -> int:
     """Looks at rendering, versions, ports, GPU and disk, and says what to do. Exit code 1 if something must be done."""
@@ -89,7 +77,8 @@ def examine() -> Iterator[Finding]:
         yield Finding(f"benchmark {name}", _ENVIRONMENTS[found.kind], found.detail)
     yield from _rendering()
     yield _gpu()
-    yield from _containers()
+    for launcher in working_launchers().values():
+        yield from launcher.examine()
     yield from (_port(port, role) for port, role in ((50051, "policy server"), (50052, "orchestrator")))
     yield _disk()
     yield _video()
@@ -154,23 +143,6 @@ def _gpu() -> Finding:
     if asked.returncode != 0:
         return Finding("GPU", "note", f"nvidia-smi finds none: {asked.stdout.strip() or asked.stderr.strip()}")
     return Finding("GPU", "ok", "; ".join(asked.stdout.strip().splitlines()))
-
-
-def _containers() -> Iterator[Finding]:
-    """The container engine and the images of workers; of use with --launcher docker only."""
-    try:
-        engine = connect()
-        yield Finding("container engine", "ok", engine.describe())
-    except SparringError as error:
-        yield Finding("container engine", "note", str(error))
-        return
-    for name in all_benchmarks():
-        try:
-            image = engine.worker_image(name, image_of(name))
-        except SparringError as error:
-            yield Finding(f"image {name}", "note", f"for --launcher docker only: {error}")
-        else:
-            yield Finding(f"image {name}", "ok", f"{image.name}, {image.size / 1e6:.0f} MB")
 
 
 def _port(port: int, role: str) -> Finding:

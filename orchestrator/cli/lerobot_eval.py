@@ -57,7 +57,7 @@ def lerobot_eval(flags: tuple[str, ...], own: tuple[str, ...]) -> int:
     try:
         return evaluate_settings(translated.settings, as_json=False)
     except UsageError as error:
-        if translated.settings.benchmark != "libero":
+        if translated.settings.plan.benchmark != "libero":
             raise
         raise UsageError(in_lerobots_flags(str(error))) from error
 

@@ -187,7 +187,7 @@ def translate(
     if kind == "metaworld":
         vain["env.episode_length"] = "LeRobot does not hand it to Meta-World either; episodes have up to 500 steps"
     notes = [f"--{flag} changes nothing here: {why}" for flag, why in vain.items() if flag in flags]
-    return Translated(read_settings(values, None), notes)
+    return Translated(read_settings(values), notes)
 
 
 def in_lerobots_flags(message: str) -> str:

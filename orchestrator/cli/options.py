@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import click
 
-from sparring.orchestrator.settings import RunSettings, parse_pairs
+from sparring.orchestrator.settings import parse_pairs, setting_fields
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -19,10 +19,11 @@ FILE_ONLY: Final = ("evaluations",)
 
 def setting_options(names: Iterable[str]) -> Callable[[F], F]:
     """Adds an option for each of the named settings; one that is not given stays out: defaults are the settings'."""
+    fields = setting_fields()
 
     def decorate(function: F) -> F:
         for name in reversed([name for name in names if name not in FILE_ONLY]):
-            field = RunSettings.model_fields[name]
+            field = fields[name]
             repeated = get_origin(field.annotation) is dict
             help_text = field.description or ""
             if not field.is_required() and not repeated and field.default is not None:
@@ -43,8 +44,9 @@ def setting_options(names: Iterable[str]) -> Callable[[F], F]:
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings among a command's values that were given on the command line."""
     settings: dict[str, Any] = {}
+    known = setting_fields()
     for name, value in values.items():
-        if name not in RunSettings.model_fields or value is None or value == ():
+        if name not in known or value is None or value == ():
             continue
         settings[name] = parse_pairs(value, f"--{name.replace('_', '-')}") if isinstance(value, tuple) else value
     return settings

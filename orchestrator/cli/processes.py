@@ -6,11 +6,11 @@ not inherit what the command line has imported, and the policy server is no busi
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,14 +18,48 @@ from sparring.env_worker.registry import experts_of, get_benchmark
 from sparring.env_worker.worker.addresses import orchestrator_address
 from sparring.orchestrator.machine.environments import interpreter
 from sparring.orchestrator.settings import parse_pairs
+from sparring.policy_server.client import Option, ServerOptions, server_options
 from sparring.protos.errors import UsageError
 
 
+def _for_people() -> list[Option]:
+    return [option for option in server_options() if not option.by_program]
+
+
+def _flag(option: Option) -> str:
+    """The server's own, or for KEY=VALUE the same in the singular."""
+    return option.flag.removesuffix("s") if option.pairs else option.flag
+
+
+def _value(option: Option, text: Any) -> Any:
+    if option.pairs:
+        return parse_pairs(text, _flag(option))
+    if option.repeated:
+        return tuple(text)
+    try:
+        return option.read(text)
+    except ValueError as error:
+        raise UsageError(f"{option.flag} {text}: {error}.") from error
+
+
+def _server_flags(function: Callable[..., None]) -> Callable[..., None]:
+    """A flag for each option of a policy server; one that is not given stays out: defaults are the server's."""
+    for option in reversed(_for_people()):
+        shown = f" [default: {', '.join(option.default) if option.repeated else option.default}]"
+        help_text = option.pairs or option.help + ("" if option.default in ("", None) else shown)
+        function = click.option(
+            _flag(option),
+            option.name,
+            multiple=option.repeated or bool(option.pairs),
+            metavar="KEY=VALUE" if option.pairs else None,
+            required=option.name == "policy",
+            help=help_text,
+        )(function)
+    return function
+
+
 @click.command(short_help="host a policy for others")
-@click.option(
-    "--policy", required=True, help="a shipped policy, an installed one, or module:Class; see: sparring ls policies"
-)
-@click.option("--policy-arg", multiple=True, metavar="KEY=VALUE", help="an argument of the policy; may be repeated")
+@_server_flags
 @click.option(
     "--rename",
     multiple=True,
@@ -33,80 +67,17 @@ from sparring.protos.errors import UsageError
     help="an observation of the policy and the benchmark's name for it; may be repeated",
 )
 @click.option("--benchmark", default="", help="whose expert, for --policy expert; several with commas")
-@click.option(
-    "--listen",
-    multiple=True,
-    default=["127.0.0.1:50051"],
-    show_default=True,
-    help="HOST:PORT or unix:///path; may be repeated",
-)
-@click.option(
-    "--token-file",
-    type=click.Path(path_type=Path),
-    help="file with a secret that every caller must bring; health checks need none",
-)
-@click.option(
-    "--tls-cert",
-    type=click.Path(path_type=Path),
-    help="PEM certificate (chain): encrypts --listen HOST:PORT; unix sockets stay plain",
-)
-@click.option("--tls-key", type=click.Path(path_type=Path), help="PEM private key of --tls-cert, without a passphrase")
-@click.option(
-    "--max-batch",
-    type=click.IntRange(1),
-    default=64,
-    show_default=True,
-    help="the most observations in one forward pass",
-)
-@click.option(
-    "--max-queue-delay",
-    default="0",
-    show_default=True,
-    help="seconds that an observation may wait for others to fill its batch; auto: as long as it pays",
-)
-@click.option("--metrics", help="serve Prometheus metrics at HOST:PORT, or at :PORT on every address")
-@click.option(
-    "--max-sessions", type=click.IntRange(1), default=256, show_default=True, help="the most sessions at once"
-)
-@click.option(
-    "--grace", type=float, default=10.0, show_default=True, help="seconds that running episodes have to end on SIGTERM"
-)
-def serve(
-    policy: str,
-    policy_arg: tuple[str, ...],
-    rename: tuple[str, ...],
-    benchmark: str,
-    listen: Sequence[str],
-    token_file: Path | None,
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    max_batch: int,
-    max_queue_delay: str,
-    metrics: str | None,
-    max_sessions: int,
-    grace: float,
-) -> None:
+def serve(rename: tuple[str, ...], benchmark: str, **given: Any) -> None:
     """Hosts a policy until Ctrl-C or SIGTERM; use it with sparring run --policy-server."""
-    arguments = parse_pairs(policy_arg, "--policy-arg")
+    options = {option.name: _value(option, given[option.name]) for option in _for_people() if given[option.name]}
+    arguments = options.get("policy_args", {})
     if rename and "rename" in arguments:
         raise UsageError("--rename and --policy-arg rename=... are the same; give one of them.")
     if rename:
-        arguments["rename"] = parse_pairs(rename, "--rename")
-    named = [name.strip() for name in benchmark.split(",") if name.strip()]
-    files = {"token-file": token_file, "tls-cert": tls_cert, "tls-key": tls_key}
-    _become(
-        "sparring.policy_server",
-        f"--policy={policy}",
-        f"--policy-args={json.dumps(arguments)}",
-        f"--experts={json.dumps(experts_of(named) if policy == 'expert' else {})}",
-        *(f"--listen={address}" for address in listen),
-        *(f"--{flag}={path}" for flag, path in files.items() if path is not None),
-        f"--max-batch={max_batch}",
-        f"--max-queue-delay={max_queue_delay}",
-        *([f"--metrics={metrics}"] if metrics else []),
-        f"--max-sessions={max_sessions}",
-        f"--grace={grace}",
-    )
+        options["policy_args"] = {**arguments, "rename": parse_pairs(rename, "--rename")}
+    if options["policy"] == "expert":
+        options["experts"] = experts_of([name.strip() for name in benchmark.split(",") if name.strip()])
+    _become("sparring.policy_server", *ServerOptions(**options).arguments())
 
 
 @click.command(short_help="add a worker to a run")

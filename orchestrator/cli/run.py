@@ -26,7 +26,13 @@ from sparring.orchestrator.run.coordinator import RunStopped
 from sparring.orchestrator.run.execution import Interrupted, prepare
 from sparring.orchestrator.run.execution import run as run_plan
 from sparring.orchestrator.run.plan import Plan, make_plan
-from sparring.orchestrator.settings import CONTAINER_SETTINGS, RunSettings, read_settings
+from sparring.orchestrator.settings import (
+    RunSettings,
+    launcher_fields,
+    read_settings,
+    saved_settings,
+    setting_fields,
+)
 from sparring.protos.errors import SparringError, UsageError
 
 log = logging.getLogger(__name__)
@@ -40,7 +46,7 @@ EXIT_INTERRUPTED: Final = 130
     "--config", type=click.Path(path_type=Path), help="YAML file with any of these settings; flags win over it"
 )
 @click.option("--json", "as_json", is_flag=True, help="print the results as JSON, and nothing else, on standard output")
-@setting_options(RunSettings.model_fields)
+@setting_options(setting_fields())
 def run(config: Path | None, as_json: bool, **values: Any) -> int:
     """Evaluates a policy and prints a table of success rates.
 
@@ -56,16 +62,11 @@ def run(config: Path | None, as_json: bool, **values: Any) -> int:
 @click.command(short_help="go on with a run that was interrupted")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="print the results as JSON, and nothing else, on standard output")
-@setting_options(
-    ["slots", "policy_server", "policy_token_file", "policy_ca", "launcher", "listen", *CONTAINER_SETTINGS]
-)
+@setting_options(["slots", "policy_server", "policy_token_file", "policy_ca", "launcher", "listen", *launcher_fields()])
 def resume(folder: Path, as_json: bool, **values: Any) -> int:
     """Goes on with the run whose results are in FOLDER, with the settings saved there."""
-    saved = read_document(folder).settings
-    now = given(values)
-    if now.get("launcher", saved.get("launcher")) != "docker":  # what was set for containers says nothing about others
-        saved = {name: value for name, value in saved.items() if name not in CONTAINER_SETTINGS}
-    return evaluate_settings(read_settings({**saved, **now, "output": str(folder)}, None), as_json)
+    saved = saved_settings(read_document(folder).settings, given(values))
+    return evaluate_settings(read_settings({**saved, "output": folder}), as_json)
 
 
 def evaluate_settings(settings: RunSettings, as_json: bool) -> int:
@@ -73,8 +74,8 @@ def evaluate_settings(settings: RunSettings, as_json: bool) -> int:
     plan = make_plan(settings)
     prepare(settings)
     _note_wrapping(plan)
-    folder = settings.output or _new_folder(settings)
-    settings = settings.model_copy(update={"output": folder})
+    folder = settings.output.folder or _new_folder(settings)
+    settings = settings.writing_to(folder)
     errors = Console(stderr=True)
     _log_through(errors)
     display = make_display(errors, _title(settings, plan))
@@ -118,16 +119,16 @@ def _recorded(folder: Path) -> int:
 
 
 def _title(settings: RunSettings, plan: Plan) -> str:
-    policy = settings.policy or f"policy at {settings.policy_server}"
+    policy = settings.policy.name or f"policy at {settings.policy.policy_server}"
     size = f"{count(len(plan.labels()), 'task')} × {count(plan.episodes, 'episode')}"
     return f"{policy} on {' and '.join(plan.tasks)}: {size}"
 
 
 def _new_folder(settings: RunSettings) -> Path:
-    policy = re.sub(r"[^A-Za-z0-9.-]+", "-", settings.policy or "remote")
+    policy = re.sub(r"[^A-Za-z0-9.-]+", "-", settings.policy.name or "remote")
     return (
         Path("outputs")
-        / f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{'+'.join(part.benchmark for part in settings.parts)}_{policy}"
+        / f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{'+'.join(part.benchmark for part in settings.plan.parts)}_{policy}"
     )
 
 

@@ -11,9 +11,7 @@ from typing import Any
 
 import click
 
-from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.launchers.docker.engine import connect
-from sparring.orchestrator.machine.environments import interpreter
 from sparring.orchestrator.smoke.episode import smoke as smoke_here
 from sparring.orchestrator.smoke.images import SECONDS, explain, image_names, smoke_image
 from sparring.protos.errors import SparringError, UsageError
@@ -36,7 +34,7 @@ from sparring.protos.errors import SparringError, UsageError
 )
 # How an image that is not a worker's is tried: in its own part, with others in the others.
 @click.option("--policy-server", hidden=True)
-@click.option("--launcher", type=click.Choice(["process", "none"]), hidden=True)
+@click.option("--launcher", hidden=True)
 @click.option("--listen", hidden=True)
 def smoke(
     images: Sequence[str], here: str | None, assets: Path | None, output: Path | None, timeout: float, **settings: Any
@@ -57,8 +55,6 @@ def smoke(
 
 
 def _try_here(name: str, folder: Path, assets: Path | None, settings: dict[str, Any]) -> int:
-    if settings.get("launcher") != "none":
-        interpreter(get_benchmark(name))
     if assets is not None:
         settings["assets"] = assets
     seen = asyncio.run(smoke_here(name, folder, **settings))

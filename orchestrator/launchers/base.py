@@ -1,15 +1,35 @@
-"""What every launcher does: start workers, keep them alive, end them."""
+"""What every launcher does: check the machine, start workers, keep them alive, end them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
 
+from pydantic import BaseModel, ConfigDict
+
+from sparring.orchestrator.machine.finding import Finding
 from sparring.orchestrator.run.retry import RetryRules
 from sparring.protos.errors import SparringError
 from sparring.protos.net.address import Address
+
+if TYPE_CHECKING:  # which have the launcher's settings in them
+    from sparring.orchestrator.settings import RunSettings
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """What a killed run has left.
+
+    Attributes:
+        what: It is, for people.
+        remove: Ends and removes it.
+    """
+
+    what: str
+    remove: Callable[[], None]
 
 
 class LaunchFailed(SparringError):
@@ -18,23 +38,31 @@ class LaunchFailed(SparringError):
 
 @dataclass(frozen=True)
 class WorkerOrder:
-    """Which workers to start.
+    """Which workers to start, and whom to ask and tell about them.
 
     Attributes:
+        run: The settings of their run.
+        folder: Of the run.
         slots: Episodes at once, for each benchmark.
         orchestrator: The address that they dial on this machine, a unix socket.
         public: The address that they dial from elsewhere.
         sockets: Folder of the unix sockets, the policy's and ours.
         logs: Folder for their logs.
         rules: When one that died is replaced.
+        results_of: How many results a worker has delivered; one that delivers is worth replacing.
+        explain: Told why a worker died, where that is known: its name and a sentence.
     """
 
+    run: RunSettings
+    folder: Path
     slots: Mapping[str, int]
     orchestrator: Address
     public: Address
     sockets: Path
     logs: Path
     rules: RetryRules
+    results_of: Callable[[str], int]
+    explain: Callable[[str, str], None]
 
     def arguments(self, benchmark: str, name: str, *, orchestrator: Address | None = None) -> list[str]:
         """The flags of `sparring worker` for one of them; it dials another address if one is given."""
@@ -46,23 +74,68 @@ class WorkerOrder:
         ]
 
 
-class Launcher(ABC):
-    """Starts workers and keeps them alive until told to stop."""
+class LauncherSettings(BaseModel):
+    """A launcher's own settings; one field is one flag of `sparring run` and one YAML key. Give each a description."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+S = TypeVar("S", bound=LauncherSettings)
+
+
+class Launcher(ABC, Generic[S]):
+    """A way to start workers, keep them alive and end them. An object without memory: what it is told is passed to it.
+
+    Attributes:
+        name: That `--launcher` takes.
+        summary: A line for people.
+        settings: The class of its own settings.
+    """
+
+    name: str
+    summary: str
+    settings: type[S]
+
+    def own(self, run: RunSettings) -> S:
+        """Its own settings among those of a run."""
+        assert isinstance(run.worker.own, self.settings)
+        return run.worker.own
+
+    def check(self, run: RunSettings) -> None:
+        """Looks for whatever would keep workers from starting, or fetches it, before anything is started.
+
+        Raises:
+            SparringError: With what to do about it.
+        """
+
+    def listen(self, run: RunSettings) -> Address | None:
+        """Where workers of other machines, or of what is like one, dial in; None: the usual place.
+
+        May take seconds; it is called in a thread of its own.
+        """
+        return run.worker.listen_address
 
     @abstractmethod
     async def run(self, order: WorkerOrder) -> None:
-        """Starts the workers and replaces those that die; cancelled to end them all.
+        """Starts workers and replaces those that die; never returns, and is cancelled to end them all.
+
+        Who dies is explained with `order.explain`, where more is known than that it has gone.
 
         Raises:
-            LaunchFailed: If replacing them is of no use.
+            LaunchFailed: If replacing them is of no use, with their last words.
         """
 
+    def leftovers(self, *, everything: bool = False) -> Sequence[Leftover]:
+        """What runs have left that were killed, and nobody watches over: for `sparring clean`.
 
-class NoLauncher(Launcher):
-    """Workers come by themselves: `sparring worker --orchestrator ...`."""
+        Args:
+            everything: Also what belongs to runs that are going on.
+        """
+        return []
 
-    async def run(self, order: WorkerOrder) -> None:
-        """Does nothing."""
+    def examine(self) -> Iterable[Finding]:
+        """What `sparring doctor` shall say about what this launcher needs here."""
+        return []
 
 
 def share_slots(slots: int, waiting: Mapping[str, int]) -> dict[str, int]:

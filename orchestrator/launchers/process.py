@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from sparring.env_worker.registry import get_benchmark
-from sparring.orchestrator.launchers.base import Launcher, WorkerOrder
+from sparring.orchestrator.launchers.base import Launcher, LauncherSettings, WorkerOrder
 from sparring.orchestrator.launchers.keep_alive import Death, keep_all, keep_worker
 from sparring.orchestrator.machine.child import Child
 from sparring.orchestrator.machine.environments import interpreter
 from sparring.orchestrator.machine.sockets import temporary_folder
+from sparring.orchestrator.run.plan import fetch_assets
+from sparring.orchestrator.settings import RunSettings
 
 
-class ProcessLauncher(Launcher):
-    """One worker process per benchmark, each with the Python that has the benchmark; its slots are its own processes.
+class ProcessLauncher(Launcher[LauncherSettings]):
+    """One worker process per benchmark, each with the Python that has it; its slots are its own processes."""
 
-    Args:
-        results_of: How many results a worker has delivered; one that delivers is worth replacing.
-    """
+    name = "process"
+    summary = "worker processes on this machine, each with the Python that has its benchmark"
+    settings = LauncherSettings
 
-    def __init__(self, results_of: Callable[[str], int]) -> None:
-        self._results_of = results_of
+    def check(self, run: RunSettings) -> None:
+        for part in run.plan.parts:
+            interpreter(get_benchmark(part.benchmark))
+            fetch_assets(run, part)
 
     async def run(self, order: WorkerOrder) -> None:
         await keep_all([self._keep(benchmark, order) for benchmark in order.slots])
@@ -37,7 +40,7 @@ class ProcessLauncher(Launcher):
                 await Child.start("sparring.env_worker", arguments, python=python, log=log, temporary=temporary)
             )
 
-        await keep_worker(benchmark, start, rules=order.rules, results_of=self._results_of)
+        await keep_worker(benchmark, start, rules=order.rules, results_of=order.results_of)
 
 
 class _Process:

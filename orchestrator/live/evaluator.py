@@ -22,7 +22,7 @@ from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.execution import prepare
 from sparring.orchestrator.run.listeners import Listeners, RunListener
 from sparring.orchestrator.run.plan import Plan, make_plan
-from sparring.orchestrator.settings import RunSettings, read_settings
+from sparring.orchestrator.settings import RunSettings, read_settings, setting_fields
 from sparring.protos.errors import UsageError, unknown
 
 if TYPE_CHECKING:
@@ -154,18 +154,19 @@ def _settings(name: str, values: dict[str, Any], others: dict[str, Any]) -> RunS
     for key in others:
         if key in _NOT_HERE:
             raise UsageError(f"evaluate() takes no {key!r}: {_NOT_HERE[key]}.")
-        if key not in RunSettings.model_fields:
-            known = {"tasks", *RunSettings.model_fields} - {*_NOT_HERE, "policy"}
+        if key not in setting_fields():
+            known = {"tasks", *setting_fields()} - {*_NOT_HERE, "policy"}
             raise unknown("setting of evaluate():", key, sorted(known))
     if values["task"] is not None and not isinstance(values["task"], str):
         values["task"] = ",".join(values["task"])
-    settings = read_settings({**values, **others, "policy": name}, None)
-    if settings.output is not None and (settings.output / FILE_NAME).exists():
+    settings = read_settings({**values, **others, "policy": name})
+    output = settings.output
+    if output.folder is not None and (output.folder / FILE_NAME).exists():
         raise UsageError(
-            f"{str(settings.output)!r} holds results already, of a policy that was another one then; "
+            f"{str(output.folder)!r} holds results already, of a policy that was another one then; "
             "give each call an output folder of its own."
         )
-    if settings.output is None and settings.video != "none":
+    if output.folder is None and output.video != "none":
         raise UsageError("films are written to the output folder: give one with output=.")
     return settings
 

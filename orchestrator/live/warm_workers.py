@@ -7,7 +7,7 @@ import itertools
 import shutil
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sparring.orchestrator.machine.child import open_socket
 from sparring.orchestrator.machine.sockets import socket_folder
@@ -26,33 +26,6 @@ from sparring.protos.net.address import Address
 if TYPE_CHECKING:
     from sparring.policy_server.policies.base import Policy
 
-# What may differ from call to call with the same workers. Everything else makes workers what they are.
-_PER_CALL: Final = frozenset(
-    {
-        "task",
-        "episodes",
-        "seed",
-        "max_steps",
-        "policy",
-        "policy_timeout",
-        "max_batch",
-        "max_queue_delay",
-        "metrics",
-        "out_of_range",
-        "slots",  # compared as the number that it comes to
-        "max_parallel_tasks",
-        "retries",
-        "stall_timeout",
-        "worker_timeout",
-        "observe",
-        "video",
-        "video_fps",
-        "video_names",
-        "record",
-        "output",
-    }
-)
-
 _REST_SECONDS: Final = 10.0
 
 
@@ -61,7 +34,7 @@ class WarmWorkers:
 
     def __init__(self, settings: RunSettings, plan: Plan) -> None:
         self._made_of = _made_of(settings)
-        self._slots = settings.slot_count(len(plan.ids()))
+        self._slots = settings.plan.slot_count(len(plan.ids()))
         self._stack = AsyncExitStack()
         self._numbers = itertools.count(1)
         self._given_up = False
@@ -71,21 +44,19 @@ class WarmWorkers:
 
     def fits(self, settings: RunSettings, plan: Plan) -> bool:
         """Whether these are the workers that settings ask for."""
-        wanted = settings.slot_count(len(plan.ids()))
-        enough = self._slots >= wanted if settings.slots == "auto" else self._slots == wanted
+        wanted = settings.plan.slot_count(len(plan.ids()))
+        enough = self._slots >= wanted if settings.plan.slots == "auto" else self._slots == wanted
         return enough and self._made_of == _made_of(settings)
 
     @property
     def broken(self) -> bool:
         """Whether it is of no more use: a call ended while episodes were running, or nobody keeps workers alive."""
-        if self._running is None or self._made_of["launcher"] == "none":
-            return self._given_up
-        return self._given_up or self._running.launcher.done()
+        return self._given_up or (self._running is not None and self._running.launcher.done())
 
     async def evaluate(self, policy: Policy, settings: RunSettings, plan: Plan, listener: Listeners) -> Results:
         """Plays a plan."""
         number = next(self._numbers)
-        folder = settings.output or self.folder / f"run-{number}"
+        folder = settings.output.folder or self.folder / f"run-{number}"
         new = not folder.exists()
         journal = Journal(folder)
         session = _LiveExecution(settings, plan, folder, journal, listener, policy, self, number)
@@ -96,7 +67,7 @@ class WarmWorkers:
             raise
         finally:
             journal.close()
-            if settings.output is None or (new and not session.claimed):
+            if settings.output.folder is None or (new and not session.claimed):
                 shutil.rmtree(folder, ignore_errors=True)
             elif not session.claimed:  # nothing was played: the folder is as free for the next call as it was
                 journal.path.unlink(missing_ok=True)
@@ -150,18 +121,9 @@ class _LiveExecution(Execution):
     ) -> PolicyAccess:
         from sparring.policy_server.server import PolicyServer
 
-        settings = self._settings
-        assert settings.policy is not None
         assert listen is not None
         # The hash of a file that a policy was loaded from says nothing about weights that are being trained.
-        server = PolicyServer(
-            self._live,
-            name=settings.policy,
-            max_batch=settings.max_batch,
-            max_queue_delay=settings.max_queue_delay,
-            metrics=settings.metrics or "",
-            checkpoint_sha256="",
-        )
+        server = PolicyServer(self._live, self._settings.policy.server_options(), checkpoint_sha256="")
         # A socket of this call's own: what is left of a connection to the policy before cannot reach this one. Beside
         # the workers' own, which containers have been shown.
         local = Address.unix(self._workers.sockets / f"policy-{self._number}.sock")
@@ -190,7 +152,6 @@ class _LiveExecution(Execution):
         return await super()._start_workers(stack, place, coordinator, access)
 
 
-def _made_of(settings: RunSettings) -> dict[str, Any]:
-    made_of = settings.model_dump(exclude=set(_PER_CALL) | {"evaluations"})
-    made_of["parts"] = [(part.benchmark, part.benchmark_arg) for part in settings.parts]
-    return made_of
+def _made_of(settings: RunSettings) -> tuple[object, ...]:
+    """What makes workers what they are: their group of settings, and the benchmarks that they hold."""
+    return settings.worker, [(part.benchmark, part.benchmark_arg) for part in settings.plan.parts]

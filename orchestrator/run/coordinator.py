@@ -54,7 +54,7 @@ class Coordinator:
         self._listener = listener
         self._rules = rules
         done = {row.id for row in journal.rows() if row.outcome != "error"}
-        self._scheduler = Scheduler(plan, done=done, rules=rules, max_parallel_tasks=settings.max_parallel_tasks)
+        self._scheduler = Scheduler(plan, done=done, rules=rules, max_parallel_tasks=settings.plan.max_parallel_tasks)
         self._tasks = {(name, task.name): task for name, tasks in plan.tasks.items() for task in tasks}
         self._workers: dict[str, _Worker] = {}
         self._unreachable_in_a_row = 0
@@ -195,9 +195,9 @@ class Coordinator:
             task=lease.episode.task,
             index=lease.episode.index,
             seed=self._plan.seed_of(lease.episode),
-            film=self._settings.films(lease.episode.index),
-            max_steps=self._settings.max_steps,
-            record=self._settings.record is not None,
+            film=self._settings.output.films(lease.episode.index),
+            max_steps=self._settings.plan.max_steps,
+            record=self._settings.output.record is not None,
         )
 
     def _result(self, worker: str, result: pb.Result) -> None:
@@ -246,9 +246,9 @@ class Coordinator:
         self._serve_waiting()
 
     def _save_film(self, episode: EpisodeId, outcome: Outcome, film: bytes) -> str:
-        if not film or (self._settings.video == "failures" and outcome != "failure"):
+        if not film or (self._settings.output.video == "failures" and outcome != "failure"):
             return ""
-        if self._settings.video_names == "lerobot":
+        if self._settings.output.video_names == "lerobot":
             task = self._tasks[episode.benchmark, episode.task]
             name = f"{_file_name(task.group)}_{task.number}/eval_episode_{episode.index}.mp4"
         else:
@@ -257,8 +257,8 @@ class Coordinator:
         return f"videos/{name}"
 
     def _save_recording(self, episode: EpisodeId, recording: bytes) -> None:
-        if recording and self._settings.record is not None:
-            folder = self._settings.record / episode.benchmark / _file_name(episode.task)
+        if recording and self._settings.output.record is not None:
+            folder = self._settings.output.record / episode.benchmark / _file_name(episode.task)
             _write(folder / f"{episode.index:04d}.npz", recording)
 
     def _policy_unreachable(self, reason: str) -> None:

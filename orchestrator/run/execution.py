@@ -14,14 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sparring.env_worker.registry import get_benchmark, installed_versions
+from sparring.env_worker.registry import installed_versions
 from sparring.env_worker.worker.addresses import to_dial
-from sparring.orchestrator.launchers.base import Launcher, LaunchFailed, NoLauncher, WorkerOrder, share_slots
-from sparring.orchestrator.launchers.docker import launcher as docker
-from sparring.orchestrator.launchers.docker.engine import connect
-from sparring.orchestrator.launchers.docker.route import find_route
-from sparring.orchestrator.launchers.process import ProcessLauncher
-from sparring.orchestrator.machine.environments import interpreter
+from sparring.orchestrator.launchers.base import LaunchFailed, WorkerOrder, share_slots
 from sparring.orchestrator.machine.sockets import socket_folder
 from sparring.orchestrator.results.document import (
     RunDocument,
@@ -36,7 +31,7 @@ from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.results import Results, write_results
 from sparring.orchestrator.run.coordinator import Coordinator, RunStopped
 from sparring.orchestrator.run.listeners import Listeners, RunEnd, RunListener, RunStart
-from sparring.orchestrator.run.plan import Plan, assets_of, benchmark_settings, identity
+from sparring.orchestrator.run.plan import Plan, identity
 from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.run.work_service import DEFAULT_LISTEN, WorkService
 from sparring.orchestrator.serving.policy_host import (
@@ -62,22 +57,14 @@ class Interrupted(SparringError):
 
 
 def prepare(settings: RunSettings) -> None:
-    """Tells, or fetches, what a benchmark lacks, before anything starts.
+    """Tells, or fetches, what workers lack, before anything starts.
 
     Raises:
         SparringError: If it cannot be had.
     """
-    if settings.record is not None:
-        _check_record(settings.record)
-    if settings.launcher == "docker":
-        docker.check(settings)
-    for part in settings.parts:
-        benchmark = get_benchmark(part.benchmark)
-        if settings.launcher == "process":
-            interpreter(benchmark)
-        # In containers, what nobody has named is downloaded by them, into a volume of their own.
-        if settings.launcher == "process" or (settings.launcher == "docker" and assets_of(settings, part)):
-            benchmark.fetch(benchmark.read_settings(benchmark_settings(settings, part)))
+    if settings.output.record is not None:
+        _check_record(settings.output.record)
+    settings.launcher.check(settings)
 
 
 def _check_record(folder: Path) -> None:
@@ -154,7 +141,7 @@ class Execution:
         self._folder = folder
         self._journal = journal
         self._listener = listener
-        self._rules = RetryRules(retries=settings.retries)
+        self._rules = RetryRules(retries=settings.plan.retries)
         self._began = time.monotonic()
         self._seconds_before = float(journal.meta("seconds") or 0.0)
         self._policy: Description | None = None
@@ -182,12 +169,12 @@ class Execution:
 
     def _start(self) -> RunStart:
         recorded = [row for row in self._journal.rows() if row.outcome != "error"]
-        return RunStart(self._plan, recorded, self._settings.model_dump(mode="json"), self._results_folder)
+        return RunStart(self._plan, recorded, self._settings.flat(), self._results_folder)
 
     @property
     def _results_folder(self) -> Path | None:
         """The folder that is told to others; None if it is thrown away."""
-        return None if self._settings.output is None else self._folder
+        return None if self._settings.output.folder is None else self._folder
 
     def _save_what_there_is(self) -> Results | None:
         if not self.claimed:
@@ -262,7 +249,7 @@ class Execution:
     ) -> PolicyAccess:
         """Brings the policy up, if it is ours to host, and says where it is; adds what must not fail to `watched`."""
         settings = self._settings
-        if settings.policy is None:
+        if settings.policy.name is None:
             return PolicyAccess.elsewhere(settings)
         host_name = (listen or DEFAULT_LISTEN).host
         host = PolicyHost(settings, host=host_name, sockets=sockets, logs=self._folder / "logs", rules=self._rules)
@@ -271,7 +258,8 @@ class Execution:
 
     async def _watch_stats(self, stack: AsyncExitStack, access: PolicyAccess) -> None:
         """Has an eye on what the policy servers do, from here to the end of the stack."""
-        names = [str(server) for server in access.servers] if self._settings.policy is None else [HOSTED]
+        hosted = self._settings.policy.name is not None
+        names = [HOSTED] if hosted else [str(server) for server in access.servers]
         self._stats_watch = StatsWatch(
             dict(zip(names, access.servers, strict=True)),
             earlier=self._journal.meta("server_counts"),
@@ -288,14 +276,14 @@ class Execution:
         self._listener.on_warning(sentence)
 
     async def _describe(self, access: PolicyAccess) -> Description:
-        return await describe(access, self._settings.policy_timeout)
+        return await describe(access, self._settings.policy.policy_timeout)
 
     async def _start_workers(
         self, stack: AsyncExitStack, place: RunLocation, coordinator: Coordinator, access: PolicyAccess
     ) -> RunningWorkers:
         """Has workers for the coordinator, for as long as the stack lasts."""
         settings = self._settings
-        slots = settings.slot_count(coordinator.unfinished)
+        slots = settings.plan.slot_count(coordinator.unfinished)
         service = WorkService(coordinator, settings, access, slots)
         local, public = await service.start(place.sockets, place.listen)
         stack.push_async_callback(service.stop, "the run has ended.")
@@ -303,35 +291,31 @@ class Execution:
         log.info("more workers may join: sparring worker --orchestrator %s", address)
 
         waiting = {name: n for name in self._plan.tasks if (n := coordinator.pending(name))}
-        order = WorkerOrder(share_slots(slots, waiting), local, public, place.sockets, place.home / "logs", self._rules)
-        launcher = self._launcher(service, place.home)
-        return RunningWorkers(service, address, await stack.enter_async_context(_background(launcher.run(order))))
-
-    def _launcher(self, service: WorkService, home: Path) -> Launcher:
-        def results_of(worker: str) -> int:
-            return service.coordinator.results_of.get(worker, 0)
-
-        def explain(worker: str, reason: str) -> None:
-            service.coordinator.explain(worker, reason)
-
-        if self._settings.launcher == "none":
-            return NoLauncher()
-        if self._settings.launcher == "docker":
-            return docker.DockerLauncher(self._settings, home, results_of, explain)
-        return ProcessLauncher(results_of)
+        order = WorkerOrder(
+            run=settings,
+            folder=place.home,
+            slots=share_slots(slots, waiting),
+            orchestrator=local,
+            public=public,
+            sockets=place.sockets,
+            logs=place.home / "logs",
+            rules=self._rules,
+            # Not the coordinator's own: in the next run of the same workers it is another.
+            results_of=lambda worker: service.coordinator.results_of.get(worker, 0),
+            explain=lambda worker, reason: service.coordinator.explain(worker, reason),
+        )
+        keeping = _background(settings.launcher.run(order))
+        return RunningWorkers(service, address, await stack.enter_async_context(keeping))
 
     async def _listen(self) -> Address | None:
         """Where workers that are not on this machine dial in, if that is settled."""
-        if self._settings.launcher != "docker":
-            return self._settings.listen_address
-        route = await asyncio.to_thread(lambda: find_route(self._settings, connect()))
-        return route.listen or self._settings.listen_address
+        return await asyncio.to_thread(self._settings.launcher.listen, self._settings)
 
     def _write_run(self, status: RunStatus) -> RunDocument:
         stats = self._journal.meta("server_stats")
         document = RunDocument(
             status=status,
-            settings=self._settings.model_dump(mode="json"),
+            settings=self._settings.flat(),
             seed=self._plan.seed,
             episodes=self._plan.episodes,
             tasks=tasks_of(self._plan),
@@ -353,13 +337,13 @@ async def _attended(coordinator: Coordinator, settings: RunSettings, address: Ad
     while True:
         since = {name: since.get(name, loop.time()) for name in coordinator.unattended()}
         for name, began in since.items():
-            if loop.time() - began >= settings.worker_timeout:
+            if loop.time() - began >= settings.plan.worker_timeout:
                 raise RunStopped(
-                    f"no worker of {name} has been here for {settings.worker_timeout:g} s. Start one with "
+                    f"no worker of {name} has been here for {settings.plan.worker_timeout:g} s. Start one with "
                     f"`sparring worker --benchmark {name} --orchestrator {address}` (in containers: the service "
                     f"worker-{name}), or raise --worker-timeout."
                 )
-        await asyncio.sleep(min(1.0, settings.worker_timeout / 4))
+        await asyncio.sleep(min(1.0, settings.plan.worker_timeout / 4))
 
 
 def _on_signals() -> asyncio.Future[None]:

@@ -78,21 +78,21 @@ def make_plan(settings: RunSettings) -> Plan:
         UsageError: If a benchmark, a task or a setting of a benchmark is unknown.
     """
     tasks: dict[str, Sequence[Task]] = {}
-    for part in settings.parts:
+    for part in settings.plan.parts:
         benchmark = get_benchmark(part.benchmark)
         benchmark.read_settings(benchmark_settings(settings, part))
         tasks[benchmark.name] = benchmark.tasks(part.task)
-    if settings.assets is not None and all(get_benchmark(name).assets is None for name in tasks):
+    if settings.worker.assets is not None and all(get_benchmark(name).assets is None for name in tasks):
         raise UsageError(f"--assets is of no use here: {' and '.join(tasks)} has none.")
-    return Plan(tasks, settings.episodes, settings.seed)
+    return Plan(tasks, settings.plan.episodes, settings.plan.seed)
 
 
 def benchmark_settings(settings: RunSettings, part: Evaluation) -> dict[str, Any]:
     """What a benchmark is told: its own arguments, and the assets folder if it has assets."""
     assets = get_benchmark(part.benchmark).assets
-    if settings.assets is None or assets is None:
+    if settings.worker.assets is None or assets is None:
         return dict(part.benchmark_arg)
-    return {assets.setting: str(settings.assets.absolute()), **part.benchmark_arg}
+    return {assets.setting: str(settings.worker.assets.absolute()), **part.benchmark_arg}
 
 
 def assets_of(settings: RunSettings, part: Evaluation) -> Path | None:
@@ -112,6 +112,16 @@ def assets_of(settings: RunSettings, part: Evaluation) -> Path | None:
     return Path(named)
 
 
+def fetch_assets(settings: RunSettings, part: Evaluation) -> None:
+    """Has a benchmark's assets here, downloaded if need be.
+
+    Raises:
+        SparringError: If they cannot be had.
+    """
+    benchmark = get_benchmark(part.benchmark)
+    benchmark.fetch(benchmark.read_settings(benchmark_settings(settings, part)))
+
+
 def identity(settings: RunSettings, plan: Plan) -> dict[str, Any]:
     """What decides a run's numbers, beside the policy, and so what must be equal to go on in a folder.
 
@@ -119,9 +129,9 @@ def identity(settings: RunSettings, plan: Plan) -> dict[str, Any]:
     """
     return {
         "tasks": {benchmark: [task.name for task in tasks] for benchmark, tasks in plan.tasks.items()},
-        "benchmark_arg": {part.benchmark: dict(part.benchmark_arg) for part in settings.parts},
+        "benchmark_arg": {part.benchmark: dict(part.benchmark_arg) for part in settings.plan.parts},
         "episodes": plan.episodes,
         "seed": plan.seed,
-        "max_steps": settings.max_steps,
-        "out_of_range": settings.out_of_range,
+        "max_steps": settings.plan.max_steps,
+        "out_of_range": settings.plan.out_of_range,
     }

@@ -101,7 +101,7 @@ class WorkService(WorkServicer):
         self._settings = settings
         self._policy = policy
         self._balance = ReplicaBalance(policy.addresses)
-        parts = {part.benchmark: part for part in settings.parts}
+        parts = {part.benchmark: part for part in settings.plan.parts}
         coordinator.take_over(previous, lambda benchmark, slots: self._assignment_of(parts[benchmark], slots))
 
     async def stop(self, reason: str) -> None:
@@ -168,9 +168,10 @@ class WorkService(WorkServicer):
                 f"the worker speaks protocol version {register.protocol}, this orchestrator {PROTOCOL_VERSION}; "
                 "install the same release of sparring on both sides."
             )
-        able = [part for part in settings.parts if part.benchmark in register.benchmarks]
+        able = [part for part in settings.plan.parts if part.benchmark in register.benchmarks]
         if not able:
-            wanted, has = " and ".join(p.benchmark for p in settings.parts), ", ".join(register.benchmarks) or "nothing"
+            wanted = " and ".join(part.benchmark for part in settings.plan.parts)
+            has = ", ".join(register.benchmarks) or "nothing"
             raise UsageError(f"this run is of {wanted}, and the worker has only {has} installed.")
         part = max(able, key=lambda part: self.coordinator.pending(part.benchmark))
         return self._assignment_of(part, register.slots or self._default_slots)
@@ -182,14 +183,14 @@ class WorkService(WorkServicer):
             benchmark_settings=json.dumps(benchmark_settings(settings, part)),
             slots=slots,
             policy_addresses=map(str, self._policy.addresses),
-            observe_every_step=settings.observe == "every-step",
-            video_fps=settings.video_fps,
-            policy_seconds=settings.policy_timeout,
-            stall_seconds=settings.stall_timeout,
+            observe_every_step=settings.plan.observe == "every-step",
+            video_fps=settings.output.video_fps,
+            policy_seconds=settings.policy.policy_timeout,
+            stall_seconds=settings.plan.stall_timeout,
             heartbeat_seconds=HEARTBEAT_SECONDS,
             silence_seconds=SILENCE_SECONDS,
             policy_token=self._policy.token,
             policy_ca=self._policy.ca,
             policy_replicas=self._policy.replicas,
-            out_of_range=_OUT_OF_RANGE[settings.out_of_range],
+            out_of_range=_OUT_OF_RANGE[settings.plan.out_of_range],
         )

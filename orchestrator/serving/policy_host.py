@@ -15,7 +15,7 @@ from sparring.env_worker.registry import experts_of
 from sparring.orchestrator.machine.child import Child, open_socket
 from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.settings import RunSettings
-from sparring.policy_server.client import Description, PolicyClient
+from sparring.policy_server.client import Description, PolicyClient, ServerOptions
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.net.access import read_ca, read_token
 from sparring.protos.net.address import Address
@@ -59,7 +59,7 @@ class PolicyHost:
         while True:
             child = await Child.start(
                 "sparring.policy_server",
-                self._arguments(),
+                self._options().arguments(),
                 python=Path(sys.executable),
                 log=self._log,
                 capture_stdout=True,
@@ -96,17 +96,9 @@ class PolicyHost:
         self.addresses = [Address.parse(text) for text in json.loads(line)["listening"]]
         open_socket(self.addresses[0])
 
-    def _arguments(self) -> list[str]:
-        settings = self._settings
-        return [
-            f"--policy={settings.policy}",
-            f"--policy-args={json.dumps(settings.policy_arguments)}",
-            f"--experts={json.dumps(experts_of(part.benchmark for part in settings.parts))}",
-            f"--max-batch={settings.max_batch}",
-            f"--max-queue-delay={settings.max_queue_delay}",
-            *([f"--metrics={settings.metrics}"] if settings.metrics else []),
-            *(f"--listen={address}" for address in self.addresses),
-        ]
+    def _options(self) -> ServerOptions:
+        experts = experts_of(part.benchmark for part in self._settings.plan.parts)
+        return self._settings.policy.server_options(experts=experts, listen=tuple(self.addresses))
 
 
 @dataclass(frozen=True)
@@ -132,7 +124,8 @@ class PolicyAccess:
         Raises:
             UsageError: If the token's file or the CA's cannot be used.
         """
-        addresses, token_file, ca = settings.policy_servers, settings.policy_token_file, settings.policy_ca
+        policy = settings.policy
+        addresses, token_file, ca = policy.servers, policy.policy_token_file, policy.policy_ca
         for address in addresses:
             if token_file and not ca and address.leaves_the_machine and not address.is_encrypted:
                 log.warning("the token travels unencrypted to %s; a server with TLS is at tls://HOST:PORT", address)

@@ -15,9 +15,9 @@ from sparring.env_worker.benchmark import Benchmark, SmokeTest
 from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
-from sparring.orchestrator.run.execution import run
+from sparring.orchestrator.run.execution import prepare, run
 from sparring.orchestrator.run.plan import make_plan
-from sparring.orchestrator.settings import RunSettings
+from sparring.orchestrator.settings import read_settings
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.spec import TensorSpec
 
@@ -85,16 +85,9 @@ async def smoke(name: str, folder: Path, **settings: Any) -> Smoke:
     test = smoke_test(get_benchmark(name))
     if not settings.get("policy_server"):
         settings |= {"policy": test.policy, "policy_arg": policy_arguments(test)}
-    given = RunSettings(
-        benchmark=name,
-        task=test.task,
-        episodes=1,
-        slots=1,
-        video="all",
-        record=folder / _RECORDING,
-        output=folder / "run",
-        **settings,
-    )
+    settings |= {"benchmark": name, "task": test.task, "episodes": 1, "slots": 1}
+    given = read_settings({**settings, "video": "all", "record": folder / _RECORDING, "output": folder / "run"})
+    prepare(given)
     results = await run(given, make_plan(given), folder / "run")
     row = _only_row(results)
     seen = _check_layout(folder / _RECORDING, test.layout)

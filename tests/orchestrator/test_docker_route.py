@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparring.orchestrator.launchers.docker.engine import Engine
+from sparring.orchestrator.launchers.docker.launcher import DockerLauncher
 from sparring.orchestrator.launchers.docker.route import HOST_NAME, Route, find_route
 from sparring.orchestrator.settings import read_settings
 from sparring.protos.errors import UsageError
@@ -19,7 +20,8 @@ ELSEWHERE = Engine(None, "ssh://gpu-box")
 
 def route(servers: str, engine: Engine = HERE, **settings: str) -> Route:
     base = {"benchmark": "toy", "task": "short", "launcher": "docker", "policy_server": servers}
-    return find_route(read_settings({**base, **settings}, None), engine)
+    run = read_settings({**base, **settings})
+    return find_route(run, DockerLauncher().own(run), engine)
 
 
 def test_the_folder_of_every_socket_is_shown_to_containers() -> None:

@@ -31,21 +31,21 @@ def settings(*arguments: str, **own: Any) -> RunSettings:
 
 def test_defaults_are_lerobots() -> None:
     found = settings(*METAWORLD)
-    assert found.benchmark == "metaworld"
-    assert found.task == "reach-v3"
-    assert found.policy == "lerobot:me/act"
-    assert found.policy_arg == ANY_SIZE
-    assert found.episodes == 50
-    assert found.seed == 1000
-    assert found.slots == "auto"
-    assert found.video == "first:10"
-    assert found.video_names == "lerobot"
-    assert found.max_steps == 0
-    assert found.out_of_range == "pass"
-    assert found.output == Path("outputs/eval/2026-11-16/05-04-03_metaworld_act")
+    assert found.plan.benchmark == "metaworld"
+    assert found.plan.task == "reach-v3"
+    assert found.policy.name == "lerobot:me/act"
+    assert found.policy.policy_arg == ANY_SIZE
+    assert found.plan.episodes == 50
+    assert found.plan.seed == 1000
+    assert found.plan.slots == "auto"
+    assert found.output.video == "first:10"
+    assert found.output.video_names == "lerobot"
+    assert found.plan.max_steps == 0
+    assert found.plan.out_of_range == "pass"
+    assert found.output.folder == Path("outputs/eval/2026-11-16/05-04-03_metaworld_act")
     libero = settings(*LIBERO)
-    assert libero.task == "libero_10"
-    assert libero.benchmark_arg == {"resolution": 360, "control": "relative"}
+    assert libero.plan.task == "libero_10"
+    assert libero.plan.benchmark_arg == {"resolution": 360, "control": "relative"}
 
 
 @pytest.mark.parametrize("spaced", [False, True])
@@ -71,8 +71,8 @@ def test_every_flag_of_the_issue(spaced: bool) -> None:
     }
     arguments = [a for k, v in pairs.items() for a in ((f"--{k}", v) if spaced else (f"--{k}={v}",))]
     found = settings(*arguments)
-    assert found.policy == "lerobot:ckpt"
-    assert found.policy_arg == {
+    assert found.policy.name == "lerobot:ckpt"
+    assert found.policy.policy_arg == {
         **ANY_SIZE,
         "device": "cpu",
         "n_action_steps": 10,
@@ -81,10 +81,10 @@ def test_every_flag_of_the_issue(spaced: bool) -> None:
             "observation.images.camera2": "observation.images.image2",
         },
     }
-    assert found.task == "libero_spatial/0,libero_spatial/3,libero_goal/0,libero_goal/3"
-    assert found.benchmark_arg == {"resolution": 256, "control": "absolute"}
-    assert (found.episodes, found.slots, found.max_parallel_tasks, found.seed) == (20, 10, 2, 7)
-    assert found.output == Path("out/here")
+    assert found.plan.task == "libero_spatial/0,libero_spatial/3,libero_goal/0,libero_goal/3"
+    assert found.plan.benchmark_arg == {"resolution": 256, "control": "absolute"}
+    assert (found.plan.episodes, found.plan.slots, found.plan.max_parallel_tasks, found.plan.seed) == (20, 10, 2, 7)
+    assert found.output.folder == Path("out/here")
     plan = make_plan(found)
     assert [(task.group, task.number) for task in plan.tasks["libero"]] == [
         ("libero_spatial", 0), ("libero_spatial", 3), ("libero_goal", 0), ("libero_goal", 3)
@@ -96,7 +96,7 @@ def test_every_flag_of_the_issue(spaced: bool) -> None:
 )
 def test_a_batch_is_so_many_simulators_at_once(batch: str, episodes: str, slots: int | str) -> None:
     found = settings(*METAWORLD, f"--eval.batch_size={batch}", f"--eval.n_episodes={episodes}")
-    assert found.slots == slots
+    assert found.plan.slots == slots
 
 
 def test_the_output_folder_is_named_as_lerobot_names_it(tmp_path: Path) -> None:
@@ -105,22 +105,22 @@ def test_the_output_folder_is_named_as_lerobot_names_it(tmp_path: Path) -> None:
     (checkpoint / "config.json").write_text(json.dumps({"type": "diffusion"}))
     for path in (checkpoint, checkpoint.parent):
         found = settings(f"--policy.path={path}", *METAWORLD[1:])
-        assert found.output == Path("outputs/eval/2026-11-16/05-04-03_metaworld_diffusion")
-    assert settings(*METAWORLD, "--job_name=mine").output == Path("outputs/eval/2026-11-16/05-04-03_mine")
-    assert settings("--policy.path=a/b@v2", *METAWORLD[1:]).output == Path(
+        assert found.output.folder == Path("outputs/eval/2026-11-16/05-04-03_metaworld_diffusion")
+    assert settings(*METAWORLD, "--job_name=mine").output.folder == Path("outputs/eval/2026-11-16/05-04-03_mine")
+    assert settings("--policy.path=a/b@v2", *METAWORLD[1:]).output.folder == Path(
         "outputs/eval/2026-11-16/05-04-03_metaworld_b"
     )
 
 
 def test_other_settings_of_the_policy_are_passed_on() -> None:
     found = settings(*METAWORLD, "--policy.temporal_ensemble_coeff=0.01", "--policy.use_amp=true")
-    assert found.policy_arg == {"temporal_ensemble_coeff": 0.01, "use_amp": True, **ANY_SIZE}
-    assert settings(*METAWORLD, "--policy.any_resolution=false").policy_arg == {"any_resolution": False}
+    assert found.policy.policy_arg == {"temporal_ensemble_coeff": 0.01, "use_amp": True, **ANY_SIZE}
+    assert settings(*METAWORLD, "--policy.any_resolution=false").policy.policy_arg == {"any_resolution": False}
 
 
 def test_a_revision_is_part_of_the_hub_id(tmp_path: Path) -> None:
     found = settings(*METAWORLD, "--policy.pretrained_revision=v2")
-    assert (found.policy, found.policy_arg) == ("lerobot:me/act@v2", ANY_SIZE)
+    assert (found.policy.name, found.policy.policy_arg) == ("lerobot:me/act@v2", ANY_SIZE)
     for path in (str(tmp_path), "me/act@v1"):
         with pytest.raises(UsageError, match=r"pretrained_revision=v2 is for a checkpoint on the hub"):
             translated(f"--policy.path={path}", *METAWORLD[1:], "--policy.pretrained_revision=v2")
@@ -131,16 +131,16 @@ def test_a_camera_that_the_checkpoint_does_not_look_at_needs_no_name(tmp_path: P
     (tmp_path / "config.json").write_text(json.dumps({"type": "act", "input_features": features}))
     mapping = '{"agentview_image": "camera1", "robot0_eye_in_hand_image": "camera2"}'
     found = settings(f"--policy.path={tmp_path}", "--env.type=libero", f"--env.camera_name_mapping={mapping}")
-    assert found.policy_arg == {"rename": {"observation.images.camera1": "observation.images.image"}, **ANY_SIZE}
+    assert found.policy.policy_arg == {"rename": {"observation.images.camera1": "observation.images.image"}, **ANY_SIZE}
 
 
 def test_what_lerobot_names_twice_is_renamed_by_its_last_name() -> None:
     found = settings(*METAWORLD, '--rename_map={"observation.image": "observation.images.top"}')
-    assert found.policy_arg == {"rename": {"observation.images.top": "observation.image"}, **ANY_SIZE}
+    assert found.policy.policy_arg == {"rename": {"observation.images.top": "observation.image"}, **ANY_SIZE}
 
 
 def test_shorter_episodes_of_libero() -> None:
-    assert settings(*LIBERO, "--env.task=libero_goal", "--env.episode_length=300").max_steps == 300
+    assert settings(*LIBERO, "--env.task=libero_goal", "--env.episode_length=300").plan.max_steps == 300
     with pytest.raises(UsageError, match="more than the 300 steps that libero_goal has"):
         settings(*LIBERO, "--env.task=libero_goal", "--env.episode_length=301")
 
@@ -156,8 +156,12 @@ def test_groups_keep_the_names_they_were_given() -> None:
 
 def test_sparrings_own_settings_win() -> None:
     found = settings(*METAWORLD, "--policy.device=cpu", video="none", slots=3, policy_arg={"threads": 1})
-    assert (found.video, found.slots, found.policy_arg) == ("none", 3, {"device": "cpu", "threads": 1, **ANY_SIZE})
-    assert settings(*METAWORLD, policy="expert").policy_arg == {}, "another policy has no use for what follows"
+    assert (found.output.video, found.plan.slots, found.policy.policy_arg) == (
+        "none",
+        3,
+        {"device": "cpu", "threads": 1, **ANY_SIZE},
+    )
+    assert settings(*METAWORLD, policy="expert").policy.policy_arg == {}, "another policy has no use for what follows"
 
 
 def test_flags_that_change_nothing_are_said_to() -> None:
@@ -171,7 +175,7 @@ def test_flags_that_change_nothing_are_said_to() -> None:
         "--env.episode_length changes nothing here: LeRobot does not hand it to Meta-World either; episodes have up to "
         "500 steps",
     ]
-    assert found.settings.max_steps == 0
+    assert found.settings.plan.max_steps == 0
     assert translated(*METAWORLD).notes == []
 
 
@@ -181,13 +185,13 @@ def test_what_lerobot_would_do_anyway_may_be_said() -> None:
         "--env.is_libero_plus=false", "--env.init_states=True", "--job_name=null",
     )  # fmt: skip
     assert found.notes == []
-    assert found.settings.output == Path("outputs/eval/2026-11-16/05-04-03_libero_pi0")
+    assert found.settings.output.folder == Path("outputs/eval/2026-11-16/05-04-03_libero_pi0")
 
 
 def test_names_are_taken_as_they_are() -> None:
     found = settings("--policy.path=005000", "--env.type=metaworld", "--env.task", "reach-v3", "--job_name=1e3")
-    assert found.policy == "lerobot:005000"
-    assert found.output == Path("outputs/eval/2026-11-16/05-04-03_1e3")
+    assert found.policy.name == "lerobot:005000"
+    assert found.output.folder == Path("outputs/eval/2026-11-16/05-04-03_1e3")
 
 
 @pytest.mark.parametrize("kind", ["yaml", "json"])
@@ -206,9 +210,14 @@ def test_a_configuration_file_and_flags_that_win_over_it(kind: str, tmp_path: Pa
     file = tmp_path / f"eval.{kind}"
     file.write_text(json.dumps(content) if kind == "json" else yaml.safe_dump(content))
     found = settings(f"--config_path={file}", "--seed=6", "--policy.n_action_steps=7")
-    assert (found.policy, found.task, found.episodes, found.slots) == ("lerobot:me/act", "libero_goal/1", 3, 2)
-    assert found.seed == 6
-    assert found.policy_arg == {
+    assert (found.policy.name, found.plan.task, found.plan.episodes, found.plan.slots) == (
+        "lerobot:me/act",
+        "libero_goal/1",
+        3,
+        2,
+    )
+    assert found.plan.seed == 6
+    assert found.policy.policy_arg == {
         "n_action_steps": 7, "rename": {"observation.images.x": "observation.images.image"}, **ANY_SIZE
     }  # fmt: skip
     file.write_text(json.dumps({**content, "eval": {"n_episode": 3}}))

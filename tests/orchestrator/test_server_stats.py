@@ -10,6 +10,7 @@ import pytest
 
 from sparring.orchestrator.run.replica_balance import ReplicaBalance
 from sparring.orchestrator.serving.stats import StatsWatch, quantile, summarized, total
+from sparring.policy_server.options import ServerOptions
 from sparring.policy_server.policies.blind import ZeroPolicy
 from sparring.policy_server.server import PolicyServer
 from sparring.policy_server.stats import StatsCounter
@@ -62,7 +63,7 @@ def test_servers_side_by_side_are_added_up() -> None:
 
 def test_a_run_has_what_was_done_since_it_began_also_by_a_server_that_was_started_again() -> None:
     async def served(address: str, *rows: int) -> tuple[PolicyServer, str]:
-        server = PolicyServer(ZeroPolicy(), name="zero")
+        server = PolicyServer(ZeroPolicy(), ServerOptions(policy="zero"))
         (bound,) = await server.start([address])
         for count in rows:
             server.stats.forward_pass([0.0] * count, 0.1)
@@ -98,7 +99,7 @@ def test_a_server_with_two_names_is_counted_once() -> None:
     """`--policy-server localhost:50051,127.0.0.1:50051` names one server, which would have done everything twice."""
 
     async def work() -> StatsWatch:
-        server = PolicyServer(ZeroPolicy(), name="zero")
+        server = PolicyServer(ZeroPolicy(), ServerOptions(policy="zero"))
         one, other = await server.start(["127.0.0.1:0", "127.0.0.1:0"])
         watch = StatsWatch({"one": one, "other": other})
         await watch.begin()
@@ -114,7 +115,7 @@ def test_a_server_with_two_names_is_counted_once() -> None:
 
 def test_what_a_server_did_before_it_could_be_asked_is_not_this_runs() -> None:
     async def work() -> StatsWatch:
-        server = PolicyServer(ZeroPolicy(), name="zero")
+        server = PolicyServer(ZeroPolicy(), ServerOptions(policy="zero"))
         (address,) = await server.start(["127.0.0.1:0"])
         server.stats._began -= 100.0  # it has served others for a while
         server.stats.forward_pass([0.0] * 50, 0.1)
@@ -138,7 +139,7 @@ def test_what_is_known_is_kept_while_a_run_goes_for_it_may_be_killed(monkeypatch
     kept: list[dict[str, Any]] = []
 
     async def work() -> None:
-        server = PolicyServer(ZeroPolicy(), name="zero")
+        server = PolicyServer(ZeroPolicy(), ServerOptions(policy="zero"))
         (address,) = await server.start(["127.0.0.1:0"])
         watch = StatsWatch({"it": address})
         await watch.begin()

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from sparring.orchestrator.cli.main import cli
 from sparring.orchestrator.cli.options import FILE_ONLY
 from sparring.orchestrator.launchers.base import share_slots
-from sparring.orchestrator.settings import RunSettings, parse_pairs, read_settings
+from sparring.orchestrator.settings import parse_pairs, read_settings, setting_fields
 from sparring.protos.errors import UsageError
 
 BASE = {"benchmark": "toy", "task": "short", "policy": "zero"}
@@ -26,7 +26,7 @@ def write(tmp_path: Path, text: str) -> Path:
 def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path: Path) -> None:
     path = write(tmp_path, "benchmark: toy\ntask: short\npolicy: zero\nepisodes: 7\nmax-parallel-tasks: 2\n")
     settings = read_settings({"episodes": 3}, path)
-    assert (settings.episodes, settings.max_parallel_tasks, settings.seed) == (3, 2, 1000)
+    assert (settings.plan.episodes, settings.plan.max_parallel_tasks, settings.plan.seed) == (3, 2, 1000)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_is_missing_is_named() -> None:
 
 def test_every_setting_is_a_flag() -> None:
     said = CliRunner().invoke(cli, ["run", "--help"]).output
-    for name in set(RunSettings.model_fields) - set(FILE_ONLY):
+    for name in set(setting_fields()) - set(FILE_ONLY):
         assert f"--{name.replace('_', '-')}" in said
 
 
@@ -89,19 +89,19 @@ def test_pairs_have_types() -> None:
 )
 def test_automatic_slots(monkeypatch: pytest.MonkeyPatch, cores: int, episodes: int, slots: int) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
-    assert RunSettings(**BASE).slot_count(episodes) == slots
+    assert read_settings(BASE).plan.slot_count(episodes) == slots
 
 
 def test_which_episodes_are_filmed() -> None:
-    assert [RunSettings(**BASE, video="first:2").films(n) for n in range(4)] == [True, True, False, False]
-    assert not RunSettings(**BASE).films(0)
-    assert RunSettings(**BASE, video="failures").films(5)
+    assert [read_settings({**BASE, "video": "first:2"}).output.films(n) for n in range(4)] == [True, True, False, False]
+    assert not read_settings(BASE).output.films(0)
+    assert read_settings({**BASE, "video": "failures"}).output.films(5)
 
 
 def test_several_benchmarks_in_one_file(tmp_path: Path) -> None:
     text = "policy: zero\nevaluations:\n- {benchmark: toy, task: short}\n- {benchmark: gym, task: CartPole-v1}\n"
     settings = read_settings({}, write(tmp_path, text))
-    assert [(part.benchmark, part.task) for part in settings.parts] == [("toy", "short"), ("gym", "CartPole-v1")]
+    assert [(part.benchmark, part.task) for part in settings.plan.parts] == [("toy", "short"), ("gym", "CartPole-v1")]
     with pytest.raises(UsageError, match="cannot stand beside evaluations"):
         read_settings({"task": "short"}, write(tmp_path, text))
     with pytest.raises(UsageError, match="twice"):
@@ -125,11 +125,11 @@ def test_rename_is_an_argument_of_the_policy() -> None:
     pairs = parse_pairs(("camera1=agentview_image", "observation.images.top=observation.image"), "--rename")
     base = {"benchmark": "metaworld", "task": "mt10", "policy": "lerobot:folder"}
     settings = read_settings({**base, "rename": pairs, "policy_arg": {"device": "cpu"}}, None)
-    assert settings.policy_arguments == {
+    assert settings.policy.arguments == {
         "device": "cpu",
         "rename": {"camera1": "agentview_image", "observation.images.top": "observation.image"},
     }
-    assert read_settings(base, None).policy_arguments == {}, "what is not asked for is not told to policies"
+    assert read_settings(base, None).policy.arguments == {}, "what is not asked for is not told to policies"
     with pytest.raises(UsageError, match="the same; give one of them"):
         read_settings({**base, "rename": pairs, "policy_arg": {"rename": {}}}, None)
     with pytest.raises(UsageError, match="--rename goes with --policy"):

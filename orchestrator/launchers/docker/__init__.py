@@ -1,1 +1,5 @@
 """Workers as containers."""
+
+from sparring.orchestrator.launchers.docker.launcher import DockerLauncher
+
+__all__ = ["DockerLauncher"]

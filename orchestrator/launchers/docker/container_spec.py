@@ -11,8 +11,8 @@ from sparring.env_worker.worker.addresses import HOST_VARIABLE
 from sparring.orchestrator.launchers.base import WorkerOrder
 from sparring.orchestrator.launchers.docker.engine import HARDENED, OWNER_LABEL, RUN_LABEL, WORKER_LABEL, Image, owner
 from sparring.orchestrator.launchers.docker.route import HOST_NAME, Route
+from sparring.orchestrator.launchers.docker.settings import DockerSettings, parse_memory
 from sparring.orchestrator.run.plan import assets_of
-from sparring.orchestrator.settings import RunSettings, parse_memory
 
 ASSETS_VOLUME: Final = "sparring-assets"
 _GIB: Final = 2**30
@@ -26,7 +26,7 @@ class ContainerSpec:
     """What containers of one benchmark are made of.
 
     Args:
-        settings: Of the run.
+        own: The launcher's own settings.
         benchmark: What its workers are for.
         image: What they are made from.
         route: How they reach us.
@@ -35,19 +35,19 @@ class ContainerSpec:
     """
 
     def __init__(
-        self, settings: RunSettings, benchmark: str, image: Image, route: Route, order: WorkerOrder, run: str
+        self, own: DockerSettings, benchmark: str, image: Image, route: Route, order: WorkerOrder, run: str
     ) -> None:
         self.image = image.name
         self.log = order.logs / f"worker-{benchmark}.log"
         slots = order.slots[benchmark]
-        self.memory = parse_memory(settings.worker_memory) or int((1 + 1.5 * slots) * _GIB)
+        self.memory = parse_memory(own.worker_memory) or int((1 + 1.5 * slots) * _GIB)
         self._benchmark = benchmark
         self._order = order
         self._run = run
-        self._settings = settings
+        self._gpus = own.worker_gpus == "all"
         self._image = image
         self._route = route
-        self._pids = settings.worker_pids or 256 + 128 * slots
+        self._pids = own.worker_pids or 256 + 128 * slots
 
     def options(self, name: str) -> dict[str, Any]:
         """For the SDK's `containers.create`."""
@@ -56,8 +56,7 @@ class ContainerSpec:
         short = hashlib.sha256(f"{socket.gethostname()}:{self._run}".encode()).hexdigest()[:8]
         mounts, tmpfs, variables = self._storage()
         address = self._route.dial(self._order.orchestrator, self._order.public)
-        gpus = self._settings.worker_gpus == "all"
-        if gpus:  # "all", for EGL: by default a container gets CUDA without graphics
+        if self._gpus:  # "all", for EGL: by default a container gets CUDA without graphics
             variables |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "all"}
         if self._route.needs_name:
             variables[HOST_VARIABLE] = HOST_NAME
@@ -75,7 +74,7 @@ class ContainerSpec:
             "tmpfs": tmpfs,
             "mounts": mounts,
             "extra_hosts": {HOST_NAME: "host-gateway"} if self._route.needs_name else None,
-            "device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])] if gpus else None,
+            "device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])] if self._gpus else None,
         }
 
     def _storage(self) -> tuple[list[Any], dict[str, str], dict[str, str]]:
@@ -87,8 +86,8 @@ class ContainerSpec:
         cache = self._image.environment.get("XDG_CACHE_HOME", _CACHE)
         tmpfs, variables = {"/tmp": _TMP, cache: _TMP}, {"XDG_CACHE_HOME": cache}
         mounts = []
-        part = next(part for part in self._settings.parts if part.benchmark == self._benchmark)
-        folder, assets = assets_of(self._settings, part), get_benchmark(self._benchmark).assets
+        part = next(part for part in self._order.run.plan.parts if part.benchmark == self._benchmark)
+        folder, assets = assets_of(self._order.run, part), get_benchmark(self._benchmark).assets
         if assets is not None and folder is not None:
             shown.append(folder)
             variables[assets.variable] = str(folder)

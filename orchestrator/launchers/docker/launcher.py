@@ -3,59 +3,78 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
 
-from sparring.orchestrator.launchers.base import Launcher, LaunchFailed, WorkerOrder
+from sparring.env_worker.registry import all_benchmarks
+from sparring.orchestrator.launchers.base import Launcher, LaunchFailed, Leftover, WorkerOrder
 from sparring.orchestrator.launchers.docker.container import Container, to_the_end
 from sparring.orchestrator.launchers.docker.container_spec import ContainerSpec
-from sparring.orchestrator.launchers.docker.engine import OWNER_LABEL, Engine, EngineFailed, connect, image_of, owner
+from sparring.orchestrator.launchers.docker.engine import (
+    OWNER_LABEL,
+    RUN_LABEL,
+    WORKER_LABEL,
+    Engine,
+    EngineFailed,
+    connect,
+    image_of,
+    owner,
+)
 from sparring.orchestrator.launchers.docker.route import Route, find_route
+from sparring.orchestrator.launchers.docker.settings import DockerSettings
 from sparring.orchestrator.launchers.keep_alive import Death, keep_all, keep_worker
+from sparring.orchestrator.machine.finding import Finding
+from sparring.orchestrator.run.plan import assets_of, fetch_assets
 from sparring.orchestrator.settings import RunSettings
-from sparring.protos.errors import SparringError
+from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.net.address import Address
 
 log = logging.getLogger(__name__)
 
 
-def image_name(settings: RunSettings, benchmark: str) -> str:
-    """The image that workers of a benchmark are made from."""
-    return settings.image.get(benchmark) or image_of(benchmark)
+class DockerLauncher(Launcher[DockerSettings]):
+    """One container per benchmark: limited, without rights, removed on every way out."""
 
+    name = "docker"
+    summary = "containers of Docker or podman, one for each benchmark, from its image"
+    settings = DockerSettings
 
-def check(settings: RunSettings) -> None:
-    """Looks for whatever would keep workers in containers from starting, before anything is started.
+    def check(self, run: RunSettings) -> None:
+        benchmarks = [part.benchmark for part in run.plan.parts]
+        for benchmark in self.own(run).image:
+            if benchmark not in benchmarks:
+                raise UsageError(f"--image names {benchmark!r}, which is not part of this run.")
+        engine = connect()
+        for benchmark in benchmarks:
+            engine.worker_image(benchmark, self._image_name(run, benchmark))
+        find_route(run, self.own(run), engine)
+        for part in run.plan.parts:
+            if assets_of(run, part):  # what nobody has named is downloaded by containers, into a volume of their own
+                fetch_assets(run, part)
 
-    Raises:
-        SparringError: With what to do about it.
-    """
-    engine = connect()
-    for part in settings.parts:
-        engine.worker_image(part.benchmark, image_name(settings, part.benchmark))
-    find_route(settings, engine)
+    def listen(self, run: RunSettings) -> Address | None:
+        return find_route(run, self.own(run), connect()).listen or run.worker.listen_address
 
+    def leftovers(self, *, everything: bool = False) -> Sequence[Leftover]:
+        engine = connect()
+        found = engine.containers() if everything else engine.leftovers()
+        return [Leftover(_what(container), partial(engine.remove, container)) for container in found]
 
-class DockerLauncher(Launcher):
-    """One container per benchmark: limited, without rights, removed on every way out.
-
-    Args:
-        settings: Of the run.
-        folder: Of the run; its containers are labelled with it.
-        results_of: How many results a worker has delivered; one that delivers is worth replacing.
-        explain: Told why a worker died, where that is known: its name and a sentence.
-    """
-
-    def __init__(
-        self,
-        settings: RunSettings,
-        folder: Path,
-        results_of: Callable[[str], int],
-        explain: Callable[[str, str], None],
-    ) -> None:
-        self._settings = settings
-        self._run = str(folder.absolute())
-        self._results_of = results_of
-        self._explain = explain
+    def examine(self) -> Iterator[Finding]:
+        try:
+            engine = connect()
+            yield Finding("container engine", "ok", engine.describe())
+        except SparringError as error:
+            yield Finding("container engine", "note", str(error))
+            return
+        for name in all_benchmarks():
+            try:
+                image = engine.worker_image(name, image_of(name))
+            except SparringError as error:
+                yield Finding(f"image {name}", "note", f"for --launcher docker only: {error}")
+            else:
+                yield Finding(f"image {name}", "ok", f"{image.name}, {image.size / 1e6:.0f} MB")
 
     async def run(self, order: WorkerOrder) -> None:
         try:
@@ -64,32 +83,48 @@ class DockerLauncher(Launcher):
             raise LaunchFailed(str(error)) from error
 
     async def _run_in(self, engine: Engine, order: WorkerOrder) -> None:
-        route = await to_the_end(find_route, self._settings, engine)
-        for container in await to_the_end(engine.leftovers, self._run):
+        route = await to_the_end(find_route, order.run, self.own(order.run), engine)
+        run = _label(order)
+        for container in await to_the_end(engine.leftovers, run):
             log.info("removing %s, left by an earlier session of this run", container.name)
             await to_the_end(engine.remove, container)
         try:
             await keep_all([self._keep(engine, benchmark, route, order) for benchmark in order.slots])
         finally:
-            await self._sweep(engine)
+            await _sweep(engine, run)
 
     async def _keep(self, engine: Engine, benchmark: str, route: Route, order: WorkerOrder) -> None:
-        image = await to_the_end(engine.worker_image, benchmark, image_name(self._settings, benchmark))
-        spec = ContainerSpec(self._settings, benchmark, image, route, order, self._run)
+        image = await to_the_end(engine.worker_image, benchmark, self._image_name(order.run, benchmark))
+        spec = ContainerSpec(self.own(order.run), benchmark, image, route, order, _label(order))
 
         async def start(name: str) -> Container:
             return await Container.start(engine, spec, name)
 
         def on_death(name: str, death: Death) -> None:
-            self._explain(name, f"worker {name} {death}")
+            order.explain(name, f"worker {name} {death}")
 
-        await keep_worker(benchmark, start, rules=order.rules, results_of=self._results_of, on_death=on_death)
+        await keep_worker(benchmark, start, rules=order.rules, results_of=order.results_of, on_death=on_death)
 
-    async def _sweep(self, engine: Engine) -> None:
-        """Removes what is left of our containers: one that was being made when we were told to stop."""
-        try:
-            for container in await to_the_end(engine.containers, self._run):
-                if container.labels.get(OWNER_LABEL) == owner():
-                    await to_the_end(engine.remove, container)
-        except SparringError as error:
-            log.warning("containers of this run may be left: %s Then remove them with: sparring clean", error)
+    def _image_name(self, run: RunSettings, benchmark: str) -> str:
+        """The image that workers of a benchmark are made from."""
+        return self.own(run).image.get(benchmark) or image_of(benchmark)
+
+
+async def _sweep(engine: Engine, run: str) -> None:
+    """Removes what is left of our containers: one that was being made when we were told to stop."""
+    try:
+        for container in await to_the_end(engine.containers, run):
+            if container.labels.get(OWNER_LABEL) == owner():
+                await to_the_end(engine.remove, container)
+    except SparringError as error:
+        log.warning("containers of this run may be left: %s Then remove them with: sparring clean", error)
+
+
+def _label(order: WorkerOrder) -> str:
+    """What a run is called in the labels of its containers."""
+    return str(order.folder.absolute())
+
+
+def _what(container: Any) -> str:
+    worker, run = container.labels.get(WORKER_LABEL, "?"), container.labels[RUN_LABEL]
+    return f"{container.name} ({container.status}): worker {worker} of the run in {run!r}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from sparring.orchestrator.launchers.docker.engine import Engine
+from sparring.orchestrator.launchers.docker.settings import DockerSettings
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos.errors import UsageError
 from sparring.protos.net.address import Address
@@ -43,13 +44,13 @@ class Route:
         return public.with_host(HOST_NAME) if public.is_local else public
 
 
-def find_route(settings: RunSettings, engine: Engine) -> Route:
+def find_route(run: RunSettings, own: DockerSettings, engine: Engine) -> Route:
     """The way that settings and engine allow.
 
     Raises:
         UsageError: If there is none, with what to set.
     """
-    kind = settings.worker_connection
+    kind: Literal["auto", "unix", "tcp"] = own.worker_connection
     if kind == "auto":
         kind = "unix" if engine.local else "tcp"
     if kind == "unix" and not engine.local:
@@ -57,7 +58,7 @@ def find_route(settings: RunSettings, engine: Engine) -> Route:
             f"the container engine at {engine.address} is on another machine, where sockets of this one are not: use "
             "--worker-connection tcp with --listen HOST:PORT."
         )
-    servers = settings.policy_servers
+    servers = run.policy.servers
     local_servers = [server for server in servers if server.is_local and not server.is_unix]
     for server in local_servers:
         if server.is_encrypted:
@@ -66,7 +67,7 @@ def find_route(settings: RunSettings, engine: Engine) -> Route:
                 "for a name: give the name by which this machine is reached."
             )
     _check_policy(local_servers, engine)
-    listen = _listen(settings.listen_address, engine) if kind == "tcp" else None
+    listen = _listen(run.worker.listen_address, engine) if kind == "tcp" else None
     return Route(
         kind=kind,
         listen=listen,

@@ -1,0 +1,70 @@
+"""Finds launchers: one file or folder each beside this one, or an entry point of an installed package."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+from sparring.orchestrator import launchers
+from sparring.orchestrator.launchers.base import Launcher, LauncherSettings
+from sparring.protos.errors import SparringError, unknown
+
+ENTRY_POINTS: Final = "sparring.launchers"
+
+
+def get_launcher(name: str) -> Launcher[Any]:
+    """The launcher of that name.
+
+    Raises:
+        UsageError: If there is none, with the nearest names.
+        SparringError: If it is one of an installed package that cannot be loaded.
+    """
+    found = all_launchers()
+    if name not in found:
+        raise unknown("launcher", name, found, hint="See: sparring ls launchers")
+    launcher = found[name]
+    if isinstance(launcher, SparringError):
+        raise launcher
+    return launcher
+
+
+def working_launchers() -> dict[str, Launcher[Any]]:
+    """Every launcher that can be loaded, ours first."""
+    return {name: found for name, found in all_launchers().items() if isinstance(found, Launcher)}
+
+
+@cache
+def all_launchers() -> dict[str, Launcher[Any] | SparringError]:
+    """Every launcher that can be named; in the place of one that cannot be loaded, why."""
+    found: dict[str, Launcher[Any] | SparringError] = {kind.name: kind() for kind in _shipped()}
+    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
+        found.setdefault(point.name, _load(point))
+    return found
+
+
+def _shipped() -> Iterator[type[Launcher[Any]]]:
+    for module_info in pkgutil.iter_modules(launchers.__path__, f"{launchers.__name__}."):
+        module = importlib.import_module(module_info.name)
+        for _, kind in inspect.getmembers(module, inspect.isclass):
+            here = kind.__module__ == module.__name__ or kind.__module__.startswith(f"{module.__name__}.")
+            if issubclass(kind, Launcher) and not inspect.isabstract(kind) and here:
+                yield kind
+
+
+def _load(point: EntryPoint) -> Launcher[Any] | SparringError:
+    try:
+        launcher = point.load()()
+        if not isinstance(launcher, Launcher) or not issubclass(launcher.settings, LauncherSettings):
+            raise TypeError("it is not a sparring Launcher with a class of LauncherSettings as its `settings`")
+        launcher.name = point.name  # that users know it by
+    except Exception as error:  # noqa: BLE001  # somebody else's package; it is named when somebody asks for it
+        return SparringError(
+            f"the launcher {point.name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}. "
+            "Repair or uninstall the package that brings it."
+        )
+    return launcher

@@ -1,0 +1,264 @@
+"""What settings are about: the plan, the policy, the workers, and what is written."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    create_model,
+    field_validator,
+    model_validator,
+)
+
+from sparring.orchestrator.launchers.base import LauncherSettings
+from sparring.policy_server.client import ServerOptions, server_options
+from sparring.protos.errors import UsageError
+from sparring.protos.net.address import Address, parse_servers, parse_tcp
+
+MAX_AUTO_SLOTS: Final = 64
+
+
+class Evaluation(BaseModel):
+    """One benchmark's part of a run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    benchmark: str
+    task: str
+    benchmark_arg: dict[str, Any] = Field(default_factory=dict)
+
+
+class SettingsGroup(BaseModel):
+    """Settings that belong together: one field is one flag and one YAML key, by its alias if it has one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PlanSettings(SettingsGroup):
+    """What is played, and how. In `evaluate()`, it may be another with each call, and the workers stay."""
+
+    benchmark: str | None = Field(None, description="which benchmark; see: sparring ls benchmarks")
+    task: str | None = Field(
+        None, description="groups and tasks, comma-separated; see: sparring ls tasks --benchmark NAME"
+    )
+    benchmark_arg: dict[str, Any] = Field(
+        default_factory=dict, description="a setting of the benchmark, KEY=VALUE; may be repeated"
+    )
+    evaluations: tuple[Evaluation, ...] = Field(
+        (), description="in a file, instead of the three above: a list of them, to run several benchmarks at once"
+    )
+    episodes: int = Field(10, ge=1, description="episodes per task")
+    seed: int = Field(1000, ge=0, description="seed of the run; episode k of every task has the seed SEED + k")
+    max_steps: int = Field(0, ge=0, description="end episodes after this many steps; 0: the benchmark's own limit")
+    out_of_range: Literal["pass", "clip", "error"] = Field(
+        "pass", description="an action outside the action space is executed as it is, clipped, or an error"
+    )
+    observe: Literal["on-demand", "every-step"] = Field(
+        "on-demand", description="make observations where the policy looks, or at every step"
+    )
+    slots: int | Literal["auto"] = Field(
+        "auto", description="episodes at once; auto: 0.7 × cores, at most the episodes and 64"
+    )
+    max_parallel_tasks: int = Field(0, ge=0, description="the most tasks open at once; 0: no limit")
+    retries: int = Field(3, ge=0, description="how often an episode that ends in an error is tried again")
+    stall_timeout: float = Field(300.0, gt=0, description="seconds without a step after which a simulator is killed")
+    worker_timeout: float = Field(
+        600.0, gt=0, description="seconds without any worker of a benchmark after which the run is given up"
+    )
+
+    @field_validator("slots")
+    @classmethod
+    def _at_least_one_slot(cls, slots: int | str) -> int | str:
+        if isinstance(slots, int) and slots < 1:
+            raise ValueError("must be at least 1, or auto")
+        return slots
+
+    @model_validator(mode="after")
+    def _something_to_evaluate(self) -> PlanSettings:
+        single = [name for name in ("benchmark", "task", "benchmark_arg") if getattr(self, name)]
+        if self.evaluations and single:
+            raise ValueError(f"{', '.join(single)} cannot stand beside evaluations: put them in that list")
+        if not self.evaluations:
+            for name in ("benchmark", "task"):
+                if getattr(self, name) is None:
+                    raise ValueError(f"--{name} is missing")
+        names = [evaluation.benchmark for evaluation in self.evaluations]
+        if len(set(names)) < len(names):
+            raise ValueError("evaluations names a benchmark twice; give its tasks in one comma-separated list")
+        return self
+
+    @property
+    def parts(self) -> Sequence[Evaluation]:
+        """What is evaluated, one entry per benchmark."""
+        if self.evaluations:
+            return self.evaluations
+        assert self.benchmark is not None
+        assert self.task is not None
+        return [Evaluation(benchmark=self.benchmark, task=self.task, benchmark_arg=self.benchmark_arg)]
+
+    def slot_count(self, episodes: int) -> int:
+        """How many slots, given how many episodes there are to run."""
+        if isinstance(self.slots, int):
+            return self.slots
+        return max(1, min(math.floor(0.7 * (os.cpu_count() or 1)), episodes, MAX_AUTO_SLOTS))
+
+
+_of_run: Any = {
+    option.name: (
+        Annotated[option.kind, BeforeValidator(option.read)],
+        Field(option.default, description=option.help),
+    )
+    for option in server_options()
+    if option.of_run
+}
+HostedServerSettings = create_model("HostedServerSettings", __base__=SettingsGroup, **_of_run)
+"""The options of a policy server that are settings of a run: of the server that it hosts."""
+
+
+class PolicySettings(SettingsGroup):
+    """Which policy, hosted for this run or elsewhere."""
+
+    name: str | None = Field(
+        None, alias="policy", description="a policy to host for this run; see: sparring ls policies"
+    )
+    policy_arg: dict[str, Any] = Field(
+        default_factory=dict, description="an argument of the policy, KEY=VALUE; may be repeated"
+    )
+    rename: dict[str, str] = Field(
+        default_factory=dict,
+        description="an observation of the policy and the benchmark's name for it, CAMERA=NAME; may be repeated",
+    )
+    policy_server: str | None = Field(
+        None,
+        description="address of a policy that is hosted elsewhere, HOST:PORT, tls://HOST:PORT or unix:///path; "
+        "several servers of the same policy are comma-separated",
+    )
+    policy_token_file: Path | None = Field(
+        None, description="file with the token that --policy-server wants; only its path is saved"
+    )
+    policy_ca: Path | None = Field(
+        None,
+        description="PEM file with the CA of --policy-server; turns TLS on. tls:// without it trusts the system's CAs",
+    )
+    policy_timeout: float = Field(
+        60.0, gt=0, description="seconds to wait for the policy server, and for each of its answers"
+    )
+    own: SerializeAsAny[SettingsGroup]
+    """`HostedServerSettings`; `server_options` hands them to the server."""
+
+    @model_validator(mode="after")
+    def _one_policy(self) -> PolicySettings:
+        if (self.name is None) == (self.policy_server is None):
+            raise ValueError("give either --policy (hosted for this run) or --policy-server (hosted elsewhere)")
+        if self.policy_arg and self.name is None:
+            raise ValueError("--policy-arg goes with --policy; a policy hosted elsewhere has its arguments already")
+        if self.rename and self.name is None:
+            raise ValueError(
+                "--rename goes with --policy; a policy hosted elsewhere is started with it (sparring serve)"
+            )
+        if self.rename and "rename" in self.policy_arg:
+            raise ValueError("--rename and --policy-arg rename=... are the same; give one of them")
+        for name in self.own.model_fields_set if self.name is None else ():
+            if getattr(self.own, name) != type(self.own).model_fields[name].default:
+                flag = "--" + name.replace("_", "-")
+                raise ValueError(f"{flag} goes with --policy; give it to the servers of a policy hosted elsewhere")
+        for flag, value in (("--policy-token-file", self.policy_token_file), ("--policy-ca", self.policy_ca)):
+            if value is not None and self.policy_server is None:
+                raise ValueError(f"{flag} goes with --policy-server; a policy hosted for this run needs none")
+        return self
+
+    @field_validator("policy_server")
+    @classmethod
+    def _known_servers(cls, servers: str | None) -> str | None:
+        if servers is not None:
+            _or_value_error(parse_servers, servers)
+        return servers
+
+    @property
+    def servers(self) -> Sequence[Address]:
+        """Where the policy is hosted, if that is elsewhere."""
+        return [] if self.policy_server is None else parse_servers(self.policy_server)
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """All arguments of the policy, `rename` among them."""
+        return {**self.policy_arg, "rename": self.rename} if self.rename else self.policy_arg
+
+    def server_options(self, **others: Any) -> ServerOptions:
+        """What the server is told that hosts the policy for this run; `others` are options that are no settings."""
+        assert self.name is not None
+        return ServerOptions(policy=self.name, policy_args=self.arguments, **self.own.model_dump(), **others)
+
+
+class WorkerSettings(SettingsGroup):
+    """What workers are made of, beside their benchmark. In `evaluate()`, others start new workers."""
+
+    assets: Path | None = Field(None, description="folder of the benchmark's assets, where it has any (libero)")
+    launcher: str = Field(
+        "process",
+        description="how workers are started: as processes, as containers (docker), or none: they come by themselves "
+        "(sparring worker); see: sparring ls launchers",
+    )
+    listen: str | None = Field(
+        None, description="where workers may dial in, HOST:PORT; default: 127.0.0.1:50052, or any free port"
+    )
+    own: SerializeAsAny[LauncherSettings]
+    """The launcher's own settings."""
+
+    @field_validator("listen")
+    @classmethod
+    def _known_port(cls, address: str | None) -> str | None:
+        if address is not None:
+            _or_value_error(parse_tcp, address)
+        return address
+
+    @property
+    def listen_address(self) -> Address | None:
+        """Where workers may dial in, if that is set."""
+        return None if self.listen is None else parse_tcp(self.listen)
+
+
+class OutputSettings(SettingsGroup):
+    """What is written, and where."""
+
+    video: str = Field("none", description="films: none, failures, all or first:N")
+    video_fps: float = Field(20.0, gt=0, description="frames per simulated second in films")
+    video_names: Literal["sparring", "lerobot"] = Field(
+        "sparring", description="films are TASK_INDEX_OUTCOME.mp4, or LeRobot's GROUP_ID/eval_episode_INDEX.mp4"
+    )
+    record: Path | None = Field(
+        None, description="folder for recordings: what the policy saw and did, a file per episode"
+    )
+    folder: Path | None = Field(
+        None, alias="output", description="folder of the results; the same folder resumes the same run"
+    )
+
+    @field_validator("video")
+    @classmethod
+    def _known_video(cls, video: str) -> str:
+        if not re.fullmatch(r"none|failures|all|first:\d+", video):
+            raise ValueError("must be none, failures, all or first:N")
+        return video
+
+    def films(self, index: int) -> bool:
+        """Whether an episode is filmed; with `failures` all are, and the others' films are dropped."""
+        if self.video.startswith("first:"):
+            return index < int(self.video.removeprefix("first:"))
+        return self.video in ("all", "failures")
+
+
+def _or_value_error(read: Callable[[str], object], text: str) -> None:
+    try:
+        read(text)
+    except UsageError as error:
+        raise ValueError(str(error).removesuffix(".")) from error

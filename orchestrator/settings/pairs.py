@@ -1,0 +1,28 @@
+"""KEY=VALUE, as flags take it that may be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from sparring.protos.errors import UsageError
+
+
+def parse_pairs(pairs: Sequence[str], flag: str) -> dict[str, Any]:
+    """KEY=VALUE pairs of a flag; values are YAML, so that numbers, lists and booleans are what they look like.
+
+    Raises:
+        UsageError: If a pair has no key or no value.
+    """
+    parsed: dict[str, Any] = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator or not all(part.replace("-", "_").isidentifier() for part in key.split(".")):
+            raise UsageError(f"{flag} {pair!r} is not KEY=VALUE.")
+        try:
+            parsed[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise UsageError(f"the value in {flag} {pair!r} cannot be read: {error}") from error
+    return parsed

@@ -1,0 +1,128 @@
+"""Reading settings: from flags over a YAML file over defaults, with a sentence for whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from sparring.orchestrator.launchers.base import Launcher
+from sparring.orchestrator.launchers.registry import get_launcher
+from sparring.orchestrator.settings.groups import (
+    HostedServerSettings,
+    OutputSettings,
+    PlanSettings,
+    PolicySettings,
+    WorkerSettings,
+)
+from sparring.orchestrator.settings.run import (
+    RunSettings,
+    core_fields,
+    fields_of,
+    launcher_fields,
+    own_fields,
+    owners,
+    setting_fields,
+)
+from sparring.protos.errors import UsageError, unknown
+
+G = TypeVar("G", bound=BaseModel)
+
+_DEFAULT_LAUNCHER: Final[str] = WorkerSettings.model_fields["launcher"].default
+
+
+def read_settings(flags: Mapping[str, Any], config: Path | None = None) -> RunSettings:
+    """Settings from flags over a YAML file over defaults.
+
+    Raises:
+        UsageError: If a key is unknown or a value is wrong, with what would be right.
+    """
+    values = {**(_read_yaml(config) if config else {}), **flags}
+    launcher = get_launcher(str(values.get("launcher", _DEFAULT_LAUNCHER)))
+    known = {**setting_fields(), **own_fields(launcher)}
+    for key in values:
+        if key not in known:
+            raise unknown(f"setting in {config}:" if config else "setting", str(key), known)
+    return _Reader(values).settings(launcher)
+
+
+def saved_settings(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """What an earlier run saved of its settings, with those that are given now."""
+    kept = dict(saved)
+    if now.get("launcher", saved.get("launcher")) != saved.get("launcher"):
+        # What was set for one way to start workers says nothing about another; that one may not even be here any more.
+        kept = {key: value for key, value in saved.items() if key in core_fields()}
+    if saved.get("policy") is None:  # release 0.1.0 took them without a server to give them to
+        kept = {key: value for key, value in kept.items() if key not in fields_of(HostedServerSettings)}
+    return {**kept, **now}
+
+
+class _Reader:
+    """Makes the groups, one after the other, and tells everything that is wrong with them at once."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+        self._problems: list[str] = []
+
+    def settings(self, launcher: Launcher[Any]) -> RunSettings:
+        plan = self._group(PlanSettings)
+        policy = self._group_with_own(PolicySettings, HostedServerSettings)
+        self._check_others(launcher)
+        worker = self._group_with_own(WorkerSettings, launcher.settings)
+        output = self._group(OutputSettings)
+        if plan is None or policy is None or worker is None or output is None or self._problems:
+            raise UsageError("; ".join(self._problems))
+        return RunSettings(plan, policy, worker, output)
+
+    def _group(self, kind: type[G], **more: Any) -> G | None:
+        mine = {name: self._values[name] for name in fields_of(kind) if name in self._values}
+        try:
+            return kind(**mine, **more)
+        except ValidationError as error:
+            self._problems += [_sentence(problem) for problem in error.errors()]
+            return None
+
+    def _group_with_own(self, kind: type[G], own: type[BaseModel]) -> G | None:
+        made = self._group(own)
+        return None if made is None else self._group(kind, own=made)
+
+    def _check_others(self, launcher: Launcher[Any]) -> None:
+        """Refuses settings of another launcher; one that has its default says nothing, and is in older folders."""
+        for name, field in launcher_fields().items():
+            if name in fields_of(launcher.settings) or name not in self._values:
+                continue
+            if self._values[name] != field.get_default(call_default_factory=True):
+                self._problems.append(f"{_flag(name)} goes with --launcher {' or '.join(owners(name))}.")
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise UsageError(f"the config file {str(path)!r} cannot be read: {error.strerror}.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"the config file {str(path)!r} is not valid YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise UsageError(f"the config file {str(path)!r} must hold settings as `key: value` lines.")
+    # A flag's name works as a key, too.
+    return {str(key).replace("-", "_"): value for key, value in content.items()}
+
+
+def _sentence(problem: Any) -> str:
+    where = _flag(str(problem["loc"][0])) if problem["loc"] else ""
+    if problem["type"] == "missing":
+        return f"{where} is missing."
+    said = problem["msg"].removeprefix("Value error, ")
+    if not where:
+        return f"{said}."
+    if repr(problem["input"]) in said:  # it has been quoted already
+        return f"{where}: {said.rstrip('.')}."
+    return f"{where}: {said[0].lower()}{said[1:]}, not {json.dumps(problem['input'], default=str)}."
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

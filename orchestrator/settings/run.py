@@ -1,0 +1,128 @@
+"""All settings of a run: groups inside, flat for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from sparring.orchestrator.launchers.base import Launcher
+from sparring.orchestrator.launchers.registry import get_launcher, working_launchers
+from sparring.orchestrator.settings.groups import (
+    HostedServerSettings,
+    OutputSettings,
+    PlanSettings,
+    PolicySettings,
+    SettingsGroup,
+    WorkerSettings,
+)
+from sparring.protos.errors import SparringError
+
+OWN: Final = "own"
+"""The field of a group that holds settings which are defined elsewhere."""
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """The settings of `sparring run`; made by `read_settings`.
+
+    Attributes:
+        plan: What is played, and how.
+        policy: Which policy, and where it is hosted.
+        worker: What workers are made of: only of these, and of their benchmarks, depends whether they can stay.
+        output: What is written, and where.
+    """
+
+    plan: PlanSettings
+    policy: PolicySettings
+    worker: WorkerSettings
+    output: OutputSettings
+
+    def flat(self) -> dict[str, Any]:
+        """Every setting by the name of its flag, ready for JSON: what `read_settings` reads again."""
+        values: dict[str, Any] = {}
+        for group in (self.plan, self.policy, self.worker, self.output):
+            dumped = group.model_dump(mode="json", by_alias=True)
+            own = dumped.pop(OWN, {})
+            values |= {**dumped, **own}
+        return values
+
+    @property
+    def launcher(self) -> Launcher[Any]:
+        """What starts the workers."""
+        return get_launcher(self.worker.launcher)
+
+    def writing_to(self, folder: Path) -> RunSettings:
+        """The same, with this folder for results."""
+        return replace(self, output=self.output.model_copy(update={"folder": folder}))
+
+
+def fields_of(group: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The settings of a group by their flat names."""
+    return {field.alias or name: field for name, field in group.model_fields.items() if name != OWN}
+
+
+def core_fields() -> dict[str, FieldInfo]:
+    """Every setting but those of launchers."""
+    groups: tuple[type[SettingsGroup], ...] = (
+        PlanSettings,
+        PolicySettings,
+        HostedServerSettings,
+        WorkerSettings,
+        OutputSettings,
+    )
+    return {name: field for group in groups for name, field in fields_of(group).items()}
+
+
+def setting_fields() -> dict[str, FieldInfo]:
+    """Every setting there is, those of all launchers among them."""
+    return {**core_fields(), **launcher_fields()}
+
+
+def launcher_fields() -> dict[str, FieldInfo]:
+    """The settings of all launchers; of a name that several have, the first one's, which is of the same kind."""
+    found: dict[str, FieldInfo] = {}
+    for launcher in _launchers():
+        found = {**fields_of(launcher.settings), **found}
+    return found
+
+
+def owners(setting: str) -> list[str]:
+    """The launchers that have a setting."""
+    return [launcher.name for launcher in _launchers() if setting in fields_of(launcher.settings)]
+
+
+def own_fields(launcher: Launcher[Any]) -> Mapping[str, FieldInfo]:
+    """A launcher's own settings.
+
+    Raises:
+        SparringError: If one of them has a name that means something else already.
+    """
+    own, core = fields_of(launcher.settings), core_fields()
+    known = list(working_launchers().values())
+    for name, field in own.items():
+        if name in core:
+            raise SparringError(
+                f"the launcher {launcher.name!r} has a setting {name!r}, and so has every run: it needs another name."
+            )
+        for other in known[: known.index(launcher)]:
+            theirs = fields_of(other.settings).get(name, field)
+            if theirs.annotation != field.annotation:
+                raise SparringError(
+                    f"the launchers {other.name!r} and {launcher.name!r} both have a setting {name!r}, and do not mean "
+                    "the same kind of value: one of them needs another name."
+                )
+    return own
+
+
+def _launchers() -> Iterator[Launcher[Any]]:
+    """Those whose settings can be flags; what is wrong with another is told when it is asked for."""
+    for launcher in working_launchers().values():
+        with suppress(SparringError):
+            own_fields(launcher)
+            yield launcher
