@@ -19,7 +19,9 @@ def test_results_are_complete_and_consistent(sparring: Sparring, tmp_path: Path)
     done = sparring(*GOOD, "--slots", "2", "--json", "--seed", "40")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert set(document) == {"overall", "groups", "tasks", "seconds", "output", "out_of_range", "warnings"}
+    numbers = {"overall", "groups", "tasks", "seconds", "out_of_range"}
+    assert set(document) == {*numbers, "status", "episodes", "output", "warnings"}
+    assert (document["status"], document["episodes"]) == ("finished", {"planned": 12, "recorded": 12})
     assert set(document["overall"]) == {"success_rate", "interval", "n", "errors", "errors_by_kind", "metrics"}
     assert set(document["groups"]) == {"good"}
     rows = read_csv(tmp_path / "out")
