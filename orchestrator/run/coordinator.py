@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sparring.orchestrator.results.journal import Journal
-from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
+from sparring.orchestrator.run.orders import lease_message
 from sparring.orchestrator.run.plan import EpisodeId, Plan
+from sparring.orchestrator.run.recorder import Recorder
 from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.run.scheduler import Lease, Scheduler, SlotId
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
-from sparring.protos.record import EpisodeRecord, Outcome
 
 log = logging.getLogger(__name__)
 
@@ -50,12 +50,11 @@ class Coordinator:
         self._plan = plan
         self._settings = settings
         self._journal = journal
-        self._folder = folder
         self._listener = listener
         self._rules = rules
         done = {row.id for row in journal.rows() if row.outcome != "error"}
         self._scheduler = Scheduler(plan, done=done, rules=rules, max_parallel_tasks=settings.plan.max_parallel_tasks)
-        self._tasks = {(name, task.name): task for name, tasks in plan.tasks.items() for task in tasks}
+        self._recorder = Recorder(plan, settings, journal, folder, listener, self._scheduler)
         self._workers: dict[str, _Worker] = {}
         self._unreachable_in_a_row = 0
         self._lost_by: dict[str, list[EpisodeId]] = {}
@@ -185,81 +184,24 @@ class Coordinator:
                 if lease is None:
                     break  # what one slot cannot have, the others of this worker cannot have either
                 worker.waiting.remove(number)
-                worker.send(pb.OrchestratorMessage(lease=self._lease_message(lease)))
+                worker.send(pb.OrchestratorMessage(lease=lease_message(self._settings, self._plan, lease)))
                 self._listener.on_activity(SlotActivity(name, number, lease.episode.task, lease.episode.index))
 
-    def _lease_message(self, lease: Lease) -> pb.Lease:
-        return pb.Lease(
-            lease=lease.number,
-            slot=lease.slot.number,
-            task=lease.episode.task,
-            index=lease.episode.index,
-            seed=self._plan.seed_of(lease.episode),
-            film=self._settings.output.films(lease.episode.index),
-            max_steps=self._settings.plan.max_steps,
-            record=self._settings.output.record is not None,
-        )
-
     def _result(self, worker: str, result: pb.Result) -> None:
-        lease = self._scheduler.holder(result.lease)
-        record = EpisodeRecord.from_message(result)
-        verdict = self._scheduler.finish(result.lease, record)
-        if lease is None or verdict == "stale":
+        if not self._recorder.result(worker, result):
             log.info("a late result of worker %s for lease %d changes nothing", worker, result.lease)
             return
         self._unreachable_in_a_row = 0
         self.results_of[worker] = self.results_of.get(worker, 0) + 1
-        if record.outcome == "error":
-            self._journal.note("error", record.error, episode=lease.episode, worker=worker)
-        if verdict == "retry":
-            self._listener.on_retry(lease.episode, record.error)
-            self._serve_waiting()
-            return
-        # Before its steps are those of a recorded episode: they count once.
-        self._listener.on_activity(SlotActivity(worker, lease.slot.number))
-        self._save_recording(lease.episode, result.recording)
-        self._record(lease.episode, record, result.video)
-
-    def _lost(self, lease: Lease, reason: str, worker: str) -> None:
-        self._journal.note("lost", reason, episode=lease.episode, worker=worker)
-        if self._scheduler.lose(lease.number) == "retry":
-            self._listener.on_retry(lease.episode, reason)
-        else:
-            before = self._explained.get(lease.episode)
-            why = f"{reason} An earlier time: {before}." if before else reason
-            sentence = f"lost {self._rules.losses} times, the last time because: {why}"
-            self._record(lease.episode, EpisodeRecord.failed("lost", sentence))
-
-    def _record(self, episode: EpisodeId, record: EpisodeRecord, film: bytes = b"") -> None:
-        row = EpisodeRow(
-            benchmark=episode.benchmark,
-            task=episode.task,
-            index=episode.index,
-            seed=self._plan.seed_of(episode),
-            attempts=self._scheduler.attempts(episode),
-            video=self._save_film(episode, record.outcome, film),
-            **vars(record),
-        )
-        if self._journal.record(row):
-            self._listener.on_result(row)
         self._end_if_finished()
         self._serve_waiting()
 
-    def _save_film(self, episode: EpisodeId, outcome: Outcome, film: bytes) -> str:
-        if not film or (self._settings.output.video == "failures" and outcome != "failure"):
-            return ""
-        if self._settings.output.video_names == "lerobot":
-            task = self._tasks[episode.benchmark, episode.task]
-            name = f"{_file_name(task.group)}_{task.number}/eval_episode_{episode.index}.mp4"
-        else:
-            name = f"{_file_name(episode.task)}_{episode.index:04d}_{outcome}.mp4"
-        _write(self._folder / "videos" / name, film)
-        return f"videos/{name}"
-
-    def _save_recording(self, episode: EpisodeId, recording: bytes) -> None:
-        if recording and self._settings.output.record is not None:
-            folder = self._settings.output.record / episode.benchmark / _file_name(episode.task)
-            _write(folder / f"{episode.index:04d}.npz", recording)
+    def _lost(self, lease: Lease, reason: str, worker: str) -> None:
+        before = self._explained.get(lease.episode)
+        why = f"{reason} An earlier time: {before}." if before else reason
+        given_up = f"lost {self._rules.losses} times, the last time because: {why}"
+        self._recorder.lost(worker, lease, reason, given_up=given_up)
+        self._end_if_finished()
 
     def _policy_unreachable(self, reason: str) -> None:
         self._unreachable_in_a_row += 1
@@ -269,15 +211,3 @@ class Coordinator:
     def _end_if_finished(self) -> None:
         if self._scheduler.unfinished == 0 and not self.ended.done():
             self.ended.set_result(None)
-
-
-def _file_name(task: str) -> str:
-    return task.replace("/", "_").replace(":", "_")
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    except OSError as error:
-        raise SparringError(f"{str(path)!r} cannot be written: {error.strerror}.") from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from sparring.orchestrator.machine.child import open_socket
 from sparring.orchestrator.run.coordinator import Coordinator
-from sparring.orchestrator.run.plan import benchmark_settings
+from sparring.orchestrator.run.orders import assignment_message
 from sparring.orchestrator.run.replica_balance import ReplicaBalance
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.orchestrator.settings import Evaluation, RunSettings
@@ -31,11 +30,6 @@ DEFAULT_LISTEN: Final = Address("tcp", "127.0.0.1", 50052)
 HEARTBEAT_SECONDS: Final = 1.0
 SILENCE_SECONDS: Final = 30.0
 _STOP_GRACE: Final = 1.0
-_OUT_OF_RANGE: Final = {
-    "pass": pb.OUT_OF_RANGE_PASS,
-    "clip": pb.OUT_OF_RANGE_CLIP,
-    "error": pb.OUT_OF_RANGE_ERROR,
-}
 
 
 class WorkService(WorkServicer):
@@ -177,20 +171,19 @@ class WorkService(WorkServicer):
         return self._assignment_of(part, register.slots or self._default_slots)
 
     def _assignment_of(self, part: Evaluation, slots: int) -> pb.Assignment:
-        settings = self._settings
-        return pb.Assignment(
-            benchmark=part.benchmark,
-            benchmark_settings=json.dumps(benchmark_settings(settings, part)),
-            slots=slots,
-            policy_addresses=map(str, self._policy.addresses),
-            observe_every_step=settings.plan.observe == "every-step",
-            video_fps=settings.output.video_fps,
-            policy_seconds=settings.policy.policy_timeout,
-            stall_seconds=settings.plan.stall_timeout,
-            heartbeat_seconds=HEARTBEAT_SECONDS,
-            silence_seconds=SILENCE_SECONDS,
-            policy_token=self._policy.token,
-            policy_ca=self._policy.ca,
-            policy_replicas=self._policy.replicas,
-            out_of_range=_OUT_OF_RANGE[settings.plan.out_of_range],
+        settings, policy = self._settings, self._policy
+        assignment = assignment_message(settings, part)
+        assignment.MergeFrom(
+            pb.Assignment(
+                slots=slots,
+                policy_addresses=map(str, policy.addresses),
+                policy_token=policy.token,
+                policy_ca=policy.ca,
+                policy_replicas=policy.replicas,
+                policy_seconds=settings.policy.policy_timeout,
+                stall_seconds=settings.plan.stall_timeout,
+                heartbeat_seconds=HEARTBEAT_SECONDS,
+                silence_seconds=SILENCE_SECONDS,
+            )
         )
+        return assignment
