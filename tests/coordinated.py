@@ -46,17 +46,18 @@ class Run:
 
     Args:
         folder: Of the run.
+        rules: When something is tried again; by default those of the settings, and few losses.
         settings: What differs from two episodes of `short`.
     """
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    def __init__(self, folder: Path, *, rules: RetryRules | None = None, **settings: Any) -> None:
         self.settings = read_settings(
             {"benchmark": "toy", "task": "short", "policy": "zero", "episodes": 2, "seed": 100, **settings}
         )
         self.folder = folder
         self.journal = Journal(folder)
         self.watcher = Watcher()
-        rules = RetryRules(retries=self.settings.plan.retries, losses=LOSSES)
+        rules = rules or RetryRules(retries=self.settings.plan.retries, losses=LOSSES)
         plan = make_plan(self.settings)
         self.coordinator = Coordinator(plan, self.settings, self.journal, folder, self.watcher, rules)
 

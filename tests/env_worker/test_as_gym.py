@@ -30,6 +30,14 @@ def test_it_is_exactly_what_is_evaluated() -> None:
         )  # fmt: skip
 
 
+def test_what_the_benchmark_measures_is_in_the_info() -> None:
+    env = make_env("toy", "short", look=["position"])
+    seen, _ = env.reset(seed=4)
+    before = seen["position"][0]
+    *_, info = env.step(np.array([1.0]))
+    assert info["metrics"] == {"distance": pytest.approx(1.0 - before - 0.1)}
+
+
 def test_an_unknown_observation_is_named() -> None:
     with pytest.raises(UsageError, match="Did you mean 'position'"):
         make_env("toy", "short", look=["positoin"])

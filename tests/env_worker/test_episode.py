@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from toy_benchmark import Toy, ToySettings, ToySimulator
 
-from sparring.env_worker.episode.play import Order, run_episode
+from sparring.env_worker.benchmark import Names, Step
+from sparring.env_worker.episode.play import Order, UnusableStep, run_episode
 from sparring.env_worker.episode.session import Session
 from sparring.policy_server.client import PolicyFailed
 from sparring.policy_server.local import LocalPolicy, LocalSession
@@ -162,3 +165,39 @@ def test_the_toy_shows_what_it_offers() -> None:
     seen = simulator.reset(seed=0, index=0, look=frozenset(simulator.offers.observations))
     for name, spec in simulator.offers.observations.items():
         assert (seen[name].dtype.name, seen[name].shape) == (spec.dtype, spec.shape)
+
+
+class Measured(ToySimulator):
+    """Reports what it is told to report at each step."""
+
+    def __init__(self, *steps: Mapping[str, float], reward: float = 0.0) -> None:
+        super().__init__("short", ToySettings())
+        self._reports = steps
+        self._reward = reward
+        self.max_steps = len(steps)
+
+    def step(self, action: Array, *, look: Names) -> Step:
+        step = super().step(action, look=look)
+        return replace(step, metrics=self._reports[self._steps - 1], reward=self._reward)
+
+
+def measured(simulator: Measured) -> dict[str, float]:
+    order = Order(task=Toy().tasks("short")[0], index=0, seed=3)
+    return run_episode(simulator, playing(simulator, "toy_policies:Forward"), order).metrics
+
+
+def test_of_each_metric_the_last_value_is_the_episodes() -> None:
+    metrics = measured(Measured({"drawers": 2}, {"distance": np.float32(0.5)}, {"distance": 0.25}, {}))
+    assert metrics == {"drawers": 2.0, "distance": 0.25}
+    assert {type(value) for value in metrics.values()} == {float}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_metric_that_is_no_finite_number_is_an_error(value: float) -> None:
+    with pytest.raises(UnusableStep, match=f"reported {value} as its metric 'distance' at step 2"):
+        measured(Measured({"distance": 1.0}, {"distance": value}, {"distance": 1.0}))
+
+
+def test_a_reward_that_is_not_a_number_is_an_error() -> None:
+    with pytest.raises(UnusableStep, match="for step 1"):
+        measured(Measured({}, {}, reward=math.nan))

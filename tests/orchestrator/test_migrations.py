@@ -14,7 +14,9 @@ from support import ROOT
 from sparring.orchestrator.results import migrations, row
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.reading import read_journal
+from sparring.orchestrator.results.results import Results, write_results
 from sparring.orchestrator.results.row import COLUMNS, EpisodeRow
+from sparring.orchestrator.run.plan import Plan
 from sparring.protos.errors import UsageError
 from sparring.protos.record import EpisodeRecord
 
@@ -115,6 +117,8 @@ def test_a_field_of_the_record_is_a_column_everywhere(tmp_path: Path) -> None:
     Journal(tmp_path).close()
     with sqlite3.connect(tmp_path / "journal.sqlite") as connection:
         assert migrations.columns_of(connection) == set(COLUMNS)
+    write_results(Results(Plan({}, 1, 0), [], 0.0, tmp_path))
+    assert (tmp_path / "episodes.csv").read_text() == ",".join(COLUMNS) + "\n"
 
 
 def test_a_new_field_of_the_record_needs_no_migration(old: Path) -> None:
