@@ -39,7 +39,7 @@ LABEL org.opencontainers.image.title="sparring/orchestrator" \
       org.opencontainers.image.description="Sparring's orchestrator" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="0.1.0" \
-      dev.sparring.protocol="1" \
+      dev.sparring.protocol="2" \
       dev.sparring.role="orchestrator"
 USER sparring
 # `outputs/` is here.

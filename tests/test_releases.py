@@ -10,7 +10,7 @@ import yaml
 from support import ROOT, pins
 
 from sparring.orchestrator.launchers.docker.engine import release
-from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import WORK_PROTOCOL_VERSION
 
 NAMING = [ROOT / "compose.yaml", ROOT / "compose.hosting.yaml", ROOT / ".github/workflows/images.yml"]
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
@@ -27,7 +27,7 @@ def test_images_are_tagged_with_this_release(path: Path) -> None:
 def test_labels_are_of_this_release(path: Path) -> None:
     text = path.read_text()
     assert f'org.opencontainers.image.version="{release()}"' in text
-    assert f'dev.sparring.protocol="{PROTOCOL_VERSION}"' in text
+    assert f'dev.sparring.protocol="{WORK_PROTOCOL_VERSION}"' in text
 
 
 @pytest.mark.parametrize(

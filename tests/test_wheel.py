@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -24,10 +25,19 @@ def clean_environment(home: Path) -> Mapping[str, str]:
     return {**kept, "XDG_DATA_HOME": str(home / "data")}
 
 
+def tracked(*folders: str) -> list[str]:
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--deduplicate", *folders]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout
+    return [name for name in listed.splitlines() if os.path.lexists(ROOT / name)]
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, *_PIP, "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
+    folder, source = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("source")
+    for name in tracked():  # a copy, because setuptools leaves a folder of what it has built, and builds from it again
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, source / name, follow_symlinks=False)
+    command = [sys.executable, *_PIP, "wheel", "--no-deps", "--wheel-dir", str(folder), str(source)]
     subprocess.run(command, check=True, timeout=_SECONDS, cwd=folder)
     (built,) = folder.glob("*.whl")
     return built
@@ -67,15 +77,8 @@ def test_a_wheel_has_one_name(wheel: Path) -> None:
 def test_a_wheel_has_all_of_the_code_and_its_data(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         inside = {name for name in archive.namelist() if name.startswith("sparring/")}
-    tracked = subprocess.run(
-        ["git", "ls-files", "protos", "policy_server", "env_worker", "orchestrator"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    ).stdout.split()
-    assert {f"sparring/{path}" for path in tracked} <= inside
+    rooms = tracked("protos", "policy_server", "env_worker", "orchestrator")
+    assert {f"sparring/{path}" for path in rooms} <= inside
     assert "sparring/py.typed" in inside
 
 

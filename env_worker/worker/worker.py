@@ -16,7 +16,7 @@ from sparring.env_worker.registry import all_benchmarks, get_benchmark, installe
 from sparring.env_worker.worker.addresses import from_here
 from sparring.env_worker.worker.memory import OomWatch
 from sparring.env_worker.worker.slots import SlotHandle, fork_server
-from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkStub
@@ -130,7 +130,7 @@ class Worker:
         else:
             able = [name for name, benchmark in all_benchmarks().items() if not benchmark.missing()]
         return pb.Register(
-            protocol=PROTOCOL_VERSION,
+            protocol=WORK_PROTOCOL_VERSION,
             worker=self._name,
             slots=self._wanted_slots,
             benchmarks=able,

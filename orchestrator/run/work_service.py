@@ -17,7 +17,7 @@ from sparring.orchestrator.run.orders import assignment_message
 from sparring.orchestrator.run.replica_balance import ReplicaBalance
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.orchestrator.settings import Evaluation, RunSettings
-from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkServicer, add_WorkServicer_to_server
@@ -157,9 +157,9 @@ class WorkService(WorkServicer):
         if first.WhichOneof("message") != "register":
             raise UsageError("a worker's first message must be its registration.")
         register, settings = first.register, self._settings
-        if register.protocol != PROTOCOL_VERSION:
+        if register.protocol != WORK_PROTOCOL_VERSION:
             raise UsageError(
-                f"the worker speaks protocol version {register.protocol}, this orchestrator {PROTOCOL_VERSION}; "
+                f"the worker speaks protocol version {register.protocol}, this orchestrator {WORK_PROTOCOL_VERSION}; "
                 "install the same release of sparring on both sides."
             )
         able = [part for part in settings.plan.parts if part.benchmark in register.benchmarks]

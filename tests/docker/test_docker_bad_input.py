@@ -38,7 +38,7 @@ def test_an_image_whose_label_names_another_protocol(sparring: Sparring, build_i
     image = build_image("labelled", "LABEL dev.sparring.protocol=99")
     done = sparring(*BASE, "--image", f"toy={image}")
     assert done.returncode == 2
-    assert f"the image {image!r} speaks protocol version 99, this orchestrator 1" in done.stderr
+    assert f"the image {image!r} speaks protocol version 99, this orchestrator 2" in done.stderr
 
 
 def test_an_image_that_speaks_another_protocol(
@@ -47,12 +47,12 @@ def test_an_image_that_speaks_another_protocol(
     image = build_image(
         "foreign",
         "USER root",
-        "RUN sed -i 's/^PROTOCOL_VERSION = .*/PROTOCOL_VERSION = 99/' /opt/sparring/sparring/protos/__init__.py",
+        "RUN sed -i 's/^\\(WORK_PROTOCOL_VERSION\\) = .*/\\1 = 99/' /opt/sparring/sparring/protos/__init__.py",
         "USER sparring",
     )
     done = sparring(*BASE, "--image", f"toy={image}")
     assert done.returncode == 1
-    assert "the worker speaks protocol version 99, this orchestrator 1" in done.stderr
+    assert "the worker speaks protocol version 99, this orchestrator 2" in done.stderr
     assert image in done.stderr
     assert "sparring resume out" in done.stderr
     assert containers(engine, tmp_path) == []

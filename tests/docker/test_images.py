@@ -9,7 +9,7 @@ import pytest
 from support import ROOT, pins
 
 from sparring.orchestrator.launchers.docker.engine import Engine, release
-from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import WORK_PROTOCOL_VERSION
 
 pytestmark = pytest.mark.requires("docker")
 
@@ -36,7 +36,7 @@ def test_an_image_says_what_it_is_and_runs_as_nobody(images: dict[str, str], eng
     labels = config["Labels"]
     assert labels["org.opencontainers.image.title"] == f"sparring/{name}"
     assert labels["org.opencontainers.image.version"] == release()
-    assert labels["dev.sparring.protocol"] == str(PROTOCOL_VERSION)
+    assert labels["dev.sparring.protocol"] == str(WORK_PROTOCOL_VERSION)
     assert labels.get("dev.sparring.benchmark") == (name if name in WORKERS else None)
     assert config["User"] == "sparring"
     assert config["Healthcheck"]["Test"]

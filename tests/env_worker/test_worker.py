@@ -14,7 +14,7 @@ import pytest
 from support import free_port
 
 from sparring.env_worker.worker.worker import OrchestratorGone, Worker, WorkerRefused
-from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkServicer, add_WorkServicer_to_server
@@ -99,7 +99,7 @@ def test_it_says_who_it_is_and_what_it_can(with_orchestrator: Callable[[Test], N
         stop = asyncio.Event()
         working = starting(Worker(address, name="mine", slots=4, benchmark="toy"), stop)
         said = await orchestrator.hears("register")
-        assert (said.protocol, said.worker, said.slots) == (PROTOCOL_VERSION, "mine", 4)
+        assert (said.protocol, said.worker, said.slots) == (WORK_PROTOCOL_VERSION, "mine", 4)
         assert list(said.benchmarks) == ["toy"]
         assert said.host == socket.gethostname()
         assert {"python", "numpy", "grpcio"} <= set(said.versions)

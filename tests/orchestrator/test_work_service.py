@@ -19,7 +19,7 @@ from support import free_port
 from sparring.orchestrator.run import work_service
 from sparring.orchestrator.run.work_service import WorkService
 from sparring.orchestrator.serving.policy_host import PolicyAccess
-from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkStub
@@ -27,7 +27,7 @@ from sparring.protos.net.address import Address
 from sparring.protos.net.rpc import CLIENT_OPTIONS
 
 ANY = Address("tcp", "127.0.0.1")
-HELLO: dict[str, Any] = {"protocol": PROTOCOL_VERSION, "worker": "w", "slots": 2, "benchmarks": ["toy", "gym"]}
+HELLO: dict[str, Any] = {"protocol": WORK_PROTOCOL_VERSION, "worker": "w", "slots": 2, "benchmarks": ["toy", "gym"]}
 
 
 class Service:

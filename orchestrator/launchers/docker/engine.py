@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from sparring.env_worker.registry import get_benchmark
-from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.net.address import Address
 
@@ -134,10 +134,10 @@ class Engine:
                 f"`docker pull {name}`, or name another with --image {benchmark}=NAME."
             )
         spoken = image.labels.get(PROTOCOL_LABEL)
-        if spoken is not None and spoken != str(PROTOCOL_VERSION):
+        if spoken is not None and spoken != str(WORK_PROTOCOL_VERSION):
             raise UsageError(
-                f"the image {name!r} speaks protocol version {spoken}, this orchestrator {PROTOCOL_VERSION}: it is of "
-                f"another release. {_how_to_build(benchmark)}, or name another with --image {benchmark}=NAME."
+                f"the image {name!r} speaks protocol version {spoken}, this orchestrator {WORK_PROTOCOL_VERSION}: "
+                f"it is of another release. {_how_to_build(benchmark)}, or name another with --image {benchmark}=NAME."
             )
         return image
 
