@@ -4,42 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import signal
 import tempfile
-import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sparring.env_worker.registry import installed_versions
 from sparring.env_worker.worker.addresses import to_dial
 from sparring.orchestrator.launchers.base import LaunchFailed, WorkerOrder, share_slots
 from sparring.orchestrator.machine.sockets import socket_folder
-from sparring.orchestrator.results.document import (
-    RunDocument,
-    RunHost,
-    RunPolicy,
-    RunStatus,
-    ServerStats,
-    tasks_of,
-    write_document,
-)
 from sparring.orchestrator.results.journal import Journal
-from sparring.orchestrator.results.results import Results, write_results
+from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.coordinator import Coordinator, RunStopped
-from sparring.orchestrator.run.listeners import Listeners, RunEnd, RunListener, RunStart
-from sparring.orchestrator.run.plan import Plan, identity
+from sparring.orchestrator.run.listeners import Listeners, RunListener
+from sparring.orchestrator.run.plan import Plan
 from sparring.orchestrator.run.retry import RetryRules
+from sparring.orchestrator.run.run_files import RunFiles, output_folder
 from sparring.orchestrator.run.work_service import DEFAULT_LISTEN, WorkService
 from sparring.orchestrator.serving.policy_host import (
     PolicyAccess,
     PolicyHost,
     PolicyHostFailed,
     describe,
-    policy_identity,
 )
 from sparring.orchestrator.serving.stats import HOSTED, StatsWatch
 from sparring.orchestrator.settings import RunSettings
@@ -86,20 +74,8 @@ async def run(settings: RunSettings, plan: Plan, folder: Path, listeners: Iterab
         UsageError: If the folder belongs to another plan, or the policy cannot be made.
         Interrupted, RunStopped, and other SparringErrors: If the run could not be finished.
     """
-    listener = Listeners(listeners)
-    new = not folder.exists()
-    journal = Journal(folder)
-    session = Execution(settings, plan, folder, journal, listener)
-    mistaken = False
-    try:
-        return await session.run(_on_signals())
-    except UsageError:
-        mistaken = not journal.rows()
-        raise
-    finally:
-        journal.close()
-        if new and (mistaken or not session.claimed):  # it never came to a run; leave no debris of a mistyped command
-            shutil.rmtree(folder, ignore_errors=True)
+    with output_folder(folder) as journal:
+        return await Execution(settings, plan, folder, journal, Listeners(listeners)).run(_on_signals())
 
 
 @dataclass(frozen=True)
@@ -142,82 +118,19 @@ class Execution:
         self._journal = journal
         self._listener = listener
         self._rules = RetryRules(retries=settings.plan.retries)
-        self._began = time.monotonic()
-        self._seconds_before = float(journal.meta("seconds") or 0.0)
-        self._policy: Description | None = None
-        self._stats_watch: StatsWatch | None = None
-        self._versions = {"orchestrator": installed_versions(), **(journal.meta("versions") or {})}
+        self._files = RunFiles(settings, plan, folder, journal, listener)
 
     async def run(self, interrupted: asyncio.Future[None]) -> Results:
         """Runs what is left, unless `interrupted` fails first; saves what there is on every way out."""
-        self._journal.check(identity(self._settings, self._plan))
-        self._listener.on_start(self._start())
-        results: Results | None = None
-        try:
-            try:
-                async with AsyncExitStack() as stack:
-                    await self._play(stack, interrupted)
-            except BaseException:
-                results = self._save_what_there_is()
-                raise
-            results = self._save("finished")
-        except BaseException as error:
-            self._listener.on_end(RunEnd(results, error))
-            raise
-        self._listener.on_end(RunEnd(results, None))
-        return results
-
-    def _start(self) -> RunStart:
-        recorded = [row for row in self._journal.rows() if row.outcome != "error"]
-        return RunStart(self._plan, recorded, self._settings.flat(), self._results_folder)
-
-    @property
-    def _results_folder(self) -> Path | None:
-        """The folder that is told to others; None if it is thrown away."""
-        return None if self._settings.output.folder is None else self._folder
-
-    def _save_what_there_is(self) -> Results | None:
-        if not self.claimed:
-            return None
-        try:
-            return self._save("unfinished")
-        except SparringError as error:  # the first failure is the one to report
-            log.error("%s", error)
-            return None
-
-    def _save(self, status: RunStatus) -> Results:
-        self._journal.set_meta("versions", self._versions)
-        self._keep()
-        document = self._write_run(status)
-        results = Results(
-            plan=self._plan,
-            rows=self._journal.rows(),
-            seconds=document.seconds,
-            folder=self._folder,
-            status=status,
-            policy=document.policy,
-            versions=document.versions,
-            server_stats=document.server_stats,
-            events=self._journal.events(),
-        )
-        write_results(results)
-        return replace(results, folder=self._results_folder)
-
-    def _keep(self) -> None:
-        """Notes what the next session goes on from, should this one be killed, and what readers see meanwhile."""
-        self._journal.set_meta("seconds", self._seconds)
-        if self._stats_watch is not None:
-            self._journal.set_meta("server_counts", self._stats_watch.to_json())
-            self._journal.set_meta("server_stats", self._stats_watch.summary())
+        with self._files.saved():
+            async with AsyncExitStack() as stack:
+                await self._play(stack, interrupted)
+        return self._files.results
 
     @property
     def claimed(self) -> bool:
         """Whether the folder is known to be this plan's."""
-        return self._policy is not None
-
-    @property
-    def _seconds(self) -> float:
-        return self._seconds_before + time.monotonic() - self._began
+        return self._files.claimed
 
     async def _play(self, stack: AsyncExitStack, interrupted: asyncio.Future[None]) -> None:
         settings = self._settings
@@ -226,15 +139,13 @@ class Execution:
         watched: list[asyncio.Future[None]] = [interrupted]
         access = await self._host(stack, sockets, listen, watched)
         policy = await _first(asyncio.ensure_future(self._describe(access)), watched)
-        self._journal.claim({**identity(settings, self._plan), "policy": policy_identity(policy)})
-        self._policy = policy
-        self._write_run("running")
+        self._files.claim(policy)
 
         coordinator = Coordinator(self._plan, settings, self._journal, self._folder, self._listener, self._rules)
         if coordinator.ended.done():
             return
         await self._watch_stats(stack, access)
-        stack.callback(lambda: self._versions.update(coordinator.versions))
+        stack.callback(lambda: self._files.versions.update(coordinator.versions))
         workers = await self._start_workers(stack, RunLocation(self._folder, sockets, listen), coordinator, access)
         stack.callback(coordinator.abandon)  # who is interrupted tries no episode again
         watched.append(workers.launcher)
@@ -260,20 +171,16 @@ class Execution:
         """Has an eye on what the policy servers do, from here to the end of the stack."""
         hosted = self._settings.policy.name is not None
         names = [HOSTED] if hosted else [str(server) for server in access.servers]
-        self._stats_watch = StatsWatch(
+        watch = self._files.stats_watch = StatsWatch(
             dict(zip(names, access.servers, strict=True)),
             earlier=self._journal.meta("server_counts"),
             token=access.token,
             ca=access.ca,
-            on_warning=self._warn,
+            on_warning=self._files.warn,
         )
-        await self._stats_watch.begin()
-        stack.push_async_callback(self._stats_watch.end)  # before the server that we host ends, after all workers have
-        await stack.enter_async_context(_background(self._stats_watch.run(self._keep)))
-
-    def _warn(self, sentence: str) -> None:
-        log.warning("%s", sentence)
-        self._listener.on_warning(sentence)
+        await watch.begin()
+        stack.push_async_callback(watch.end)  # before the server that we host ends, after all workers have
+        await stack.enter_async_context(_background(watch.run(self._files.keep)))
 
     async def _describe(self, access: PolicyAccess) -> Description:
         return await describe(access, self._settings.policy.policy_timeout)
@@ -310,24 +217,6 @@ class Execution:
     async def _listen(self) -> Address | None:
         """Where workers that are not on this machine dial in, if that is settled."""
         return await asyncio.to_thread(self._settings.launcher.listen, self._settings)
-
-    def _write_run(self, status: RunStatus) -> RunDocument:
-        stats = self._journal.meta("server_stats")
-        document = RunDocument(
-            status=status,
-            settings=self._settings.flat(),
-            seed=self._plan.seed,
-            episodes=self._plan.episodes,
-            tasks=tasks_of(self._plan),
-            policy=None if self._policy is None else RunPolicy.of(self._policy),
-            versions={name: dict(found) for name, found in self._versions.items()},
-            host=RunHost.here(),
-            seconds=self._seconds,
-            server_stats=None if stats is None else ServerStats.model_validate(stats),
-            out_of_range=sum(row.out_of_range for row in self._journal.rows()),
-        )
-        write_document(self._folder, document)
-        return document
 
 
 async def _attended(coordinator: Coordinator, settings: RunSettings, address: Address) -> None:

@@ -1,0 +1,195 @@
+"""The files of a run while it goes: its journal, run.json and results, whole on every way out."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from sparring.env_worker.registry import installed_versions
+from sparring.orchestrator.results.document import (
+    RunDocument,
+    RunHost,
+    RunPolicy,
+    RunStatus,
+    ServerStats,
+    tasks_of,
+    write_document,
+)
+from sparring.orchestrator.results.journal import Journal
+from sparring.orchestrator.results.results import Results, write_results
+from sparring.orchestrator.run.listeners import Listeners, RunEnd, RunStart
+from sparring.orchestrator.run.plan import Plan, identity
+from sparring.orchestrator.serving.policy_host import policy_identity
+from sparring.orchestrator.serving.stats import StatsWatch
+from sparring.orchestrator.settings import RunSettings
+from sparring.policy_server.client import Description
+from sparring.protos.errors import SparringError, UsageError
+
+log = logging.getLogger(__name__)
+
+
+class RunFiles:
+    """What one go at a run, from its start or resume to its end or interruption, leaves in the output folder.
+
+    Args:
+        settings: Of the run.
+        plan: Of the run.
+        folder: Its output folder.
+        journal: Of that folder.
+        listener: Hears of the start and the end.
+    """
+
+    def __init__(self, settings: RunSettings, plan: Plan, folder: Path, journal: Journal, listener: Listeners) -> None:
+        self._settings = settings
+        self._plan = plan
+        self._folder = folder
+        self._journal = journal
+        self._listener = listener
+        self._began = time.monotonic()
+        self._seconds_before = float(journal.meta("seconds") or 0.0)
+        self._policy: Description | None = None
+        self._results: Results | None = None
+        self.stats_watch: StatsWatch | None = None
+        """Has an eye on whoever answers for the policy."""
+        self.versions = {"orchestrator": installed_versions(), **(journal.meta("versions") or {})}
+        """Of what is installed, by where that is."""
+
+    @contextmanager
+    def saved(self) -> Iterator[None]:
+        """Lets a run go on inside; saves what came of it, whether it comes to its end or not.
+
+        Raises:
+            UsageError: If the folder is another plan's.
+            SparringError: If the results cannot be saved.
+        """
+        self._journal.check(identity(self._settings, self._plan))
+        self._listener.on_start(self._start())
+        try:
+            try:
+                yield
+            except BaseException:
+                self._results = self._save_what_there_is()
+                raise
+            self._results = self._save("finished")
+        except BaseException as error:
+            self._listener.on_end(RunEnd(self._results, error))
+            raise
+        self._listener.on_end(RunEnd(self._results, None))
+
+    @property
+    def results(self) -> Results:
+        """What came of the run, when it has ended."""
+        assert self._results is not None, "the run has not ended"
+        return self._results
+
+    @property
+    def claimed(self) -> bool:
+        """Whether the folder is known to be this plan's."""
+        return self._policy is not None
+
+    def claim(self, policy: Description) -> None:
+        """Ties the folder to the plan and the policy.
+
+        Raises:
+            UsageError: If it is another plan's or policy's, with the difference.
+        """
+        self._journal.claim({**identity(self._settings, self._plan), "policy": policy_identity(policy)})
+        self._policy = policy
+        self._write_run("running")
+
+    def keep(self) -> None:
+        """Notes what the next session goes on from, should this one be killed, and what readers see meanwhile."""
+        self._journal.set_meta("seconds", self._seconds)
+        if self.stats_watch is not None:
+            self._journal.set_meta("server_counts", self.stats_watch.to_json())
+            self._journal.set_meta("server_stats", self.stats_watch.summary())
+
+    def warn(self, sentence: str) -> None:
+        """Says what people should know about this run."""
+        log.warning("%s", sentence)
+        self._listener.on_warning(sentence)
+
+    def _start(self) -> RunStart:
+        recorded = [row for row in self._journal.rows() if row.outcome != "error"]
+        return RunStart(self._plan, recorded, self._settings.flat(), self._results_folder)
+
+    @property
+    def _results_folder(self) -> Path | None:
+        """The folder that is told to others; None if it is thrown away."""
+        return None if self._settings.output.folder is None else self._folder
+
+    @property
+    def _seconds(self) -> float:
+        return self._seconds_before + time.monotonic() - self._began
+
+    def _save_what_there_is(self) -> Results | None:
+        if not self.claimed:
+            return None
+        try:
+            return self._save("unfinished")
+        except SparringError as error:  # the first failure is the one to report
+            log.error("%s", error)
+            return None
+
+    def _save(self, status: RunStatus) -> Results:
+        self._journal.set_meta("versions", self.versions)
+        self.keep()
+        document = self._write_run(status)
+        results = Results(
+            plan=self._plan,
+            rows=self._journal.rows(),
+            seconds=document.seconds,
+            folder=self._folder,
+            status=status,
+            policy=document.policy,
+            versions=document.versions,
+            server_stats=document.server_stats,
+            events=self._journal.events(),
+        )
+        write_results(results)
+        return replace(results, folder=self._results_folder)
+
+    def _write_run(self, status: RunStatus) -> RunDocument:
+        stats = self._journal.meta("server_stats")
+        document = RunDocument(
+            status=status,
+            settings=self._settings.flat(),
+            seed=self._plan.seed,
+            episodes=self._plan.episodes,
+            tasks=tasks_of(self._plan),
+            policy=None if self._policy is None else RunPolicy.of(self._policy),
+            versions={name: dict(found) for name, found in self.versions.items()},
+            host=RunHost.here(),
+            seconds=self._seconds,
+            server_stats=None if stats is None else ServerStats.model_validate(stats),
+            out_of_range=sum(row.out_of_range for row in self._journal.rows()),
+        )
+        write_document(self._folder, document)
+        return document
+
+
+@contextmanager
+def output_folder(folder: Path) -> Iterator[Journal]:
+    """The journal of an output folder, which is made if it is not there, and gone again if it never came to a run.
+
+    Raises:
+        UsageError: If the folder cannot be used.
+    """
+    new = not folder.exists()
+    journal = Journal(folder)
+    mistaken = False
+    try:
+        yield journal
+    except UsageError:
+        mistaken = not journal.rows()
+        raise
+    finally:
+        claimed = journal.meta("identity") is not None
+        journal.close()
+        if new and (mistaken or not claimed):  # leave no debris of a mistyped command
+            shutil.rmtree(folder, ignore_errors=True)
