@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from certificates import Certificates
 from support import ROOT, Sparring, orphans
+
+if TYPE_CHECKING:
+    from sparring import Evaluator
 
 pytest_plugins = ["pytester", "requirements"]
 
@@ -43,6 +48,44 @@ def sparring(tmp_path: Path) -> Sparring:
         return done
 
     return run
+
+
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Evaluator]:
+    """Workers that stay: evaluations in this process, for what is the same whoever starts the workers."""
+    from sparring import Evaluator
+
+    with Evaluator() as evaluator:
+        yield evaluator
+
+
+@pytest.fixture
+def usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Sparring]:
+    """The command in this process, in an empty folder: for what is wrong with it, which takes no process to say."""
+    from sparring.orchestrator.cli import main
+
+    logger = logging.getLogger("sparring")
+    level = logger.level
+    monkeypatch.setenv("GRPC_VERBOSITY", "ERROR")  # the command sets it, for good
+    monkeypatch.chdir(tmp_path)
+
+    def become(*_: object) -> NoReturn:
+        raise AssertionError("the command becomes another process, so this one ends: test it with `sparring`")
+
+    monkeypatch.setattr(os, "execv", become)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["sparring", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        assert orphans(tmp_path) == [], said.err
+        code = ended.value.code
+        return subprocess.CompletedProcess(arguments, code if isinstance(code, int) else 0, said.out, said.err)
+
+    yield run
+    logger.setLevel(level)
 
 
 @pytest.fixture

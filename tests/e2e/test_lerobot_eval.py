@@ -87,21 +87,21 @@ def test_ten_episodes_of_a_task_are_filmed_and_a_group_counts_its_tasks(sparring
     ]
 
 
-def test_what_cannot_be_understood_ends_with_a_sentence(sparring: Sparring, tmp_path: Path) -> None:
+def test_what_cannot_be_understood_ends_with_a_sentence(usage: Sparring, tmp_path: Path) -> None:
     for flags, sentence in (
         (("--env.tsak=reach-v3",), "unknown flag '--env.tsak'. Did you mean '--env.task'"),
         (("--env.task=reach-v9",), "unknown task or group of metaworld: 'reach-v9'. Did you mean 'reach-v3'"),
         (("--env.task=reach-v3", "--", "--vide", "none"), "No such option '--vide'"),
     ):
-        done = sparring("lerobot-eval", *FLAGS, *flags)
+        done = usage("lerobot-eval", *FLAGS, *flags)
         assert done.returncode == 2, done.stderr
         assert sentence in done.stderr
         assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
 
 
-def test_help_names_the_flags(sparring: Sparring) -> None:
-    done = sparring("lerobot-eval", "--help")
+def test_help_names_the_flags(usage: Sparring) -> None:
+    done = usage("lerobot-eval", "--help")
     assert done.returncode == 0
     for flag in ("--policy.path", "--env.camera_name_mapping", "--eval.batch_size", "--rename_map"):
         assert flag in done.stdout

@@ -58,10 +58,8 @@ def test_cameras_on_demand_give_the_rewards_of_rendering_always(sparring: Sparri
         (("--task", "libero_goal", "--benchmark-arg", "control=sideways"), "relative or absolute"),
     ],
 )
-def test_mistakes_are_named_before_anything_starts(
-    sparring: Sparring, arguments: tuple[str, ...], sentence: str
-) -> None:
-    done = sparring("run", "--benchmark", "libero", "--policy", "expert", *arguments)
+def test_mistakes_are_named_before_anything_starts(usage: Sparring, arguments: tuple[str, ...], sentence: str) -> None:
+    done = usage("run", "--benchmark", "libero", "--policy", "expert", *arguments)
     assert done.returncode in (1, 2)
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
@@ -94,9 +92,9 @@ def test_a_policy_that_wants_another_resolution_is_refused(sparring: Sparring, t
 
 
 def test_no_environment_is_told_with_the_command_that_makes_it(
-    sparring: Sparring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    usage: Sparring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARRING_VENVS", str(tmp_path / "nowhere"))
-    done = sparring("run", "--benchmark", "libero", "--task", "libero_goal/8", "--policy", "expert")
+    done = usage("run", "--benchmark", "libero", "--task", "libero_goal/8", "--policy", "expert")
     assert done.returncode == 2
     assert "sparring env create libero" in done.stderr

@@ -9,7 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import toy_policies
 from support import Sparring, read_csv
+
+from sparring import Evaluator, Policy
+from sparring.policy_server.policies import load_policy
 
 TOY = ("run", "--benchmark", "toy", "--output", "out")
 GOOD = (*TOY, "--task", "good", "--policy", "toy_policies:Wanderer", "--episodes", "6")
@@ -104,29 +108,28 @@ def test_another_plan_is_refused_and_touches_nothing(sparring: Sparring, tmp_pat
 
 @pytest.mark.parametrize(
     ("policy", "sentence"),
-    [("Raises", "my knees are weak"), ("SaysNaN", "nan in dimension 0"), ("WrongShape", "the shape (1, 3)")],
+    [
+        (toy_policies.Raises, "my knees are weak"),
+        (toy_policies.SaysNaN, "nan in dimension 0"),
+        (toy_policies.WrongShape, "the shape (1, 3)"),
+    ],
 )
 def test_a_broken_policy_is_an_error_of_its_episodes_only(
-    sparring: Sparring, tmp_path: Path, policy: str, sentence: str
+    warm: Evaluator, tmp_path: Path, policy: type[toy_policies.Forward], sentence: str
 ) -> None:
-    done = sparring(
-        *TOY,
-        "--task",
-        "short",
-        "--policy",
-        f"toy_policies:{policy}",
-        "--episodes",
-        "4",
-        "--retries",
-        "1",
-        "--slots",
-        "2",
+    results = warm.evaluate(
+        policy(), benchmark="toy", tasks="short", episodes=4, retries=1, slots=2, output=tmp_path / "out"
     )
-    assert done.returncode == 3, done.stderr
     rows = read_csv(tmp_path / "out")
     assert [r["outcome"] for r in rows] == ["success", "error", "success", "error"]
     assert [r["attempts"] for r in rows] == ["1", "2", "1", "2"]
     assert all(sentence in r["error"] for r in rows if r["outcome"] == "error")
+    assert (results.overall.successes, results.overall.n, results.overall.errors) == (2, 2, 2)
+
+
+def test_errors_are_told_apart_from_failures(sparring: Sparring) -> None:
+    done = sparring(*TOY, "--task", "short", "--policy", "toy_policies:Raises", "--episodes", "4", "--retries", "0")
+    assert done.returncode == 3, done.stderr
     assert "100.0 %" in done.stdout, "errors count against the policy"
     assert {r["error_kind"] for r in rows if r["outcome"] == "error"} == {"policy"}
     assert "2 episodes ended in an error (2 policy)" in done.stdout
@@ -222,9 +225,9 @@ def test_a_policy_that_does_not_fit_is_refused_with_both_sides(sparring: Sparrin
     ],
 )
 def test_mistakes_are_named_before_anything_starts(
-    sparring: Sparring, tmp_path: Path, arguments: tuple[str, ...], sentence: str
+    usage: Sparring, tmp_path: Path, arguments: tuple[str, ...], sentence: str
 ) -> None:
-    done = sparring("run", *arguments)
+    done = usage("run", *arguments)
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
@@ -232,27 +235,30 @@ def test_mistakes_are_named_before_anything_starts(
     assert not list(tmp_path.glob("outputs/*")), "a mistyped command left a folder"
 
 
-def test_a_policy_server_that_is_not_there(sparring: Sparring) -> None:
-    done = sparring(*TOY, "--task", "short", "--policy-server", "127.0.0.1:9", "--policy-timeout", "1")
+def test_a_policy_server_that_is_not_there(usage: Sparring) -> None:
+    done = usage(*TOY, "--task", "short", "--policy-server", "127.0.0.1:9", "--policy-timeout", "1")
     assert done.returncode == 1
     assert "no policy server answered at 127.0.0.1:9 within 1 s" in done.stderr
 
 
-def test_films(sparring: Sparring, tmp_path: Path) -> None:
-    # A gain of 0.75 reaches the goal in 20 steps from some starts only.
-    base = (*TOY, "--task", "short", "--policy", "toy_policies:Forward", "--policy-arg", "gain=0.75", "--episodes", "5")
-    assert sparring(*base, "--output", "plain").returncode == 0
-    outcomes = [r["outcome"] for r in read_csv(tmp_path / "plain")]
+def test_films(warm: Evaluator, tmp_path: Path) -> None:
+    def run(output: str, **video: str) -> list[dict[str, str]]:
+        # A gain of 0.75 reaches the goal in 20 steps from some starts only.
+        policy = toy_policies.Forward(gain=0.75)
+        warm.evaluate(policy, benchmark="toy", tasks="short", episodes=5, slots=2, output=tmp_path / output, **video)
+        return read_csv(tmp_path / output)
+
+    plain = run("plain")
+    outcomes = [r["outcome"] for r in plain]
     assert {"success", "failure"} == set(outcomes), "the test needs both"
     for which, filmed in {
         "all": list(range(5)),
         "first:2": [0, 1],
         "failures": [k for k, outcome in enumerate(outcomes) if outcome == "failure"],
     }.items():
-        assert sparring(*base, "--output", which, "--video", which).returncode == 0
-        rows = read_csv(tmp_path / which)
+        rows = run(which, video=which)
         assert [k for k, r in enumerate(rows) if r["video"]] == filmed
-        assert [r["reward_sum"] for r in rows] == [r["reward_sum"] for r in read_csv(tmp_path / "plain")]
+        assert [r["reward_sum"] for r in rows] == [r["reward_sum"] for r in plain]
         for k in filmed:
             assert rows[k]["video"] == f"videos/short_{k:04d}_{outcomes[k]}.mp4"
             assert (tmp_path / which / rows[k]["video"]).read_bytes()[4:8] == b"ftyp"
@@ -264,10 +270,10 @@ def test_max_parallel_tasks_still_finishes(sparring: Sparring, tmp_path: Path) -
     assert len(read_csv(tmp_path / "out")) == 12
 
 
-def test_an_installed_benchmark_and_policy_are_listed(sparring: Sparring) -> None:
-    assert "a point on a line" in sparring("ls", "benchmarks").stdout
-    assert "Go a little" in sparring("ls", "tasks", "--benchmark", "toy").stdout
-    listed = sparring("ls", "policies").stdout
+def test_an_installed_benchmark_and_policy_are_listed(usage: Sparring) -> None:
+    assert "a point on a line" in usage("ls", "benchmarks").stdout
+    assert "Go a little" in usage("ls", "tasks", "--benchmark", "toy").stdout
+    listed = usage("ls", "policies").stdout
     assert "toy-installed" in listed
     assert "observations=[names]" in listed
 
@@ -294,13 +300,13 @@ def test_two_benchmarks_in_one_plan(sparring: Sparring, tmp_path: Path) -> None:
     assert sparring("resume", "out").returncode == 0
 
 
-def test_recordings_hold_what_was_seen_and_done_and_can_be_played_back(sparring: Sparring, tmp_path: Path) -> None:
-    base = ("run", "--benchmark", "toy", "--task", "good", "--episodes", "3", "--slots", "2")
-    policy = ("--policy", "toy_policies:Wanderer")
-    assert sparring(*base, *policy, "--output", "plain").returncode == 0
-    assert sparring(*base, *policy, "--output", "recorded", "--record", "demos").returncode == 0
-    rows = read_csv(tmp_path / "recorded")
-    assert rows == read_csv(tmp_path / "plain"), "recording changed a trajectory"
+def test_recordings_hold_what_was_seen_and_done_and_can_be_played_back(warm: Evaluator, tmp_path: Path) -> None:
+    def run(policy: Policy, output: str, **record: Path) -> list[dict[str, str]]:
+        warm.evaluate(policy, benchmark="toy", tasks="good", episodes=3, slots=2, output=tmp_path / output, **record)
+        return read_csv(tmp_path / output)
+
+    rows = run(toy_policies.Wanderer(), "recorded", record=tmp_path / "demos")
+    assert rows == run(toy_policies.Wanderer(), "plain"), "recording changed a trajectory"
     for row in rows:
         path = tmp_path / "demos" / "toy" / row["task"] / f"{int(row['index']):04d}.npz"
         with np.load(path, allow_pickle=False) as episode:
@@ -312,8 +318,6 @@ def test_recordings_hold_what_was_seen_and_done_and_can_be_played_back(sparring:
             assert episode["rewards"].sum() == pytest.approx(float(row["reward_sum"]))
             assert list(episode["looks"]) == list(range(0, int(row["steps"]), 4)), "Wanderer plays chunks of four"
             assert episode["observations/position"].shape == (len(episode["looks"]), 1)
-    replay = ("--policy", "replay", "--policy-arg", "file=demos", "--output", "replayed")
-    assert sparring(*base, *replay).returncode == 0
     kept = ("task", "index", "outcome", "reward_sum", "steps")
-    played = [[r[k] for k in kept] for r in read_csv(tmp_path / "replayed")]
-    assert played == [[r[k] for k in kept] for r in rows]
+    played = run(load_policy("replay", {"file": str(tmp_path / "demos")}), "replayed")
+    assert [[r[k] for k in kept] for r in played] == [[r[k] for k in kept] for r in rows]

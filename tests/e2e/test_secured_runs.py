@@ -97,7 +97,7 @@ def test_the_same_from_a_file_with_a_worker_from_elsewhere_and_a_resume(
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_what_does_not_fit_ends_the_run_at_once(
-    sparring: Sparring,
+    usage: Sparring,
     secured: str,
     plain: str,
     certificates: Certificates,
@@ -111,7 +111,7 @@ def test_what_does_not_fit_ends_the_run_at_once(
         "token": certificates.token, "ca": certificates.ca, "other_ca": certificates.other_ca,
     }  # fmt: skip
     began = time.monotonic()
-    done = sparring(*RUN, "--output", "out", "--policy-server", *(flag.format(**values) for flag in flags))
+    done = usage(*RUN, "--output", "out", "--policy-server", *(flag.format(**values) for flag in flags))
     assert done.returncode == 2, done.stderr
     assert time.monotonic() - began < 15, "not after the policy's timeout"
     last = done.stderr.strip().splitlines()[-1]

@@ -237,20 +237,20 @@ def test_a_replica_that_is_not_there_is_named(start_sparring: StartSparring, tmp
         (("--policy", "zero", "--out-of-range", "sometimes"), "'sometimes' is not one of"),
     ],
 )
-def test_wrong_settings_are_sentences(sparring: Sparring, flags: tuple[str, ...], sentence: str) -> None:
-    done = sparring(*RUN, *flags)
+def test_wrong_settings_are_sentences(usage: Sparring, flags: tuple[str, ...], sentence: str) -> None:
+    done = usage(*RUN, *flags)
     assert done.returncode == 2, done.stderr
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_metrics_at_a_taken_port_end_the_run_with_a_sentence(sparring: Sparring, tmp_path: Path) -> None:
+def test_metrics_at_a_taken_port_end_the_run_with_a_sentence(usage: Sparring, tmp_path: Path) -> None:
     import socket
 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        done = sparring(*RUN, *POLICY, "--metrics", f"127.0.0.1:{taken.getsockname()[1]}", "--output", "out")
+        done = usage(*RUN, *POLICY, "--metrics", f"127.0.0.1:{taken.getsockname()[1]}", "--output", "out")
     assert done.returncode == 2, done.stderr
     assert "the port is taken. Give another --metrics." in done.stderr
     assert not (tmp_path / "out").exists()

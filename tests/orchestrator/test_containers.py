@@ -18,17 +18,17 @@ RUN = ("run", "--benchmark", "toy", "--task", "short", "--policy", "zero", "--la
 
 
 def test_no_engine_is_a_sentence_before_anything_starts(
-    sparring: Sparring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    usage: Sparring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
-    done = sparring(*RUN)
+    done = usage(*RUN)
     assert done.returncode == 1
     assert f"no container engine answers at unix://{tmp_path}/nobody.sock (No such file or directory)" in done.stderr
     assert "DOCKER_HOST" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
-    assert "no container engine answers" in sparring("clean").stderr
-    assert "no container engine answers" in " ".join(sparring("doctor").stdout.split())
+    assert "no container engine answers" in usage("clean").stderr
+    assert "no container engine answers" in " ".join(usage("doctor").stdout.split())
 
 
 def test_neither_docker_nor_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
