@@ -124,6 +124,7 @@ def test_a_broken_policy_is_an_error_of_its_episodes_only(
     assert [r["outcome"] for r in rows] == ["success", "error", "success", "error"]
     assert [r["attempts"] for r in rows] == ["1", "2", "1", "2"]
     assert all(sentence in r["error"] for r in rows if r["outcome"] == "error")
+    assert {r["error_kind"] for r in rows if r["outcome"] == "error"} == {"policy"}
     assert (results.overall.successes, results.overall.n, results.overall.errors) == (2, 2, 2)
 
 
@@ -131,7 +132,6 @@ def test_errors_are_told_apart_from_failures(sparring: Sparring) -> None:
     done = sparring(*TOY, "--task", "short", "--policy", "toy_policies:Raises", "--episodes", "4", "--retries", "0")
     assert done.returncode == 3, done.stderr
     assert "100.0 %" in done.stdout, "errors count against the policy"
-    assert {r["error_kind"] for r in rows if r["outcome"] == "error"} == {"policy"}
     assert "2 episodes ended in an error (2 policy)" in done.stdout
 
 
