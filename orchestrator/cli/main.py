@@ -17,6 +17,7 @@ from sparring.orchestrator.cli.lerobot_eval import lerobot_eval
 from sparring.orchestrator.cli.ls import ls
 from sparring.orchestrator.cli.processes import serve, worker
 from sparring.orchestrator.cli.run import resume, run
+from sparring.orchestrator.cli.show import show
 from sparring.orchestrator.cli.smoke import smoke
 from sparring.protos.errors import SparringError, UsageError
 
@@ -37,7 +38,7 @@ def cli() -> None:
     """Puts robot policies through simulation benchmarks."""
 
 
-for command in (run, resume, lerobot_eval, serve, worker, ls, env, doctor, smoke, clean):
+for command in (run, resume, show, lerobot_eval, serve, worker, ls, env, doctor, smoke, clean):
     cli.add_command(command)
 
 

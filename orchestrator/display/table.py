@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -76,5 +78,6 @@ def _errors(results: Results) -> list[RenderableType]:
         Text(f"  {row.task} #{row.index}: {row.error.splitlines()[0] if row.error else ''}") for row in failed[:5]
     ]
     if len(failed) > 5:
-        lines.append(Text(f"  ... and {len(failed) - 5} more, see episodes.csv"))
+        command = f"sparring show {shlex.quote(str(results.folder))} --errors"
+        lines.append(Text(f"  ... and {len(failed) - 5} more, see: {command}"))
     return lines

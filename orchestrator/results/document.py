@@ -217,7 +217,7 @@ def read_document(folder: Path) -> RunDocument:
 
 def to_json(content: Any) -> str:
     """JSON as others can read it: without NaN and Infinity, which Python writes and nobody else reads."""
-    return json.dumps(_told_finitely(content), indent=2, allow_nan=False) + "\n"
+    return json.dumps(finite(content), indent=2, allow_nan=False) + "\n"
 
 
 def replace_file(path: Path, text: str) -> None:
@@ -237,13 +237,13 @@ def replace_file(path: Path, text: str) -> None:
 _NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def _told_finitely(value: Any) -> Any:
-    """A number that is not finite, such as in an argument of a policy, becomes a word."""
+def finite(value: Any) -> Any:
+    """Makes words of numbers that are not finite, such as in an argument of a policy."""
     if isinstance(value, float) and not math.isfinite(value):
         return next(word for word, number in _NOT_FINITE.items() if str(number) == str(value))
     if isinstance(value, Mapping):
-        return {key: _told_finitely(item) for key, item in value.items()}
-    return [_told_finitely(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _numbers_again(value: Any) -> Any:

@@ -64,7 +64,7 @@ class Summary:
             n=len(judged),
             errors=len(failed),
             successes=sum(row.outcome == "success" for row in judged),
-            errors_by_kind=dict(Counter(row.error_kind or _UNSPECIFIED for row in failed).most_common()),
+            errors_by_kind=dict(Counter(map(kind_of, failed)).most_common()),
             metrics=_means(judged),
         )
 
@@ -88,6 +88,11 @@ class Summary:
             "errors_by_kind": dict(self.errors_by_kind),
             "metrics": {name: asdict(mean) for name, mean in self.metrics.items()},
         }
+
+
+def kind_of(row: EpisodeRow) -> str:
+    """The kind of an episode's error; release 0.1.0 recorded none."""
+    return row.error_kind or _UNSPECIFIED
 
 
 def _means(rows: Iterable[EpisodeRow]) -> dict[str, Mean]:

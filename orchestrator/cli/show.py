@@ -1,0 +1,63 @@
+"""`sparring show`: the results of a run that is finished, unfinished, or going on right now."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from sparring.orchestrator.display.errors import errors_json, errors_list
+from sparring.orchestrator.display.screen import count
+from sparring.orchestrator.display.screen import show as show_on_screen
+from sparring.orchestrator.display.table import results_table
+from sparring.orchestrator.results.document import finite
+from sparring.orchestrator.results.results import Results
+
+
+@click.command(short_help="print the results of a run, also while it is running")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="print JSON, and nothing else, on standard output")
+@click.option(
+    "--tasks",
+    metavar="SELECTION",
+    help="these tasks or groups only, comma-separated; * and ? stand for anything",
+)
+@click.option("--errors", is_flag=True, help="list all errors by kind, with attempts tried again and leases lost")
+def show(folder: Path, as_json: bool, tasks: str | None, errors: bool) -> None:
+    """Prints the table of the run whose results are in FOLDER, and whether it is finished, unfinished or running now.
+
+    It changes nothing in the folder, and needs neither the benchmark nor the policy.
+    """
+    whole = Results.load(folder)
+    results = whole if tasks is None else whole.select(tasks)
+    if as_json:
+        policy = None if results.policy is None else results.policy.model_dump()
+        document = {**results.to_json(), "policy": policy, **(errors_json(results) if errors else {})}
+        click.echo(json.dumps(finite(document), allow_nan=False))
+        return
+    show_on_screen(Text("\n".join([_title(whole), _status(whole), *_selected(results, whole), ""]), style="bold"))
+    show_on_screen(errors_list(results) if errors else results_table(results))
+
+
+def _title(results: Results) -> str:
+    policy = "a policy" if results.policy is None else results.policy.name
+    size = f"{count(len(results.plan.labels()), 'task')} × {count(results.plan.episodes, 'episode')}"
+    return f"{policy} on {' and '.join(results.plan.tasks)}: {size}"
+
+
+def _selected(results: Results, whole: Results) -> list[str]:
+    if results is whole:
+        return []
+    return [f"below: {len(results.plan.labels())} of {count(len(whole.plan.labels()), 'task')}"]
+
+
+def _status(results: Results) -> str:
+    if results.status == "finished":
+        return "finished"
+    so_far = f"{len(results.rows)} of {count(len(results.plan.ids()), 'episode')}"
+    if results.status == "running":
+        return f"running now: {so_far}"
+    return f"unfinished: {so_far}; go on with: sparring resume {shlex.quote(str(results.folder))}"

@@ -1,0 +1,105 @@
+"""What went wrong in a run, in full: errors by kind, attempts that were tried again, leases that were lost."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from sparring.orchestrator.display.screen import count
+from sparring.orchestrator.results.reading import JournalEvent
+from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.results.statistics import kind_of
+from sparring.orchestrator.run.plan import EpisodeId
+
+
+def errors_list(results: Results) -> RenderableType:
+    """Everything that went wrong, each with its sentence."""
+    parts: list[tuple[str, str, Sequence[tuple[str, str]]]] = [
+        (
+            f"episodes that ended in an error of the kind {kind}",
+            "red",
+            [(f"{row.task} #{row.index} ({count(row.attempts, 'attempt')})", row.error) for row in rows],
+        )
+        for kind, rows in _by_kind(results).items()
+    ]
+    parts.append(("attempts that failed and were tried again", "yellow", _told(_retried(results))))
+    parts.append(("leases that were lost", "yellow", _told(_lost(results))))
+    lines: list[RenderableType] = []
+    for title, style, entries in parts:
+        if entries:
+            lines += [Text()] if lines else []
+            lines.append(Text(f"{title}: {len(entries)}", style=style))
+            lines += [Text(f"  {who}: {_indented(sentence)}") for who, sentence in entries]
+    return Group(*lines) if lines else Text("no errors, and no lost leases")
+
+
+def errors_json(results: Results) -> dict[str, Any]:
+    """The same for a program."""
+    return {
+        "errors": {
+            kind: [
+                {
+                    "benchmark": row.benchmark,
+                    "task": row.task,
+                    "index": row.index,
+                    "attempts": row.attempts,
+                    "error": row.error,
+                }
+                for row in rows
+            ]
+            for kind, rows in _by_kind(results).items()
+        },
+        "retried": [_json(event) for event in _retried(results)],
+        "lost": [_json(event) for event in _lost(results)],
+    }
+
+
+def _by_kind(results: Results) -> dict[str, list[EpisodeRow]]:
+    kinds: defaultdict[str, list[EpisodeRow]] = defaultdict(list)
+    for row in results.rows:
+        if row.outcome == "error":
+            kinds[kind_of(row)].append(row)
+    return dict(sorted(kinds.items()))
+
+
+def _lost(results: Results) -> list[JournalEvent]:
+    return [event for event in results.events if event.kind == "lost"]
+
+
+def _retried(results: Results) -> list[JournalEvent]:
+    """Failed attempts, but for those that an episode ended with."""
+    failed = [event for event in results.events if event.kind == "error"]
+    ended = {row.id for row in results.rows if row.outcome == "error" and row.error_kind != "lost"}
+    last: dict[EpisodeId | None, JournalEvent] = {event.episode: event for event in failed}
+    return [event for event in failed if not (event.episode in ended and last[event.episode] is event)]
+
+
+def _told(events: Sequence[JournalEvent]) -> list[tuple[str, str]]:
+    told = []
+    for event in events:
+        episode = "" if event.episode is None else f" {event.episode.task} #{event.episode.index}"
+        worker = f" on {event.worker}" if event.worker else ""
+        told.append((f"{datetime.fromtimestamp(event.at):%Y-%m-%d %H:%M:%S}{episode}{worker}", event.message))
+    return told
+
+
+def _json(event: JournalEvent) -> dict[str, Any]:
+    episode = event.episode
+    return {
+        "at": event.at,
+        "benchmark": None if episode is None else episode.benchmark,
+        "task": None if episode is None else episode.task,
+        "index": None if episode is None else episode.index,
+        "worker": event.worker,
+        "message": event.message,
+    }
+
+
+def _indented(sentence: str) -> str:
+    return sentence.replace("\n", "\n    ")
