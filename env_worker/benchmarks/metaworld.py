@@ -222,6 +222,9 @@ class MetaworldSimulator(Simulator):
 
     def _render(self) -> Array:
         try:
+            viewer = self._env.mujoco_renderer.viewer
+            if viewer is not None:  # another simulator of this process may have made its own context current, or none
+                viewer.make_context_current()
             image: Array = self._env.render()
         except Exception as error:  # GL stacks raise what they please
             raise SparringError(

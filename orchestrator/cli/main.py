@@ -10,6 +10,7 @@ from typing import Final
 
 import click
 
+from sparring.orchestrator.cli.check import check
 from sparring.orchestrator.cli.clean import clean
 from sparring.orchestrator.cli.doctor import doctor
 from sparring.orchestrator.cli.env import env
@@ -38,7 +39,7 @@ def cli() -> None:
     """Puts robot policies through simulation benchmarks."""
 
 
-for command in (run, resume, show, lerobot_eval, serve, worker, ls, env, doctor, smoke, clean):
+for command in (run, resume, show, lerobot_eval, serve, worker, ls, env, doctor, smoke, check, clean):
     cli.add_command(command)
 
 

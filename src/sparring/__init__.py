@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from sparring.env_worker.benchmark import Benchmark, Simulator, Step, Task
+    from sparring.env_worker.compliance import check_benchmark
     from sparring.orchestrator.live.evaluator import Evaluator, close, evaluate
     from sparring.orchestrator.results.results import Results
     from sparring.orchestrator.run.listeners import RunListener
@@ -44,12 +45,14 @@ __all__ = [
     "TensorSpec",
     "TorchPolicy",
     "UsageError",
+    "check_benchmark",
     "close",
     "evaluate",
 ]
 
 _HOMES: Final = {
     "env_worker.benchmark": ("Benchmark", "Simulator", "Step", "Task"),
+    "env_worker.compliance": ("check_benchmark",),
     "orchestrator.live.evaluator": ("Evaluator", "close", "evaluate"),
     "orchestrator.results.results": ("Results",),
     "orchestrator.run.listeners": ("RunListener",),

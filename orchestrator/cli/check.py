@@ -1,0 +1,54 @@
+"""`sparring check`: holds what others have made against the rules that Sparring relies on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from sparring.env_worker.compliance import verdicts_of
+from sparring.env_worker.compliance.subject import EPISODES, STEPS
+from sparring.env_worker.registry import get_benchmark
+from sparring.orchestrator.display.screen import count
+from sparring.orchestrator.machine.environments import interpreter
+from sparring.orchestrator.settings import parse_pairs
+from sparring.protos.rules import Verdict
+
+
+@click.group(short_help="hold a benchmark or a server of yours against the rules")
+def check() -> None:
+    """Holds what you have made against the rules that Sparring relies on: a line per rule, exit code 1 if one fails."""
+
+
+@check.command("benchmark")
+@click.argument("name")
+@click.option("--task", default="", help="which tasks to try; default: that of its smoke test, else the first")
+@click.option(
+    "--episodes", type=click.IntRange(1), default=EPISODES, show_default=True, help="how many of each task are compared"
+)
+@click.option("--steps", type=click.IntRange(1), default=STEPS, show_default=True, help="the most steps of each")
+@click.option("--benchmark-arg", multiple=True, metavar="KEY=VALUE", help="a setting of the benchmark; may be repeated")
+def benchmark(name: str, task: str, episodes: int, steps: int, benchmark_arg: tuple[str, ...]) -> int:
+    """The benchmark NAME: determinism, looking, resetting, spaces, ends, names of tasks, settings."""
+    found = get_benchmark(name)
+    python = interpreter(found)
+    if python != Path(sys.executable):  # its own environment has the simulator, and this command, too
+        return subprocess.run([str(python), "-m", "sparring", *sys.argv[1:]], check=False).returncode
+    settings = parse_pairs(benchmark_arg, "--benchmark-arg")
+    return report(verdicts_of(found, task=task, episodes=episodes, steps=steps, settings=settings))
+
+
+def report(verdicts: Iterable[Verdict]) -> int:
+    """Prints a line per rule as it is judged, and a last one; returns the exit code."""
+    kinds: list[str] = []
+    for verdict in verdicts:
+        colour = {"ok": "green", "FAILED": "red"}.get(verdict.kind, "yellow")
+        kind, _, rest = str(verdict).partition(" ")
+        click.echo(f"{click.style(kind, fg=colour)} {rest}")
+        kinds.append(verdict.kind)
+    failed, skipped = kinds.count("FAILED"), kinds.count("skipped")
+    click.echo(f"{count(len(kinds), 'rule')}: {kinds.count('ok')} ok, {skipped} skipped, {failed} failed.")
+    return 1 if failed else 0
