@@ -117,7 +117,7 @@ class Execution:
         self._folder = folder
         self._journal = journal
         self._listener = listener
-        self._rules = RetryRules(retries=settings.plan.retries)
+        self._rules = RetryRules(retries=settings.plan.retries, retries_of=settings.plan.retries_of)
         self._files = RunFiles(settings, plan, folder, journal, listener)
 
     async def run(self, interrupted: asyncio.Future[None]) -> Results:

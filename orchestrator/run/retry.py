@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from sparring.protos.record import ErrorKind
+
+RetriedKind = Literal["simulator", "policy", "action", "limit", "internal"]
+"""Kinds of errors that an attempt can end in; a lost lease is none."""
 
 
 @dataclass(frozen=True)
@@ -15,7 +18,7 @@ class RetryRules:
 
     retries: int = 3
     """How often an episode that ends in an error is tried again."""
-    retries_of: Mapping[ErrorKind, int] = field(default_factory=dict)
+    retries_of: Mapping[RetriedKind, int] = field(default_factory=dict)
     """The same for errors of one kind, where it is another number."""
     losses: int = 20
     """An episode that was lost this often without once reaching an end is given up: something kills whoever runs it."""
@@ -39,7 +42,8 @@ class RetryRules:
             kind: Of the error.
             errors_before: How many errors it had before this one.
         """
-        return errors_before < self.retries_of.get(kind, self.retries)
+        own = (number for known, number in self.retries_of.items() if known == kind)
+        return errors_before < next(own, self.retries)
 
     def gives_up_lost(self, losses: int) -> bool:
         """Returns whether an episode that was lost so often is given up."""

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from sparring.orchestrator.launchers.base import LauncherSettings
+from sparring.orchestrator.run.retry import RetriedKind
 from sparring.policy_server.client import ServerOptions, server_options
 from sparring.protos.errors import UsageError
 from sparring.protos.net.address import Address, parse_servers, parse_tcp
@@ -71,6 +72,11 @@ class PlanSettings(SettingsGroup):
     )
     max_parallel_tasks: int = Field(0, ge=0, description="the most tasks open at once; 0: no limit")
     retries: int = Field(3, ge=0, description="how often an episode that ends in an error is tried again")
+    retries_of: dict[RetriedKind, Annotated[int, Field(ge=0)]] = Field(
+        default_factory=dict,
+        description="the same for one kind of error, KIND=NUMBER; may be repeated; kinds: "
+        + ", ".join(get_args(RetriedKind)),
+    )
     stall_timeout: float = Field(300.0, gt=0, description="seconds without a step after which a simulator is killed")
     worker_timeout: float = Field(
         600.0, gt=0, description="seconds without any worker of a benchmark after which the run is given up"

@@ -47,7 +47,7 @@ def test_clipped_they_are_the_nearest_inside(warm: Evaluator, tmp_path: Path) ->
 
 
 def test_as_an_error_they_say_what_was_wrong(warm: Evaluator, tmp_path: Path) -> None:
-    rows = run(warm, tmp_path / "out", gain=-2.5, out_of_range="error", retries=1)
+    rows = run(warm, tmp_path / "out", gain=-2.5, out_of_range="error", retries_of={"action": 1})
     assert [(row["outcome"], row["error_kind"], row["attempts"]) for row in rows] == [("error", "action", "2")] * 2
     assert rows[0]["error"].startswith(
         "the policy gave -2.5 in dimension 0 of its action for step 0; the action space is -1 to 1 there. "

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from sparring.orchestrator.launchers.base import LaunchFailed
 from sparring.orchestrator.launchers.keep_alive import Death, keep_worker
-from sparring.orchestrator.run.retry import RetryRules
+from sparring.orchestrator.run.retry import RetriedKind, RetryRules
+from sparring.protos.record import ErrorKind
 
 
 def test_the_defaults_are_those_of_the_first_release() -> None:
@@ -34,6 +36,10 @@ def test_a_kind_of_error_can_have_a_rule_of_its_own() -> None:
         True,
         False,
     ]
+
+
+def test_every_kind_but_a_loss_can_have_one() -> None:
+    assert {*get_args(RetriedKind), "", "lost"} == set(get_args(ErrorKind))
 
 
 class _Dies:

@@ -47,6 +47,8 @@ def test_files_with_mistakes(tmp_path: Path, text: str, sentence: str) -> None:
     [
         ({"episodes": 0}, "--episodes: .*greater than or equal to 1, not 0"),
         ({"slots": "many"}, "--slots"),
+        ({"retries_of": {"polcy": 0}}, "--retries-of: .*'policy'"),
+        ({"retries_of": {"policy": -1}}, "--retries-of: .*greater than or equal to 0"),
         ({"slots": 0}, "--slots: must be at least 1, or auto"),
         ({"video": "some"}, "--video: must be none, failures, all or first:N"),
         ({"policy": None}, "give either --policy"),
