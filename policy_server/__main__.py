@@ -25,7 +25,7 @@ log = logging.getLogger("sparring.policy_server")
 def main(argv: list[str] | None = None) -> None:
     """Parses the command line, serves, and exits with 2 if it was asked for something that cannot be."""
     given = _parser().parse_args(argv)
-    options = ServerOptions(**{option.name: _value(option, getattr(given, option.name)) for option in server_options()})
+    options = options_of(given)
     keep_freed_memory()
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s", datefmt="%H:%M:%S"
@@ -89,10 +89,14 @@ async def _loaded(server: PolicyServer, stop: asyncio.Event) -> bool:
     return False
 
 
-def _value(option: Option, given: Any) -> Any:
-    if given is None:
-        return option.default
-    return tuple(given) if option.repeated else given
+def options_of(given: argparse.Namespace) -> ServerOptions:
+    """The server's options among what was parsed."""
+    values: dict[str, Any] = {}
+    for option in server_options():
+        value = getattr(given, option.name)
+        if value is not None:
+            values[option.name] = tuple(value) if option.repeated else value
+    return ServerOptions(**values)
 
 
 def _reader(option: Option) -> Callable[[str], Any]:

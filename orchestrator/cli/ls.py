@@ -13,13 +13,14 @@ from rich.text import Text
 
 from sparring.env_worker.registry import all_benchmarks, get_benchmark
 from sparring.orchestrator.display.screen import show
+from sparring.orchestrator.launchers.registry import all_launchers
 from sparring.orchestrator.machine.environments import state
 from sparring.protos.errors import SparringError
 
 
-@click.group(short_help="list benchmarks, tasks and policies")
+@click.group(short_help="list benchmarks, tasks, policies and launchers")
 def ls() -> None:
-    """Lists benchmarks, tasks and policies."""
+    """Lists benchmarks, tasks, policies and launchers."""
 
 
 @ls.command("benchmarks")
@@ -45,6 +46,18 @@ def tasks(benchmark: str) -> None:
     )
     click.echo()
     _print(("group", "tasks"), [(group, str(len(names))) for group, names in groups.items()])
+
+
+@ls.command("launchers")
+def launchers() -> None:
+    """Lists the launchers that --launcher takes, and their own settings."""
+    rows = []
+    for name, found in all_launchers().items():
+        if isinstance(found, SparringError):
+            rows.append((name, str(found), ""))
+        else:
+            rows.append((name, found.summary, ", ".join(found.settings.model_fields)))
+    _print(("launcher", "what it is", "its settings"), rows)
 
 
 @ls.command("policies")

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from sparring.env_worker.benchmark import Benchmark, Simulator, Step, Task
     from sparring.env_worker.compliance import check_benchmark
+    from sparring.orchestrator.launchers.base import Launcher, LauncherSettings, WorkerOrder
     from sparring.orchestrator.live.evaluator import Evaluator, close, evaluate
     from sparring.orchestrator.results.results import Results
     from sparring.orchestrator.run.listeners import RunListener
+    from sparring.orchestrator.settings import RunSettings
     from sparring.policy_server.client import PolicyClient
     from sparring.policy_server.policies.base import Instruction, Observation, Policy
     from sparring.policy_server.policies.torch import TorchPolicy
@@ -31,6 +33,8 @@ __all__ = [
     "Benchmark",
     "Evaluator",
     "Instruction",
+    "Launcher",
+    "LauncherSettings",
     "Observation",
     "Offer",
     "Policy",
@@ -38,6 +42,7 @@ __all__ = [
     "PolicySpec",
     "Results",
     "RunListener",
+    "RunSettings",
     "Simulator",
     "SparringError",
     "Step",
@@ -45,6 +50,7 @@ __all__ = [
     "TensorSpec",
     "TorchPolicy",
     "UsageError",
+    "WorkerOrder",
     "check_benchmark",
     "close",
     "evaluate",
@@ -53,9 +59,11 @@ __all__ = [
 _HOMES: Final = {
     "env_worker.benchmark": ("Benchmark", "Simulator", "Step", "Task"),
     "env_worker.compliance": ("check_benchmark",),
+    "orchestrator.launchers.base": ("Launcher", "LauncherSettings", "WorkerOrder"),
     "orchestrator.live.evaluator": ("Evaluator", "close", "evaluate"),
     "orchestrator.results.results": ("Results",),
     "orchestrator.run.listeners": ("RunListener",),
+    "orchestrator.settings": ("RunSettings",),
     "policy_server.client": ("PolicyClient",),
     "policy_server.policies.base": ("Instruction", "Observation", "Policy"),
     "policy_server.policies.torch": ("TorchPolicy",),

@@ -1,0 +1,78 @@
+"""A launcher of somebody else's package: worker processes with a lower priority. Found through an entry point."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import Field
+
+from sparring import Launcher, LauncherSettings, RunSettings, WorkerOrder
+from sparring.orchestrator.launchers.keep_alive import Death, keep_all, keep_worker
+from sparring.protos.errors import UsageError
+
+
+class NiceSettings(LauncherSettings):
+    niceness: int = Field(5, ge=0, le=19, description="how much workers give way to others")
+
+
+class NiceLauncher(Launcher[NiceSettings]):
+    summary = "worker processes that give way to others"
+    settings = NiceSettings
+
+    def check(self, run: RunSettings) -> None:
+        if self.own(run).niceness == 13:
+            raise UsageError("13 is unlucky here: give another --niceness.")
+
+    async def run(self, order: WorkerOrder) -> None:
+        await keep_all([self._keep(benchmark, order) for benchmark in order.slots])
+
+    async def _keep(self, benchmark: str, order: WorkerOrder) -> None:
+        async def start(name: str) -> _Nice:
+            log = order.logs / f"nice-{benchmark}.log"
+            log.parent.mkdir(parents=True, exist_ok=True)
+            command = ["nice", "-n", str(self.own(order.run).niceness), sys.executable, "-m", "sparring.env_worker"]
+            with log.open("ab") as sink:
+                process = await asyncio.create_subprocess_exec(
+                    *command, *order.arguments(benchmark, name), stdout=sink, stderr=sink, start_new_session=True
+                )
+            return _Nice(process, log)
+
+        def explain(name: str, death: Death) -> None:
+            order.explain(name, f"worker {name} was nice, and {death}")
+
+        await keep_worker(benchmark, start, rules=order.rules, results_of=order.results_of, on_death=explain)
+
+
+class _Nice:
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        self._process = process
+        self.log = log
+
+    async def wait(self) -> Death:
+        return Death(await self._process.wait())
+
+    async def end(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
+
+    def last_words(self) -> str:
+        return self.log.read_text()[-1000:]
+
+
+class Greedy(NiceLauncher):
+    """Has a setting that every run has."""
+
+    class Settings(LauncherSettings):
+        seed: int = Field(0, description="mine")
+
+    settings = Settings  # type: ignore[assignment]
+
+
+class NotOne:
+    """Has nothing that a launcher must have."""
