@@ -127,7 +127,7 @@ class PolicyClient:
         self._channel = self._loop.run(_channel(self._connection))
 
     def describe(self) -> Description:
-        """What is hosted there.
+        """Returns what is hosted there.
 
         Raises:
             PolicyDenied: If token or TLS are not what the server wants.
@@ -277,7 +277,7 @@ class RemoteSession(SessionClient):
         raise StreamEnded(await self._call.code(), await self._call.details())
 
     async def _server_status(self) -> StreamEnded:
-        """Why a message could not be written.
+        """Returns why a message could not be written.
 
         A write to a stream that the server has just ended is an internal error to gRPC, which it puts over the status
         that the server gave, or in the place of one that is about to arrive.
@@ -294,7 +294,7 @@ class RemoteSession(SessionClient):
 
 
 def _at_once(coroutine: Coroutine[Any, Any, T]) -> T | None:
-    """The result of a coroutine that has nothing to wait for."""
+    """Returns the result of a coroutine that has nothing to wait for."""
     try:
         coroutine.send(None)
     except StopIteration as done:
@@ -304,7 +304,7 @@ def _at_once(coroutine: Coroutine[Any, Any, T]) -> T | None:
 
 
 async def fetch_stats(address: str | Address, *, timeout: float, token: str = "", ca: bytes = b"") -> pb.ServerStats:
-    """What a server has done so far; for callers that have an event loop.
+    """Returns what a server has done so far; for callers that have an event loop.
 
     Args:
         address: As of a `PolicyClient`, and so are the rest.

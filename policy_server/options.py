@@ -49,7 +49,7 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """As the server's program takes it."""
+        """The flag that the server's program takes."""
         return "--" + self.name.replace("_", "-")
 
 
@@ -158,7 +158,7 @@ class ServerOptions:
     grace: float = field(default=10.0, metadata=_how("seconds that running episodes have to end on SIGTERM", _seconds))
 
     def arguments(self) -> list[str]:
-        """The flags of `python -m sparring.policy_server` that say all this."""
+        """Returns the flags of `python -m sparring.policy_server` that say all this."""
         given = []
         for option in server_options():
             value = getattr(self, option.name)
@@ -170,7 +170,7 @@ class ServerOptions:
 
 
 def server_options() -> list[Option]:
-    """All options, in the order in which people are told of them."""
+    """Returns all options, in the order in which people are told of them."""
     kinds = get_type_hints(ServerOptions)
     empty = ServerOptions()
     return [Option(f.name, kinds[f.name], getattr(empty, f.name), **f.metadata) for f in fields(ServerOptions)]

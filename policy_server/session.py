@@ -30,10 +30,10 @@ class Asked(Protocol):
     """What a session asks: a batcher, or whatever else has the policy's answers."""
 
     async def new_session(self, task: Instruction, seed: int, *, who: object = None) -> Any:
-        """The policy's memory of a new episode."""
+        """Makes the policy's memory of a new episode."""
 
     async def act(self, observation: Observation, state: Any, *, action_dim: int, who: object = None) -> Answer:
-        """The policy's answer to one observation."""
+        """Returns the policy's answer to one observation."""
 
 
 class SessionHandler:
@@ -77,7 +77,7 @@ class SessionHandler:
         return self._task is not None
 
     async def answer_bytes(self, data: bytes) -> pb.RolloutResponse:
-        """The one answer to a message as it arrived; raises what `answer` raises."""
+        """Returns the one answer to a message as it arrived; raises what `answer` raises."""
         if self._codec is not None and (found := self._codec.read(data)) is not None:
             return pb.RolloutResponse(chunk=await self._observe(*found))
         try:
@@ -87,7 +87,7 @@ class SessionHandler:
         return await self.answer(request)
 
     async def answer(self, request: pb.RolloutRequest) -> pb.RolloutResponse:
-        """The one answer to a message.
+        """Returns the one answer to a message.
 
         Raises:
             OutOfOrder, SpecMismatch, TensorError, Draining: The client broke a rule, or may not go on.

@@ -30,7 +30,7 @@ class Description:
 
     @classmethod
     def from_message(cls, message: pb.PolicyDescription) -> Description:
-        """From the server's own words."""
+        """Reads the description that a server gives of itself."""
         return cls(
             name=message.name,
             arguments={key: json.loads(value) for key, value in message.arguments.items()},
@@ -101,7 +101,7 @@ class SessionClient(ABC):
     def _exchange(
         self, request: pb.RolloutRequest | bytes, expected: str, seconds: float | None = None
     ) -> pb.RolloutResponse:
-        """The answer to a message, if it is of the kind that is due.
+        """Sends a message and returns the answer, if it is of the kind that is due.
 
         Args:
             request: A message, or its bytes.
@@ -124,5 +124,5 @@ class SessionClient(ABC):
 
 
 def serialized(request: pb.RolloutRequest | bytes) -> bytes:
-    """A message as it goes over the wire; an observation is written already."""
+    """Returns a message as it goes over the wire; an observation is written already."""
     return request if isinstance(request, bytes) else request.SerializeToString()

@@ -66,28 +66,28 @@ class Dialect(Protocol):
     """The words of one kind of reader."""
 
     def phrase(self, hints: Sequence[Hint]) -> str:
-        """How these settings are given, all of them together."""
+        """Returns how these settings are given, all of them together."""
 
 
 def render(text: str, dialect: Dialect) -> str:
-    """A text with its hints in the words of a reader; what only looks like a hint is left as it is."""
+    """Writes a text's hints in the words of a reader; what only looks like a hint is left as it is."""
     return "".join(part if isinstance(part, str) else dialect.phrase(part) for part in _parts(text))
 
 
 def hints_in(text: str) -> list[Hint]:
-    """All the hints that a text holds."""
+    """Returns all the hints that a text holds."""
     return [hint for part in _parts(text) if not isinstance(part, str) for hint in part]
 
 
 def shortened(text: str, length: int) -> str:
-    """The beginning of a text, without the half of a hint at its end."""
+    """Returns the beginning of a text, without the half of a hint at its end."""
     kept = text[:length]
     start = kept.rfind(_OPEN)
     return kept[:start] if start >= 0 and _CLOSE not in kept[start:] and _CLOSE in text[start:] else kept
 
 
 def _parts(text: str) -> Iterator[str | list[Hint]]:
-    """Plain text and groups of hints, as they follow each other."""
+    """Yields plain text and groups of hints, as they follow each other."""
     done = 0
     at = text.find(_OPEN)
     while at >= 0:
@@ -136,15 +136,15 @@ def _hint(text: str, at: int) -> tuple[Hint, int] | None:
 
 @dataclass(frozen=True)
 class Flags:
-    """As flags of the command: `--benchmark-arg resolution=224`."""
+    """The words of the command line: `--benchmark-arg resolution=224`."""
 
     def phrase(self, hints: Sequence[Hint]) -> str:
-        """One flag after the other; the same one is not said twice."""
+        """Returns one flag after the other; the same one is not said twice."""
         return " ".join(dict.fromkeys(flag(hint) for hint in hints))
 
 
 def flag(hint: Hint) -> str:
-    """A setting as it is given to `sparring run`."""
+    """Returns a setting as it is given to `sparring run`."""
     name = f"--{hint.setting.replace('_', '-')}"
     if hint.key:
         return f"{name} {shlex.quote(hint.key)}={word(hint.value) if hint.has_value else '...'}"
@@ -152,13 +152,13 @@ def flag(hint: Hint) -> str:
 
 
 def word(value: Any) -> str:
-    """A value as one word of a command line."""
+    """Returns a value as one word of a command line."""
     return shlex.quote(value if isinstance(value, str) else json.dumps(value))
 
 
 @dataclass(frozen=True)
 class Keywords:
-    """As keyword arguments of a Python function: `benchmark_arg={"resolution": 224}`.
+    """The words of a Python program: `benchmark_arg={"resolution": 224}`.
 
     Attributes:
         names: Of settings that have another name there.
@@ -196,7 +196,7 @@ class Keywords:
 
 
 def _literal(value: Any) -> str:
-    """A value in Python's notation, with the quotes that people use."""
+    """Returns a value in Python's notation, with the quotes that people use."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     return repr(value)

@@ -30,7 +30,7 @@ class SparringError(Exception):
         return hints_in(self.sentence)
 
     def told(self, dialect: Dialect) -> str:
-        """The sentence in the words of a reader, unless somebody who knew better has chosen others."""
+        """Returns the sentence in the words of a reader, unless somebody who knew better has chosen others."""
         return render(self.sentence, self.dialect or dialect)
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class UsageError(SparringError):
 
 
 def unknown(kind: str, name: str, known: Iterable[str], *, hint: str = "") -> UsageError:
-    """An error for a name that is not known, with the nearest names that are.
+    """Returns an error for a name that is not known, with the nearest names that are.
 
     Args:
         kind: What the name was meant to be, for example "task".

@@ -75,7 +75,7 @@ class _Slot:
         self._total_steps = 0
 
     def reassign(self, assignment: pb.Assignment) -> None:
-        """Another run begins, with a policy of its own somewhere else; the simulator stays."""
+        """Begins another run, with a policy of its own somewhere else; the simulator stays."""
         self._assignment = assignment
         self._sessions.reassign(assignment)
 
@@ -114,7 +114,7 @@ class _RemoteSessions:
         self._offered: Offer | None = None
 
     def reassign(self, assignment: pb.Assignment) -> None:
-        """The policy is somewhere else now."""
+        """Notes that the policy is somewhere else now."""
         self.close()
         self._assignment = assignment
 

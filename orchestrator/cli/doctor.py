@@ -69,7 +69,7 @@ def doctor() -> int:
 
 
 def examine() -> Iterator[Finding]:
-    """Everything worth knowing about this machine."""
+    """Finds out everything worth knowing about this machine."""
     for package, version in installed_versions().items():
         yield Finding(package, "ok", version)
     for name, benchmark in all_benchmarks().items():

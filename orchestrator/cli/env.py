@@ -37,7 +37,7 @@ def create(name: str, force: bool) -> None:
 
 @env.command("ls")
 def ls() -> None:
-    """The environments there are, and their state."""
+    """Lists the environments there are, and their state."""
     table = Table("environment", "state", "detail", box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in recipes():
         found = environment_state(name)

@@ -143,7 +143,7 @@ class Translated:
 def translate(
     arguments: Sequence[str], *, own: Mapping[str, Any] | None = None, now: datetime | None = None
 ) -> Translated:
-    """The run that a command line of `lerobot-eval` asks for.
+    """Returns the run that a command line of `lerobot-eval` asks for.
 
     Args:
         arguments: After the command's name: `--flag=value` or `--flag value`.
@@ -191,7 +191,7 @@ def translate(
 
 
 def in_lerobots_flags(message: str) -> str:
-    """A message about LIBERO that tells a user to give flags of `sparring run`, with LeRobot's in their place."""
+    """Replaces flags of `sparring run` by LeRobot's, in a message about LIBERO that tells a user to give them."""
     message = re.sub(r"--benchmark-arg control=(\w+)", r"--env.control_mode=\1", message)
     size = r"--env.observation_height=\1 --env.observation_width=\1"
     return re.sub(r"--benchmark-arg resolution=(\d+)", size, message)
@@ -219,7 +219,7 @@ def _read(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def _read_file(path: Path) -> dict[str, Any]:
-    """The flags that a configuration file of LeRobot's stands for, YAML or JSON."""
+    """Reads the flags that a configuration file of LeRobot's stands for, YAML or JSON."""
     try:
         content = yaml.safe_load(path.read_text())  # JSON is YAML, too
     except OSError as error:
@@ -348,7 +348,7 @@ def _policy_arguments(flags: Mapping[str, Any], kind: str, path: str) -> dict[st
 
 
 def _names(flags: Mapping[str, Any], kind: str) -> dict[str, str]:
-    """What the policy calls each observation: LeRobot names cameras first, and then maps names of observations."""
+    """Returns what the policy calls each observation: LeRobot names cameras first, then maps names of observations."""
     names = dict(_OBSERVATIONS[kind])
     for camera, name in _mapping(flags, "env.camera_name_mapping").items():
         if camera not in _CAMERAS:
@@ -379,7 +379,7 @@ def _output(flags: Mapping[str, Any], kind: str, path: str, now: datetime) -> Pa
 
 
 def _checkpoint(path: str) -> dict[str, Any]:
-    """The configuration in a checkpoint's folder; nothing, if there is none to be read."""
+    """Reads the configuration in a checkpoint's folder; nothing, if there is none to be read."""
     for folder in (Path(path).expanduser(), Path(path).expanduser() / "pretrained_model"):
         try:
             config = json.loads((folder / "config.json").read_text())

@@ -25,7 +25,7 @@ def ls() -> None:
 
 @ls.command("benchmarks")
 def benchmarks() -> None:
-    """The benchmarks, and whether what they need is installed here."""
+    """Lists the benchmarks, and whether what they need is installed here."""
     rows = [(name, benchmark.summary, state(benchmark).detail) for name, benchmark in all_benchmarks().items()]
     _print(("benchmark", "what it is", "here"), rows)
 
@@ -33,7 +33,7 @@ def benchmarks() -> None:
 @ls.command("tasks")
 @click.option("--benchmark", required=True, help="whose tasks")
 def tasks(benchmark: str) -> None:
-    """The tasks of a benchmark with the sentence that policies get, and its groups."""
+    """Lists the tasks of a benchmark with the sentence that policies get, and its groups."""
     found = get_benchmark(benchmark)
     groups = found.groups()
     if not groups:
@@ -62,7 +62,7 @@ def launchers() -> None:
 
 @ls.command("policies")
 def policies() -> None:
-    """The policies that --policy takes."""
+    """Lists the policies that --policy takes."""
     # Asked of the policy server's own program: what is in that room is not for this one to import.
     experts = {name: benchmark.expert for name, benchmark in all_benchmarks().items() if benchmark.expert}
     asked = subprocess.run(

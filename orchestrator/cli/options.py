@@ -42,7 +42,7 @@ def setting_options(names: Iterable[str]) -> Callable[[F], F]:
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings among a command's values that were given on the command line."""
+    """Returns the settings among a command's values that were given on the command line."""
     settings: dict[str, Any] = {}
     known = setting_fields()
     for name, value in values.items():

@@ -27,7 +27,7 @@ def _for_people() -> list[Option]:
 
 
 def _flag(option: Option) -> str:
-    """The server's own, or for KEY=VALUE the same in the singular."""
+    """Returns the server's own flag, or for KEY=VALUE the same in the singular."""
     return option.flag.removesuffix("s") if option.pairs else option.flag
 
 
@@ -43,7 +43,7 @@ def _value(option: Option, text: Any) -> Any:
 
 
 def _server_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """A flag for each option of a policy server; one that is not given stays out: defaults are the server's."""
+    """Returns a flag for each option of a policy server; one that is not given stays out: defaults are the server's."""
     for option in reversed(_for_people()):
         shown = f" [default: {', '.join(option.default) if option.repeated else option.default}]"
         help_text = option.pairs or option.help + ("" if option.default in ("", None) else shown)

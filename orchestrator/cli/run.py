@@ -133,7 +133,7 @@ def _new_folder(settings: RunSettings) -> Path:
 
 
 def _log_through(console: Console) -> None:
-    """Log lines go through the console, so that they do not tear the live display; where there is none, plainly."""
+    """Sends log lines through the console, so that they do not tear the live display; where there is none, plainly."""
     handler: logging.Handler = RichHandler(
         console=console, show_path=False, show_level=False, markup=False, log_time_format="%H:%M:%S"
     )

@@ -92,7 +92,7 @@ class Display(RunListener):
         self.tally = Tally(0, 0, 0)
 
     def on_start(self, start: RunStart) -> None:
-        """Counts from where earlier sessions left off."""
+        """Counts from where earlier executions left off."""
         successes = sum(row.outcome == "success" for row in start.recorded)
         self.tally = Tally(len(start.plan.ids()), len(start.recorded), successes)
 

@@ -14,7 +14,7 @@ from sparring.orchestrator.results.statistics import Summary
 
 
 def results_table(results: Results) -> RenderableType:
-    """Per task, per group and overall: episodes, errors, success rate and its 95 % Wilson interval."""
+    """Makes the table: episodes, errors, success rate and its interval, per task, per group and overall."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("task", no_wrap=True)
     for heading in ("n", "errors", "success", "95 % interval"):

@@ -65,7 +65,7 @@ class WorkerOrder:
     explain: Callable[[str, str], None]
 
     def arguments(self, benchmark: str, name: str, *, orchestrator: Address | None = None) -> list[str]:
-        """The flags of `sparring worker` for one of them; it dials another address if one is given."""
+        """Returns the flags of `sparring worker` for one of them; it dials another address if one is given."""
         return [
             f"--orchestrator={orchestrator or self.orchestrator}",
             f"--benchmark={benchmark}",
@@ -97,7 +97,7 @@ class Launcher(ABC, Generic[S]):
     settings: type[S]
 
     def own(self, run: RunSettings) -> S:
-        """Its own settings among those of a run."""
+        """Returns its own settings among those of a run."""
         assert isinstance(run.worker.own, self.settings)
         return run.worker.own
 
@@ -109,7 +109,7 @@ class Launcher(ABC, Generic[S]):
         """
 
     def listen(self, run: RunSettings) -> Address | None:
-        """Where workers of other machines, or of what is like one, dial in; None: the usual place.
+        """Returns where workers of other machines, or of what is like one, dial in; None: the usual place.
 
         May take seconds; it is called in a thread of its own.
         """
@@ -126,7 +126,7 @@ class Launcher(ABC, Generic[S]):
         """
 
     def leftovers(self, *, everything: bool = False) -> Sequence[Leftover]:
-        """What runs have left that were killed, and nobody watches over: for `sparring clean`.
+        """Returns what runs have left that were killed, and nobody watches over: for `sparring clean`.
 
         Args:
             everything: Also what belongs to runs that are going on.
@@ -134,7 +134,7 @@ class Launcher(ABC, Generic[S]):
         return []
 
     def examine(self) -> Iterable[Finding]:
-        """What `sparring doctor` shall say about what this launcher needs here."""
+        """Returns what `sparring doctor` shall say about what this launcher needs here."""
         return []
 
 

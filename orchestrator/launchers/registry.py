@@ -18,7 +18,7 @@ ENTRY_POINTS: Final = "sparring.launchers"
 
 
 def get_launcher(name: str) -> Launcher[Any]:
-    """The launcher of that name.
+    """Returns the launcher of that name.
 
     Raises:
         UsageError: If there is none, with the nearest names.
@@ -34,13 +34,13 @@ def get_launcher(name: str) -> Launcher[Any]:
 
 
 def working_launchers() -> dict[str, Launcher[Any]]:
-    """Every launcher that can be loaded, ours first."""
+    """Returns every launcher that can be loaded, ours first."""
     return {name: found for name, found in all_launchers().items() if isinstance(found, Launcher)}
 
 
 @cache
 def all_launchers() -> dict[str, Launcher[Any] | SparringError]:
-    """Every launcher that can be named; in the place of one that cannot be loaded, why."""
+    """Returns every launcher that can be named; in the place of one that cannot be loaded, why."""
     found: dict[str, Launcher[Any] | SparringError] = {kind.name: kind() for kind in _shipped()}
     for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
         found.setdefault(point.name, _load(point))

@@ -43,7 +43,7 @@ class WarmWorkers:
         self.folder = self.sockets.parent
 
     def fits(self, settings: RunSettings, plan: Plan) -> bool:
-        """Whether these are the workers that settings ask for."""
+        """Returns whether these are the workers that settings ask for."""
         wanted = settings.plan.slot_count(len(plan.ids()))
         enough = self._slots >= wanted if settings.plan.slots == "auto" else self._slots == wanted
         return enough and self._made_of == _made_of(settings)
@@ -59,31 +59,31 @@ class WarmWorkers:
         folder = settings.output.folder or self.folder / f"run-{number}"
         new = not folder.exists()
         journal = Journal(folder)
-        session = _LiveExecution(settings, plan, folder, journal, listener, policy, self, number)
+        execution = _LiveExecution(settings, plan, folder, journal, listener, policy, self, number)
         try:
-            results = await session.run(asyncio.get_running_loop().create_future())
+            results = await execution.run(asyncio.get_running_loop().create_future())
         except BaseException:
             self._given_up = True  # slots may be in the middle of something
             raise
         finally:
             journal.close()
-            if settings.output.folder is None or (new and not session.claimed):
+            if settings.output.folder is None or (new and not execution.claimed):
                 shutil.rmtree(folder, ignore_errors=True)
-            elif not session.claimed:  # nothing was played: the folder is as free for the next call as it was
+            elif not execution.claimed:  # nothing was played: the folder is as free for the next call as it was
                 journal.path.unlink(missing_ok=True)
             elif (self.folder / "logs").is_dir():
                 shutil.copytree(self.folder / "logs", folder / "logs", dirs_exist_ok=True)
         return results
 
     async def workers_for(
-        self, session: _LiveExecution, listen: Address | None, coordinator: Coordinator, access: PolicyAccess
+        self, execution: _LiveExecution, listen: Address | None, coordinator: Coordinator, access: PolicyAccess
     ) -> RunningWorkers:
-        """The workers, new or as the evaluation before left them."""
+        """Returns the workers, new or as the evaluation before left them."""
         if self._running is None:
-            place = RunLocation(self.folder, self.sockets, listen)
-            self._running = await session.start_new_workers(self._stack, place, coordinator, access)
+            location = RunLocation(self.folder, self.sockets, listen)
+            self._running = await execution.start_new_workers(self._stack, location, coordinator, access)
         else:
-            self._running.service.hand_over(coordinator, session.settings, access)
+            self._running.service.hand_over(coordinator, execution.settings, access)
         return self._running
 
     async def close(self) -> None:
@@ -140,18 +140,18 @@ class _LiveExecution(Execution):
         return self._description
 
     async def _start_workers(
-        self, stack: AsyncExitStack, place: RunLocation, coordinator: Coordinator, access: PolicyAccess
+        self, stack: AsyncExitStack, location: RunLocation, coordinator: Coordinator, access: PolicyAccess
     ) -> RunningWorkers:
         stack.callback(coordinator.abandon)  # whatever workers say after this call must not reach its journal
-        return await self._workers.workers_for(self, place.listen, coordinator, access)
+        return await self._workers.workers_for(self, location.listen, coordinator, access)
 
     async def start_new_workers(
-        self, stack: AsyncExitStack, place: RunLocation, coordinator: Coordinator, access: PolicyAccess
+        self, stack: AsyncExitStack, location: RunLocation, coordinator: Coordinator, access: PolicyAccess
     ) -> RunningWorkers:
         """Starts workers that stay for as long as the stack."""
-        return await super()._start_workers(stack, place, coordinator, access)
+        return await super()._start_workers(stack, location, coordinator, access)
 
 
 def _made_of(settings: RunSettings) -> tuple[object, ...]:
-    """What makes workers what they are: their group of settings, and the benchmarks that they hold."""
+    """Returns what makes workers what they are: their group of settings, and the benchmarks that they hold."""
     return settings.worker, [(part.benchmark, part.benchmark_arg) for part in settings.plan.parts]

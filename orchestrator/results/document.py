@@ -58,7 +58,7 @@ class RunPolicy(_Part):
 
     @classmethod
     def of(cls, description: Description) -> RunPolicy:
-        """Of what a server says."""
+        """Makes it of what a server says."""
         return cls(
             name=description.name,
             arguments=dict(description.arguments),
@@ -76,7 +76,7 @@ class RunHost(_Part):
 
     @classmethod
     def here(cls) -> RunHost:
-        """This machine."""
+        """Returns this machine."""
         return cls(name=socket.gethostname(), system=platform.platform(), cores=os.cpu_count())
 
 
@@ -141,14 +141,14 @@ class RunDocument(_Part):
         description="versions of packages, of the `orchestrator` and of each worker by its name"
     )
     host: RunHost = Field(description="the machine that the orchestrator ran on")
-    seconds: float = Field(description="wall-clock time over all sessions of the run")
+    seconds: float = Field(description="wall-clock time over all executions of the run")
     server_stats: ServerStats | None = Field(description="what the policy servers did; null: they keep no stats")
     out_of_range: int = Field(
         description="of the actions executed, how many the policy had given outside the action space"
     )
 
     def plan(self) -> Plan:
-        """The plan, without asking the benchmarks, which may not be installed here."""
+        """Returns the plan, without asking the benchmarks, which may not be installed here."""
         tasks: dict[str, list[Task]] = {}
         for task in self.tasks.values():
             tasks.setdefault(task.benchmark, []).append(
@@ -158,7 +158,7 @@ class RunDocument(_Part):
 
 
 def tasks_of(plan: Plan) -> dict[str, RunTask]:
-    """The tasks of a plan, by their labels."""
+    """Returns the tasks of a plan, by their labels."""
     return {
         label: RunTask(
             benchmark=benchmark,
@@ -216,7 +216,7 @@ def read_document(folder: Path) -> RunDocument:
 
 
 def to_json(content: Any) -> str:
-    """JSON as others can read it: without NaN and Infinity, which Python writes and nobody else reads."""
+    """Writes JSON as others can read it: without NaN and Infinity, which Python writes and nobody else reads."""
     return json.dumps(finite(content), indent=2, allow_nan=False) + "\n"
 
 
@@ -255,7 +255,7 @@ def _numbers_again(value: Any) -> Any:
 
 
 def _from_1(content: dict[str, Any]) -> dict[str, Any]:
-    """Release 0.1.0 left names and numbers of tasks out, and called the stats of servers `serving`."""
+    """Migrates from release 0.1.0, which left names and numbers of tasks out, and called server stats `serving`."""
     places: Counter[str] = Counter()
     tasks = {}
     for label, task in content["tasks"].items():

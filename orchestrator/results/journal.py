@@ -53,7 +53,7 @@ class Journal:
         prepare(self._connection, str(folder))
 
     def meta(self, key: str) -> Any:
-        """A remembered value, or None."""
+        """Returns a remembered value, or None."""
         found = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return None if found is None else json.loads(found[0])
 
@@ -121,11 +121,11 @@ class Journal:
             )
 
     def rows(self) -> list[EpisodeRow]:
-        """All finished episodes, sorted by task and index."""
+        """Returns all finished episodes, sorted by task and index."""
         return rows_of(self._connection)
 
     def events(self) -> list[JournalEvent]:
-        """What happened on the way, in its order."""
+        """Returns what happened on the way, in its order."""
         return events_of(self._connection)
 
     def close(self) -> None:
@@ -168,7 +168,7 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def _told(name: str, there: Any, now: Any) -> Iterator[str]:
-    """In which parts two values differ, however large they are as a whole."""
+    """Says in which parts two values differ, however large they are as a whole."""
     if isinstance(there, dict) and isinstance(now, dict):
         for key in {**there, **now}:
             if there.get(key) != now.get(key):

@@ -22,7 +22,7 @@ RENAMED_NOTES: Final = {"serving": "server_counts", "serving_summary": "server_s
 
 
 def _columns_by_name(connection: sqlite3.Connection) -> None:
-    """From 2 to 3: errors have a kind, episodes have metrics; from now on rows are written by the names of columns."""
+    """Migrates from 2 to 3: errors have a kind, episodes have metrics, rows are written by the names of columns."""
     connection.executemany("UPDATE meta SET key = ? WHERE key = ?", [(new, old) for old, new in RENAMED_NOTES.items()])
     connection.execute("""ALTER TABLE episodes ADD COLUMN "error_kind" TEXT NOT NULL DEFAULT ''""")
     connection.execute("""ALTER TABLE episodes ADD COLUMN "metrics" TEXT NOT NULL DEFAULT '{}'""")
@@ -76,7 +76,7 @@ def _prepare(connection: sqlite3.Connection, place: str) -> None:
 
 
 def check_version(connection: sqlite3.Connection, place: str) -> int:
-    """The version of a journal; that of this release, if it is new.
+    """Returns the version of a journal; that of this release, if it is new.
 
     Raises:
         UsageError: If it is of a release that is too old, or newer than this one.
@@ -96,5 +96,5 @@ def check_version(connection: sqlite3.Connection, place: str) -> int:
 
 
 def columns_of(connection: sqlite3.Connection) -> set[str]:
-    """The columns that the episodes of a journal have."""
+    """Returns the columns that the episodes of a journal have."""
     return {name for _, name, *_ in connection.execute("PRAGMA table_info(episodes)")}

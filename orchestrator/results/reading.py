@@ -92,7 +92,7 @@ def read_journal(folder: Path) -> JournalContents:
 
 
 def is_running(folder: Path) -> bool:
-    """Whether a run is writing to a folder. Asks for a moment; a run that begins just then waits that long."""
+    """Returns whether a run is writing to a folder. Asks for a moment; a run that begins just then waits that long."""
     try:
         with (folder / LOCK_NAME).open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -104,14 +104,14 @@ def is_running(folder: Path) -> bool:
 
 
 def rows_of(connection: sqlite3.Connection) -> list[EpisodeRow]:
-    """All finished episodes, sorted by task and index."""
+    """Returns all finished episodes, sorted by task and index."""
     cursor = connection.execute('SELECT * FROM episodes ORDER BY benchmark, task, "index"')
     names = [column for column, *_ in cursor.description]
     return [EpisodeRow.from_cells(dict(zip(names, row, strict=True))) for row in cursor]
 
 
 def events_of(connection: sqlite3.Connection) -> list[JournalEvent]:
-    """What happened on the way, in its order."""
+    """Returns what happened on the way, in its order."""
     found = connection.execute('SELECT at, kind, benchmark, task, "index", worker, message FROM events ORDER BY rowid')
     return [
         JournalEvent(at, kind, None if task is None else EpisodeId(benchmark, task, index), worker or "", message)

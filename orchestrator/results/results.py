@@ -35,7 +35,7 @@ class Results:
     Attributes:
         plan: What was to be done.
         rows: What was done, sorted by task and index.
-        seconds: Wall-clock time of the run, over all its sessions; while it is running, up to some seconds ago.
+        seconds: Wall-clock time of the run, over all its executions; while it is running, up to some seconds ago.
         folder: Where the files are; None if none were kept.
         status: `finished`, `unfinished` (it can be resumed) or `running`.
         policy: What was evaluated, as in run.json.
@@ -83,7 +83,7 @@ class Results:
         )
 
     def select(self, selection: str) -> Results:
-        """The part of the results that is about some tasks.
+        """Returns the part of the results that is about some tasks.
 
         Args:
             selection: Names of tasks or groups, comma-separated; `*` and `?` stand for anything.
@@ -113,7 +113,7 @@ class Results:
 
     @property
     def out_of_range(self) -> int:
-        """Of the actions executed, how many the policy had given outside the action space."""
+        """How many of the executed actions the policy had given outside the action space."""
         return sum(row.out_of_range for row in self.rows)
 
     @property
@@ -128,21 +128,21 @@ class Results:
 
     @property
     def overall(self) -> Summary:
-        """Over all episodes."""
+        """The success rate over all episodes."""
         return Summary.of(self.rows)
 
     @property
     def tasks(self) -> dict[str, Summary]:
-        """Per task, in the plan's order."""
+        """The success rate of each task, in the plan's order."""
         return {label: Summary.of(self._of([label])) for label in self.plan.labels()}
 
     @property
     def groups(self) -> dict[str, Summary]:
-        """Per group, in the plan's order."""
+        """The success rate of each group, in the plan's order."""
         return {group: Summary.of(self._of(names)) for group, names in self.plan.groups().items()}
 
     def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
+        """Returns what `--json` prints."""
         return {
             "status": self.status,
             "episodes": {"planned": len(self.plan.ids()), "recorded": len(self.rows)},
@@ -161,7 +161,7 @@ class Results:
         return [row for row in self.rows if (row.benchmark, row.task) in wanted]
 
     def eval_info(self) -> dict[str, Any]:
-        """The same results in the layout of LeRobot's eval_info.json. Episodes that ended in an error are left out."""
+        """Returns the results in the layout of LeRobot's eval_info.json, without episodes that ended in an error."""
         groups, labels = self.plan.groups(), self.plan.labels()
         per_task = [
             {
@@ -183,7 +183,7 @@ class Results:
         }
 
     def _judged(self, labels: Sequence[str]) -> list[EpisodeRow]:
-        """Episodes with an outcome of the policy's own: task by task as they are named, which is LeRobot's order."""
+        """Returns episodes with an outcome of the policy's own, by the names of their tasks: LeRobot's order."""
         return [row for label in labels for row in self._of([label]) if row.outcome != "error"]
 
 

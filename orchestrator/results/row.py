@@ -33,23 +33,23 @@ class EpisodeRow(EpisodeRecord):
         return EpisodeId(self.benchmark, self.task, self.index)
 
     def cells(self) -> dict[str, Cell]:
-        """Its values by column; mappings as JSON."""
+        """Returns its values by column; mappings as JSON."""
         return {name: _cell(getattr(self, name)) for name in COLUMNS}
 
     def csv(self) -> list[Cell]:
-        """Its line of episodes.csv; a mapping that is empty is an empty cell."""
+        """Returns its line of episodes.csv; a mapping that is empty is an empty cell."""
         return ["" if cell == "{}" and name in _MAPPINGS else cell for name, cell in self.cells().items()]
 
     @classmethod
     def from_cells(cls, cells: Mapping[str, Cell]) -> EpisodeRow:
-        """The row of these values. A column that there was not at the time has its default."""
+        """Makes a row of these values. A column that there was not at the time has its default."""
         values: dict[str, Any] = {name: cells[name] for name in COLUMNS if name in cells}
         values |= {name: json.loads(values[name] or "{}") for name in _MAPPINGS & values.keys()}
         return cls(**values)
 
 
 def _ordered() -> tuple[str, ...]:
-    """The columns: the episode's identity, its record, and within that, where release 0.1.0 had them, our own two."""
+    """Returns the columns: identity, record, and within that, where release 0.1.0 had them, our own two."""
     record = [f.name for f in fields(EpisodeRecord)]
     own = [f.name for f in fields(EpisodeRow) if f.name not in record]
     ours = ["attempts", "video"]
@@ -70,7 +70,7 @@ _SQL: Final[Mapping[Any, str]] = {int: "INTEGER", float: "REAL"}
 
 
 def column_definition(name: str) -> str:
-    """A column in SQL, with the default of the record, so that it can be added to a table that has rows."""
+    """Returns a column in SQL, with the default of the record, so that it can be added to a table that has rows."""
     definition = f'"{name}" {_SQL.get(_HINTS[name], "TEXT")} NOT NULL'
     default = next(f.default for f in fields(EpisodeRow) if f.name == name)
     if name in _MAPPINGS:

@@ -16,7 +16,7 @@ _UNSPECIFIED: Final = "unspecified"
 
 
 def wilson(successes: int, n: int) -> tuple[float, float]:
-    """The 95 % Wilson score interval of a rate; (0, 1) if there is nothing to judge by."""
+    """Returns the 95 % Wilson score interval of a rate; (0, 1) if there is nothing to judge by."""
     if n == 0:
         return 0.0, 1.0
     rate, z2 = successes / n, _Z95**2
@@ -56,7 +56,7 @@ class Summary:
 
     @classmethod
     def of(cls, rows: Iterable[EpisodeRow]) -> Summary:
-        """Of these episodes."""
+        """Summarizes some episodes."""
         found = list(rows)
         judged = [row for row in found if row.outcome != "error"]
         failed = [row for row in found if row.outcome == "error"]
@@ -70,7 +70,7 @@ class Summary:
 
     @property
     def success_rate(self) -> float | None:
-        """None if no episode has an outcome of the policy's own."""
+        """The share of successes; None if no episode has an outcome of the policy's own."""
         return self.successes / self.n if self.n else None
 
     @property
@@ -79,7 +79,7 @@ class Summary:
         return wilson(self.successes, self.n)
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in `--json`."""
+        """Returns its form in `--json`."""
         return {
             "success_rate": self.success_rate,
             "interval": list(self.interval),

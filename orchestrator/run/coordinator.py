@@ -72,18 +72,18 @@ class Coordinator:
         return self._scheduler.unfinished
 
     def pending(self, benchmark: str) -> int:
-        """Episodes of a benchmark that wait for a slot."""
+        """Returns how many episodes of a benchmark wait for a slot."""
         return self._scheduler.pending(benchmark)
 
     def unattended(self) -> set[str]:
-        """Benchmarks with episodes that wait, and no worker to run them."""
+        """Returns the benchmarks with episodes that wait, and no worker to run them."""
         attended = {worker.benchmark for worker in self._workers.values()}
         return {name for name in self._plan.tasks if name not in attended and self.pending(name)}
 
     def join(
         self, register: pb.Register, assignment: pb.Assignment, send: Callable[[pb.OrchestratorMessage], None]
     ) -> None:
-        """A worker has dialled in and been assigned.
+        """Takes in a worker that has dialled in and been assigned.
 
         Raises:
             UsageError: If one of that name is here already.
@@ -112,11 +112,11 @@ class Coordinator:
         self._serve_waiting()
 
     def abandon(self) -> None:
-        """Nobody waits for this run any more: whatever else comes in changes nothing."""
+        """Ends the run for those who wait for it: whatever else comes in changes nothing."""
         self.ended.cancel()
 
     def leave(self, worker: str, reason: str) -> None:
-        """A worker's stream has ended: its leases go back in the queue at once."""
+        """Lets go a worker whose stream has ended: its leases go back in the queue at once."""
         del self._workers[worker]
         self._scheduler.forget_worker(worker)
         if self.ended.done():
@@ -142,7 +142,7 @@ class Coordinator:
             self.stop(RunStopped(str(error)))
 
     def explain(self, worker: str, reason: str) -> None:
-        """Why a worker died, as its launcher found out after it had left: noted for the episodes that it lost."""
+        """Notes why a worker died, as its launcher found out after it had left, for the episodes that it lost."""
         try:
             for episode in self._lost_by.pop(worker, []):
                 self._explained[episode] = reason

@@ -56,7 +56,7 @@ def prepare(settings: RunSettings) -> None:
 
 
 def _check_record(folder: Path) -> None:
-    """Not after the first episode."""
+    """Checks that recordings can be written, now and not after the first episode."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -186,13 +186,13 @@ class Execution:
         return await describe(access, self._settings.policy.policy_timeout)
 
     async def _start_workers(
-        self, stack: AsyncExitStack, place: RunLocation, coordinator: Coordinator, access: PolicyAccess
+        self, stack: AsyncExitStack, location: RunLocation, coordinator: Coordinator, access: PolicyAccess
     ) -> RunningWorkers:
         """Has workers for the coordinator, for as long as the stack lasts."""
         settings = self._settings
         slots = settings.plan.slot_count(coordinator.unfinished)
         service = WorkService(coordinator, settings, access, slots)
-        local, public = await service.start(place.sockets, place.listen)
+        local, public = await service.start(location.sockets, location.listen)
         stack.push_async_callback(service.stop, "the run has ended.")
         address = to_dial(public)
         log.info("more workers may join: sparring worker --orchestrator %s", address)
@@ -200,12 +200,12 @@ class Execution:
         waiting = {name: n for name in self._plan.tasks if (n := coordinator.pending(name))}
         order = WorkerOrder(
             run=settings,
-            folder=place.home,
+            folder=location.home,
             slots=share_slots(slots, waiting),
             orchestrator=local,
             public=public,
-            sockets=place.sockets,
-            logs=place.home / "logs",
+            sockets=location.sockets,
+            logs=location.home / "logs",
             rules=self._rules,
             # Not the coordinator's own: in the next run of the same workers it is another.
             results_of=lambda worker: service.coordinator.results_of.get(worker, 0),
@@ -215,7 +215,7 @@ class Execution:
         return RunningWorkers(service, address, await stack.enter_async_context(keeping))
 
     async def _listen(self) -> Address | None:
-        """Where workers that are not on this machine dial in, if that is settled."""
+        """Returns where workers that are not on this machine dial in, if that is settled."""
         return await asyncio.to_thread(self._settings.launcher.listen, self._settings)
 
 

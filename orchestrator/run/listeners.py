@@ -24,7 +24,7 @@ class RunStart:
 
     Attributes:
         plan: All episodes.
-        recorded: Episodes that earlier sessions have recorded, errors that are tried again left out.
+        recorded: Episodes that earlier executions have recorded, errors that are tried again left out.
         settings: Every setting by its name, as in run.json.
         folder: Where the files are; None if none are kept.
     """

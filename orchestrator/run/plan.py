@@ -42,7 +42,7 @@ class Plan:
     seed: int
 
     def ids(self) -> list[EpisodeId]:
-        """Every episode, task by task."""
+        """Returns every episode, task by task."""
         return [
             EpisodeId(benchmark, task.name, index)
             for benchmark, tasks in self.tasks.items()
@@ -51,11 +51,11 @@ class Plan:
         ]
 
     def seed_of(self, episode: EpisodeId) -> int:
-        """LeRobot's rule, so that numbers can be compared: episode k of every task has the run's seed + k."""
+        """Returns the seed by LeRobot's rule, so that numbers can be compared: episode k has the run's seed + k."""
         return self.seed + episode.index
 
     def labels(self) -> dict[str, tuple[str, Task]]:
-        """Every task with its benchmark, by a name that is unique in the run, with the benchmark's where needed."""
+        """Returns every task with its benchmark, by a name that is unique in the run."""
         names = Counter(task.name for tasks in self.tasks.values() for task in tasks)
         return {
             task.name if names[task.name] == 1 else f"{benchmark}/{task.name}": (benchmark, task)
@@ -64,7 +64,7 @@ class Plan:
         }
 
     def groups(self) -> dict[str, list[str]]:
-        """The groups that were selected, and the labels of the tasks in each."""
+        """Returns the groups that were selected, and the labels of the tasks in each."""
         groups: dict[str, list[str]] = {}
         for label, (_, task) in self.labels().items():
             groups.setdefault(task.group, []).append(label)
@@ -72,7 +72,7 @@ class Plan:
 
 
 def make_plan(settings: RunSettings) -> Plan:
-    """The plan that settings ask for.
+    """Makes the plan that settings ask for.
 
     Raises:
         UsageError: If a benchmark, a task or a setting of a benchmark is unknown.
@@ -88,7 +88,7 @@ def make_plan(settings: RunSettings) -> Plan:
 
 
 def benchmark_settings(settings: RunSettings, part: Evaluation) -> dict[str, Any]:
-    """What a benchmark is told: its own arguments, and the assets folder if it has assets."""
+    """Returns what a benchmark is told: its own arguments, and the assets folder if it has assets."""
     assets = get_benchmark(part.benchmark).assets
     if settings.worker.assets is None or assets is None:
         return dict(part.benchmark_arg)
@@ -96,7 +96,7 @@ def benchmark_settings(settings: RunSettings, part: Evaluation) -> dict[str, Any
 
 
 def assets_of(settings: RunSettings, part: Evaluation) -> Path | None:
-    """The assets folder that was named for a benchmark, by a setting or its variable; None: they are downloaded.
+    """Returns the assets folder that a setting or a variable names for a benchmark; None: they are downloaded.
 
     Raises:
         UsageError: If the name means different folders in different places.
@@ -123,7 +123,7 @@ def fetch_assets(settings: RunSettings, part: Evaluation) -> None:
 
 
 def identity(settings: RunSettings, plan: Plan) -> dict[str, Any]:
-    """What decides a run's numbers, beside the policy, and so what must be equal to go on in a folder.
+    """Returns what decides a run's numbers, beside the policy, and so what must be equal to go on in a folder.
 
     How many slots, which launcher, where the server is and what is filmed is not part of it.
     """

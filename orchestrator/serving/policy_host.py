@@ -119,7 +119,7 @@ class PolicyAccess:
 
     @classmethod
     def elsewhere(cls, settings: RunSettings) -> PolicyAccess:
-        """To the servers that the settings name.
+        """Returns the access to the servers that the settings name.
 
         Raises:
             UsageError: If the token's file or the CA's cannot be used.
@@ -143,7 +143,7 @@ class PolicyAccess:
 
 
 async def describe(access: PolicyAccess, timeout: float) -> Description:
-    """What is hosted there: by the one server, or by all of them alike.
+    """Asks what is hosted there: by the one server, or by all of them alike.
 
     Raises:
         PolicyDenied: If a server does not let us in.
@@ -169,7 +169,7 @@ async def describe(access: PolicyAccess, timeout: float) -> Description:
 
 
 def _difference(one: Description, other: Description) -> list[tuple[str, str, str]]:
-    """What two servers do not agree on, of what decides numbers. The device is each one's own affair."""
+    """Returns what two servers do not agree on, of what decides numbers. The device is each one's own affair."""
     found = []
     here, there = (
         {
@@ -191,7 +191,7 @@ def _difference(one: Description, other: Description) -> list[tuple[str, str, st
 
 
 def policy_identity(description: Description) -> dict[str, Any]:
-    """The part of a description that decides numbers."""
+    """Returns the part of a description that decides numbers."""
     return {
         "name": description.name,
         "arguments": dict(description.arguments),

@@ -18,7 +18,7 @@ from sparring.protos.net.address import Address
 log = logging.getLogger(__name__)
 
 HOSTED: Final = "hosted"
-"""Name of the server that a run hosts itself; its address is another one in every session."""
+"""Name of the server that a run hosts itself; its address is another one in every execution."""
 _EVERY_SECONDS: Final = 5.0
 """How often servers are asked: what one has done since is lost when it is killed."""
 _ANSWER_SECONDS: Final = 5.0
@@ -32,7 +32,7 @@ class StatsWatch:
 
     Args:
         addresses: Of the servers, by the name that they have in the stats.
-        earlier: Stats of earlier sessions of this run, as `to_json` gave them.
+        earlier: Stats of earlier executions of this run, as `to_json` gave them.
         token: Of servers that want one.
         ca: Certificates to trust there.
         on_warning: Gets each sentence that the servers have to say about this run, once.
@@ -89,11 +89,11 @@ class StatsWatch:
                 self._on_warning(sentence)
 
     def to_json(self) -> dict[str, Any]:
-        """Stats of this session and earlier ones, by server, for the next session to go on from."""
+        """Returns the stats of this execution and earlier ones, by server, for the next one to go on from."""
         return {name: json_format.MessageToDict(stats) for name, stats in self._by_server().items()}
 
     def summary(self) -> dict[str, Any] | None:
-        """What run.json says about the servers; None if none of them keeps stats."""
+        """Returns what run.json says about the servers; None if none of them keeps stats."""
         by_server = self._by_server()
         if not by_server:
             return None
@@ -143,7 +143,7 @@ def _sum(parts: Sequence[pb.ServerStats], *, in_turn: bool) -> pb.ServerStats:
 
 
 def _combined(one: pb.ServerStats, other: pb.ServerStats | None, sign: int) -> pb.ServerStats:
-    """One plus, or minus, the other."""
+    """Adds the other to the one, or subtracts it."""
     if other is None:
         other = pb.ServerStats()
     return pb.ServerStats(
@@ -199,7 +199,7 @@ def _spread(histogram: pb.Histogram) -> dict[str, float | None]:
 
 
 def quantile(histogram: pb.Histogram, q: float) -> float | None:
-    """The value that a share `q` of all values is below, as far as the intervals tell; None if there are no values."""
+    """Returns the value that a share `q` of all values is below, as far as intervals tell; None without values."""
     wanted = q * sum(histogram.counts)
     if not wanted:
         return None

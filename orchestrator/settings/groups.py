@@ -113,7 +113,7 @@ class PlanSettings(SettingsGroup):
         return [Evaluation(benchmark=self.benchmark, task=self.task, benchmark_arg=self.benchmark_arg)]
 
     def slot_count(self, episodes: int) -> int:
-        """How many slots, given how many episodes there are to run."""
+        """Returns how many slots there are, given how many episodes there are to run."""
         if isinstance(self.slots, int):
             return self.slots
         return max(1, min(math.floor(0.7 * (os.cpu_count() or 1)), episodes, MAX_AUTO_SLOTS))
@@ -201,7 +201,7 @@ class PolicySettings(SettingsGroup):
         return {**self.policy_arg, "rename": self.rename} if self.rename else self.policy_arg
 
     def server_options(self, **others: Any) -> ServerOptions:
-        """What the server is told that hosts the policy for this run; `others` are options that are no settings."""
+        """Returns the options of the server that hosts the policy; `others` are those that are no settings."""
         assert self.name is not None
         return ServerOptions(policy=self.name, policy_args=self.arguments, **self.own.model_dump(), **others)
 
@@ -257,7 +257,7 @@ class OutputSettings(SettingsGroup):
         return video
 
     def films(self, index: int) -> bool:
-        """Whether an episode is filmed; with `failures` all are, and the others' films are dropped."""
+        """Returns whether an episode is filmed; with `failures` all are, and the others' films are dropped."""
         if self.video.startswith("first:"):
             return index < int(self.video.removeprefix("first:"))
         return self.video in ("all", "failures")

@@ -11,7 +11,7 @@ from sparring.protos.errors import UsageError
 
 
 def parse_pairs(pairs: Sequence[str], flag: str) -> dict[str, Any]:
-    """KEY=VALUE pairs of a flag; values are YAML, so that numbers, lists and booleans are what they look like.
+    """Reads KEY=VALUE pairs of a flag; values are YAML: numbers, lists and booleans are what they look like.
 
     Raises:
         UsageError: If a pair has no key or no value.

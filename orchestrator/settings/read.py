@@ -36,7 +36,7 @@ _DEFAULT_LAUNCHER: Final[str] = WorkerSettings.model_fields["launcher"].default
 
 
 def read_settings(flags: Mapping[str, Any], config: Path | None = None) -> RunSettings:
-    """Settings from flags over a YAML file over defaults.
+    """Reads settings from flags over a YAML file over defaults.
 
     Raises:
         UsageError: If a key is unknown or a value is wrong, with what would be right.
@@ -51,7 +51,7 @@ def read_settings(flags: Mapping[str, Any], config: Path | None = None) -> RunSe
 
 
 def saved_settings(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """What an earlier run saved of its settings, with those that are given now."""
+    """Returns what an earlier run saved of its settings, with those that are given now."""
     kept = dict(saved)
     if now.get("launcher", saved.get("launcher")) != saved.get("launcher"):
         # What was set for one way to start workers says nothing about another; that one may not even be here any more.

@@ -44,7 +44,7 @@ class RunSettings:
     output: OutputSettings
 
     def flat(self) -> dict[str, Any]:
-        """Every setting by the name of its flag, ready for JSON: what `read_settings` reads again."""
+        """Returns every setting by the name of its flag, ready for JSON: what `read_settings` reads again."""
         values: dict[str, Any] = {}
         for group in (self.plan, self.policy, self.worker, self.output):
             dumped = group.model_dump(mode="json", by_alias=True)
@@ -58,17 +58,17 @@ class RunSettings:
         return get_launcher(self.worker.launcher)
 
     def writing_to(self, folder: Path) -> RunSettings:
-        """The same, with this folder for results."""
+        """Returns the same, with this folder for results."""
         return replace(self, output=self.output.model_copy(update={"folder": folder}))
 
 
 def fields_of(group: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The settings of a group by their flat names."""
+    """Returns the settings of a group by their flat names."""
     return {field.alias or name: field for name, field in group.model_fields.items() if name != OWN}
 
 
 def core_fields() -> dict[str, FieldInfo]:
-    """Every setting but those of launchers."""
+    """Returns every setting but those of launchers."""
     groups: tuple[type[SettingsGroup], ...] = (
         PlanSettings,
         PolicySettings,
@@ -80,12 +80,12 @@ def core_fields() -> dict[str, FieldInfo]:
 
 
 def setting_fields() -> dict[str, FieldInfo]:
-    """Every setting there is, those of all launchers among them."""
+    """Returns every setting there is, those of all launchers among them."""
     return {**core_fields(), **launcher_fields()}
 
 
 def launcher_fields() -> dict[str, FieldInfo]:
-    """The settings of all launchers; of a name that several have, the first one's, which is of the same kind."""
+    """Returns the settings of all launchers, of a name that several have the first one's, which is of the same kind."""
     found: dict[str, FieldInfo] = {}
     for launcher in _launchers():
         found = {**fields_of(launcher.settings), **found}
@@ -93,12 +93,12 @@ def launcher_fields() -> dict[str, FieldInfo]:
 
 
 def owners(setting: str) -> list[str]:
-    """The launchers that have a setting."""
+    """Returns the launchers that have a setting."""
     return [launcher.name for launcher in _launchers() if setting in fields_of(launcher.settings)]
 
 
 def own_fields(launcher: Launcher[Any]) -> Mapping[str, FieldInfo]:
-    """A launcher's own settings.
+    """Returns a launcher's own settings.
 
     Raises:
         SparringError: If one of them has a name that means something else already.
@@ -121,7 +121,7 @@ def own_fields(launcher: Launcher[Any]) -> Mapping[str, FieldInfo]:
 
 
 def _launchers() -> Iterator[Launcher[Any]]:
-    """Those whose settings can be flags; what is wrong with another is told when it is asked for."""
+    """Returns those whose settings can be flags; what is wrong with another is told when it is asked for."""
     for launcher in working_launchers().values():
         with suppress(SparringError):
             own_fields(launcher)

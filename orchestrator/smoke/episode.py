@@ -54,7 +54,7 @@ class Smoke:
 
 
 def smoke_test(benchmark: Benchmark) -> SmokeTest:
-    """The benchmark's smoke test.
+    """Returns the benchmark's smoke test.
 
     Raises:
         UsageError: If it has none.
@@ -65,7 +65,7 @@ def smoke_test(benchmark: Benchmark) -> SmokeTest:
 
 
 def policy_arguments(test: SmokeTest) -> dict[str, Any]:
-    """What a smoke test's policy has to be made with: it must look at everything that is to be checked."""
+    """Returns what a smoke test's policy has to be made with: it must look at everything that is to be checked."""
     return {"look": list(test.layout)}
 
 

@@ -53,12 +53,12 @@ class Part:
 
 
 def image_names() -> list[str]:
-    """Short names of the images that there are: one of each benchmark that has one, and of each other part."""
+    """Returns short names of the images: one of each benchmark that has one, and of each other part."""
     return [*(name for name, benchmark in all_benchmarks().items() if benchmark.image is not None), *_ROLES]
 
 
 def full_name(image: str) -> str:
-    """A short name is one of our own; anything else is taken as it is."""
+    """Returns an image's full name: a short one is one of our own, anything else is taken as it is."""
     if image in _ROLES:
         return f"sparring/{image}:{release()}"
     return image_of(image) if image in image_names() else image
@@ -95,7 +95,7 @@ def _find(engine: Engine, name: str) -> Image:
 
 
 def _parts(engine: Engine, image: Image) -> list[Part]:
-    """The containers to start, the one that decides last."""
+    """Returns the containers to start, the one that decides last."""
     if benchmark := image.labels.get(BENCHMARK_LABEL):
         return [Part(image.name, ["smoke", "--here", benchmark, "--output", _INSIDE])]
     role = image.labels.get(ROLE_LABEL)
@@ -196,5 +196,5 @@ class _Stage:
 
 
 def explain(error: SparringError) -> str:
-    """A failure as one line."""
+    """Tells a failure in one line."""
     return " ".join(str(error).split())

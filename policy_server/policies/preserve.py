@@ -33,7 +33,7 @@ def preserved_rng() -> Iterator[None]:
 
 
 def saved_rng() -> Callable[[], None]:
-    """What puts the global random generators of Python, numpy and torch back to where they are now."""
+    """Returns what puts the global random generators of Python, numpy and torch back to where they are now."""
     back = [_python(), _numpy(), *_torch()]
 
     def put_back() -> None:
@@ -102,13 +102,13 @@ def evaluation_mode(policy: object) -> Iterator[None]:
 
 
 def _roots(modules: list[Any]) -> list[Any]:
-    """Those that are not parts of others."""
+    """Returns the modules that are not parts of others."""
     parts = {id(part) for module in modules for part in module.modules() if part is not module}
     return [module for module in modules if id(module) not in parts]
 
 
 def _within(policy: object) -> Iterator[Any]:
-    """An object and what it holds, each once: attributes, what is in containers, attributes of that, and so on."""
+    """Yields an object and what it holds, each once: attributes, contents of containers, and what those hold."""
     seen: dict[int, Any] = {}
     waiting: deque[tuple[Any, int]] = deque([(policy, 0)])
     while waiting:

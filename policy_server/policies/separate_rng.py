@@ -16,7 +16,7 @@ class SeparateRng:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Inside, draws go on from where this part left off; outside, nobody notices that there were any."""
+        """Lets draws go on from where this part left off; outside, nobody notices that there were any."""
         put_back = saved_rng()
         if self._resume is not None:
             self._resume()

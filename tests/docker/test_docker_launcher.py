@@ -150,7 +150,7 @@ def test_a_resumed_run_removes_what_it_left_when_it_was_killed(
     assert len(containers(engine, tmp_path)) == 1
     done = sparring("resume", "out")
     assert done.returncode == 0, done.stderr
-    assert "left by an earlier session" in done.stderr
+    assert "left by an earlier execution" in done.stderr
     assert read_csv(tmp_path / "out") == read_csv(calm)
     assert containers(engine, tmp_path) == []
 

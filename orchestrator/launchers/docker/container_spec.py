@@ -50,7 +50,7 @@ class ContainerSpec:
         self._pids = own.worker_pids or 256 + 128 * slots
 
     def options(self, name: str) -> dict[str, Any]:
-        """For the SDK's `containers.create`."""
+        """Returns the arguments of the SDK's `containers.create`."""
         from docker.types import DeviceRequest
 
         short = hashlib.sha256(f"{socket.gethostname()}:{self._run}".encode()).hexdigest()[:8]

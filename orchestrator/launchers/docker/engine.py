@@ -241,7 +241,7 @@ def image_of(benchmark: str) -> str:
 
 
 def owner() -> str:
-    """Names this process, told apart from every other that had or will have its number."""
+    """Returns a name of this process that no other had or will have."""
     return f"{socket.gethostname()}/{_boot()}/{os.getpid()}/{_started(os.getpid())}"
 
 

@@ -86,7 +86,7 @@ class DockerLauncher(Launcher[DockerSettings]):
         route = await to_the_end(find_route, order.run, self.own(order.run), engine)
         run = _label(order)
         for container in await to_the_end(engine.leftovers, run):
-            log.info("removing %s, left by an earlier session of this run", container.name)
+            log.info("removing %s, left by an earlier execution of this run", container.name)
             await to_the_end(engine.remove, container)
         try:
             await keep_all([self._keep(engine, benchmark, route, order) for benchmark in order.slots])
@@ -106,7 +106,7 @@ class DockerLauncher(Launcher[DockerSettings]):
         await keep_worker(benchmark, start, rules=order.rules, results_of=order.results_of, on_death=on_death)
 
     def _image_name(self, run: RunSettings, benchmark: str) -> str:
-        """The image that workers of a benchmark are made from."""
+        """Returns the image that workers of a benchmark are made from."""
         return self.own(run).image.get(benchmark) or image_of(benchmark)
 
 
@@ -121,7 +121,7 @@ async def _sweep(engine: Engine, run: str) -> None:
 
 
 def _label(order: WorkerOrder) -> str:
-    """What a run is called in the labels of its containers."""
+    """Returns what a run is called in the labels of its containers."""
     return str(order.folder.absolute())
 
 

@@ -38,14 +38,14 @@ class Route:
     folders: tuple[Path, ...]
 
     def dial(self, local: Address, public: Address) -> Address:
-        """The orchestrator's address, as a container must dial it, from the two that it listens at."""
+        """Returns the orchestrator's address, as a container must dial it, from the two that it listens at."""
         if self.kind == "unix":
             return local
         return public.with_host(HOST_NAME) if public.is_local else public
 
 
 def find_route(run: RunSettings, own: DockerSettings, engine: Engine) -> Route:
-    """The way that settings and engine allow.
+    """Finds the way that settings and engine allow.
 
     Raises:
         UsageError: If there is none, with what to set.

@@ -1,6 +1,6 @@
 """A scripted expert for LIBERO: reads the goal and the privileged state, acts through ordinary relative actions.
 
-It needs no simulator and no LIBERO: only the observations named in `Player.needs`. One instance plays one
+It needs no simulator and no LIBERO: only the observations named in `LiberoPlayer.needs`. One instance plays one
 episode and is deterministic.
 """
 
@@ -22,7 +22,7 @@ from sparring.policy_server.policies._libero.world import Goal, World
 _PATIENCE = 15  # steps to wait for the simulator's verdict once all goals look met
 
 
-class Player:
+class LiberoPlayer:
     """Plays one episode."""
 
     needs: Sequence[str] = World.needs
