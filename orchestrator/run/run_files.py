@@ -103,7 +103,7 @@ class RunFiles:
         self._write_run("running")
 
     def keep(self) -> None:
-        """Notes what the next session goes on from, should this one be killed, and what readers see meanwhile."""
+        """Notes what the next execution goes on from, should this one be killed, and what readers see meanwhile."""
         self._journal.set_meta("seconds", self._seconds)
         if self.stats_watch is not None:
             self._journal.set_meta("server_counts", self.stats_watch.to_json())
