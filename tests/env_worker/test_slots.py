@@ -119,6 +119,7 @@ def test_a_process_that_ends_in_an_episode_is_that_episodes_error(
     async def test(slot: Slot) -> None:
         kind, result = await slot.plays(task)
         assert (kind, result.lease, result.outcome) == ("result", 1, pb.OUTCOME_ERROR)
+        assert result.error_kind == pb.ERROR_KIND_SIMULATOR
         assert sentence in result.error
         assert (await slot.plays("plays", 2))[1].outcome == pb.OUTCOME_SUCCESS, "the next one has another process"
 
@@ -147,6 +148,7 @@ def test_a_process_that_was_killed_for_lack_of_memory_is_that_episodes_error(
         (tmp_path / "memory.events").write_text("oom_kill 1\n")
         kind, result = await slot.plays("is killed")
         assert (kind, result.outcome) == ("result", pb.OUTCOME_ERROR)
+        assert result.error_kind == pb.ERROR_KIND_LIMIT
         assert "out of memory (OOM) at the worker's limit of 1.0 GiB" in result.error
         assert (await slot.plays("is killed"))[0] == "lost", "one is blamed for it, and not the next"
 
@@ -162,6 +164,7 @@ def test_a_process_that_stalls_is_killed_and_one_that_is_idle_is_not(in_slot: Ca
         slot.handle.kill_if_stalled()
         kind, result = await slot.next()
         assert (kind, result.outcome) == ("result", pb.OUTCOME_ERROR)
+        assert result.error_kind == pb.ERROR_KIND_LIMIT
         assert "the simulator made no step for 0 s and its slot was killed" in result.error
         await slot.next()
         assert (await slot.plays("is killed"))[0] == "lost", "the verdict was of one episode"
