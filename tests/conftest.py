@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from certificates import Certificates
-from support import ROOT, Sparring, orphans
+from support import EVERYTHING, ROOT, Sparring, orphans
 
 if TYPE_CHECKING:
     from sparring import Evaluator
@@ -29,6 +29,19 @@ os.environ["PYTHONPATH"] = os.pathsep.join(_PATH).rstrip(os.pathsep)
 # What a shell starts in the background ignores Ctrl-C, and so does everything that it starts: tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole folders of tests start processes; elsewhere those that do are marked one by one."""
+    for item in items:
+        if item.path.parent.name in ("compliance", "docker", "e2e"):
+            item.add_marker(pytest.mark.processes)
+
+
+def pytest_report_header() -> str:
+    return (
+        "everything: all tasks and episodes" if EVERYTHING else "a sample of tasks and episodes: make test-all has all"
+    )
 
 
 @pytest.fixture(scope="session")

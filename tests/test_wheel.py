@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from support import ROOT
 
+pytestmark = pytest.mark.processes
+
 _PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
 _SECONDS = 600
 

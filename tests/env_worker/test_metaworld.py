@@ -19,6 +19,8 @@ from sparring.env_worker.benchmarks.metaworld import (
 )
 from sparring.protos.errors import UsageError
 
+pytestmark = pytest.mark.processes
+
 ALL = frozenset({ENVIRONMENT_STATE, IMAGE, STATE})
 RAW = frozenset({ENVIRONMENT_STATE})
 

@@ -17,6 +17,8 @@ from sparring.env_worker.worker.replicas import PolicyServers
 from sparring.policy_server.client import Offer, PolicyClient, PolicyRefused, PolicyUnreachable
 from sparring.protos.net.address import Address
 
+pytestmark = pytest.mark.processes
+
 OFFER = Offer({}, (-1.0,), (1.0,))
 
 

@@ -40,6 +40,8 @@ from sparring.orchestrator.machine.environments import (
 )
 from sparring.protos.errors import UsageError
 
+pytestmark = pytest.mark.processes
+
 
 class Foreign(Benchmark):
     """The toy, as if what it needs were not installed here."""

@@ -28,6 +28,8 @@ from sparring.policy_server.client import Offer, PolicyClient, PolicyDenied, Pol
 from sparring.protos.errors import UsageError
 from sparring.protos.spec import TensorSpec
 
+pytestmark = pytest.mark.processes
+
 Serve = Callable[..., Server]
 
 POLICY = "--policy=sample_policies:Fragile"

@@ -32,6 +32,8 @@ from sparring.protos.policy_pb2_grpc import PolicyStub
 from sparring.protos.spec import PolicySpec, TensorSpec
 from sparring.protos.tensor import TensorError, encode
 
+pytestmark = pytest.mark.processes
+
 Serve = Callable[..., Server]
 
 OFFER = Offer({sample.SIGNAL: TensorSpec("float64", (1,))}, action_low=(-1.0, -1.0), action_high=(1.0, 1.0))

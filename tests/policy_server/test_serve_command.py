@@ -24,6 +24,8 @@ from sparring.policy_server.__main__ import main
 from sparring.policy_server.client import Offer, PolicyClient, PolicyUnreachable, RemoteSession
 from sparring.protos.spec import TensorSpec
 
+pytestmark = pytest.mark.processes
+
 Serve = Callable[..., Server]
 
 COMMAND = ("-m", "sparring", "serve")  # what `sparring serve` is

@@ -18,6 +18,8 @@ from support import free_port, wait_for
 
 from sparring.policy_server.client import Offer, PolicyClient, PolicyUnreachable
 
+pytestmark = pytest.mark.processes
+
 POLICY = """
 import threading, time
 from pathlib import Path
