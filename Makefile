@@ -1,5 +1,5 @@
 # make eval   sets everything up and evaluates the scripted expert on Meta-World
-# make test   sets everything up and runs all checks and tests
+# make test   sets everything up and runs checks and tests, in about ten minutes
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,11 +8,17 @@ DEV := $(VENV)/.installed-dev
 
 LIBERO := .venvs/libero
 LEROBOTS := 0.4 0.6
+LEROBOT := 0.6
+
+# Tests of one file share what is costly to start, so they stay together.
+PARALLEL := --dist loadfile
+TEST_JOBS ?= 3
 
 # Tests start hundreds of processes. Where bytecode is not kept, each compiles anew what it imports, for many seconds.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup eval env-libero env-lerobot images test test-plain test-docker test-libero test-lerobot test-all lint protos clean
+.PHONY: setup eval env-libero env-lerobot images lint protos clean
+.PHONY: test test-all test-unit test-plain test-docker test-libero test-lerobot
 .PHONY: $(LEROBOTS:%=env-lerobot-%) $(LEROBOTS:%=test-lerobot-%)
 
 setup: $(STAMP)
@@ -54,20 +60,31 @@ $(LEROBOTS:%=env-lerobot-%): env-lerobot-%: .venvs/lerobot-%/.installed
 .venvs/lerobot-%/.installed: $(STAMP) constraints/lerobot.txt constraints/lerobot-%.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints/dev.txt \
-		-e '.[metaworld,torch]' psutil pytest pytest-timeout trustme
+		-e '.[metaworld,torch]' psutil pytest pytest-timeout pytest-xdist trustme
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps \
 		--ignore-requires-python -r constraints/lerobot-$*.txt
 	@touch $@
 
-# LIBERO and LeRobot have interpreters of their own, so their tests are runs of their own, in there. Half of the time of
-# most tests is waiting, so two runs go at once; the output of each comes when it has ended.
+# LIBERO and LeRobot have interpreters of their own, so their tests are runs of their own, in there. Most tests wait for
+# half of their time, so several go at once; the output of each run comes when it has ended. `test` has a sample of the
+# tasks and episodes, one LeRobot and no containers; `test-all` has everything.
 test: $(DEV)
+	@$(MAKE) --no-print-directory --jobs 2 lint env-libero env-lerobot-$(LEROBOT)
+	@echo "running the tests, two runs at once; each tells at its end, the first in about five minutes"
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-plain test-libero test-lerobot-$(LEROBOT)
+
+test-all: export SPARRING_TEST_ALL := 1
+test-all: $(DEV)
 	@$(MAKE) --no-print-directory --jobs 2 lint env-libero env-lerobot
-	@echo "running the tests, two runs at once; each tells at its end, the first in about ten minutes"
+	@echo "running all tests, two runs at once; each tells at its end"
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-plain test-docker test-libero test-lerobot
 
+# What needs no simulator, no server and no other process: the answer while you work.
+test-unit: $(DEV)
+	$(BIN)/python -m pytest -n 2 $(PARALLEL) -m 'not processes' --ignore tests/lerobot --ignore tests/libero
+
 test-plain: $(DEV)
-	$(BIN)/python -m pytest --ignore tests/docker --ignore tests/libero --ignore tests/lerobot
+	$(BIN)/python -m pytest -n $(TEST_JOBS) $(PARALLEL) --ignore tests/docker --ignore tests/libero --ignore tests/lerobot
 
 test-docker: $(DEV)
 	$(BIN)/python -m pytest tests/docker
@@ -75,18 +92,15 @@ test-docker: $(DEV)
 # Without dependencies, so that no version of LIBERO's moves.
 test-libero: env-libero
 	$(LIBERO)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints/dev.txt \
-		cffi cryptography idna iniconfig packaging pluggy psutil pycparser pygments pytest pytest-timeout trustme
-	$(LIBERO)/bin/python -m pytest tests/libero
+		cffi cryptography execnet idna iniconfig packaging pluggy psutil pycparser pygments pytest pytest-timeout \
+		pytest-xdist trustme
+	$(LIBERO)/bin/python -m pytest -n 2 --dist load tests/libero
 
 test-lerobot: $(LEROBOTS:%=test-lerobot-%)
 
 # X-VLA is evaluated on LIBERO, too.
 $(LEROBOTS:%=test-lerobot-%): test-lerobot-%: .venvs/lerobot-%/.installed env-libero
-	.venvs/lerobot-$*/bin/python -m pytest tests/lerobot
-
-# Everything that `make test` only samples: all 130 LIBERO tasks.
-test-all: test
-	SPARRING_TEST_ALL=1 $(LIBERO)/bin/python -m pytest tests/libero
+	.venvs/lerobot-$*/bin/python -m pytest -n 2 $(PARALLEL) tests/lerobot
 
 protos: $(DEV)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m sparring.protos.generate

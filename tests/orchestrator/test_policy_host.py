@@ -19,7 +19,7 @@ from certificates import TOKEN, Certificates
 from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.serving import policy_host
 from sparring.orchestrator.serving.policy_host import PolicyAccess, PolicyHost, PolicyHostFailed, policy_identity
-from sparring.orchestrator.settings import RunSettings
+from sparring.orchestrator.settings import RunSettings, read_settings
 from sparring.policy_server.client import Description
 from sparring.protos.errors import UsageError
 from sparring.protos.net.address import Address
@@ -50,7 +50,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scripted:
 
 
 def settings(**given: Any) -> RunSettings:
-    return RunSettings.model_validate({"benchmark": "toy", "task": "short", "policy": "toy_policies:Forward", **given})
+    return read_settings({"benchmark": "toy", "task": "short", "policy": "toy_policies:Forward", **given})
 
 
 def host(tmp_path: Path, rules: RetryRules = RetryRules(), **given: Any) -> PolicyHost:  # noqa: B008  (frozen)
