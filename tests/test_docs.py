@@ -55,6 +55,12 @@ def test_every_word_of_the_glossary_is_in_the_code() -> None:
         assert [name for name in named if name not in known] == [], word
 
 
+def test_every_folder_of_a_room_is_in_the_architecture() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    folders = [path.parent for room in ROOMS for path in (ROOT / room).glob("[!_]*/__init__.py")]
+    assert [name for folder in folders if (name := f"`{folder.relative_to(ROOT)}/`") not in text] == []
+
+
 def test_a_name_means_one_class() -> None:
     assert {name: files for name, files in classes().items() if len(files) > 1} == {}
 
