@@ -8,12 +8,13 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from sparring.orchestrator.results.document import (
     RUN_FILE,
+    RunDocument,
     RunPolicy,
     RunStatus,
     ServerStats,
@@ -21,11 +22,14 @@ from sparring.orchestrator.results.document import (
     replace_file,
     to_json,
 )
-from sparring.orchestrator.results.reading import JournalEvent, is_running, read_journal
+from sparring.orchestrator.results.reading import JournalContents, JournalEvent, is_running, read_journal
 from sparring.orchestrator.results.row import COLUMNS, EpisodeRow
 from sparring.orchestrator.results.statistics import Summary
 from sparring.orchestrator.run.plan import Plan
 from sparring.protos.errors import UsageError, unknown
+
+_ATTEMPTS: Final = 5
+"""So often a run may begin or end while it is being read."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,7 @@ class Results:
         """
         folder = Path(folder)
         _check_folder(folder)
-        document = read_document(folder)
-        journal = read_journal(folder)
+        document, journal = _read(folder)
         stats = journal.meta.get("server_stats")
         status: RunStatus = "running" if journal.running else "unfinished"
         return cls(
@@ -224,6 +227,17 @@ def write_results(results: Results) -> None:
     writer.writerows(row.csv() for row in results.rows)
     replace_file(results.folder / "episodes.csv", text.getvalue())
     replace_file(results.folder / "eval_info.json", to_json(results.eval_info()))
+
+
+def _read(folder: Path) -> tuple[RunDocument, JournalContents]:
+    """Reads both as they were at one moment: a run that ends writes run.json, and then goes."""
+    document = read_document(folder)
+    for _ in range(_ATTEMPTS):
+        journal = read_journal(folder)
+        before, document = document, read_document(folder)
+        if before == document:
+            break
+    return document, journal
 
 
 def _check_folder(folder: Path) -> None:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from sparring.orchestrator.launchers.base import Launcher, LauncherSettings, WorkerOrder
     from sparring.orchestrator.live.evaluator import Evaluator, close, evaluate
     from sparring.orchestrator.results.results import Results
-    from sparring.orchestrator.run.listeners import RunListener
+    from sparring.orchestrator.results.row import EpisodeRow
+    from sparring.orchestrator.run.listeners import RunEnd, RunListener, RunStart, SlotActivity
     from sparring.orchestrator.settings import RunSettings
     from sparring.policy_server.client import PolicyClient
     from sparring.policy_server.policies.base import Instruction, Observation, Policy
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Benchmark",
+    "EpisodeRow",
     "Evaluator",
     "Instruction",
     "Launcher",
@@ -41,9 +43,12 @@ __all__ = [
     "PolicyClient",
     "PolicySpec",
     "Results",
+    "RunEnd",
     "RunListener",
     "RunSettings",
+    "RunStart",
     "Simulator",
+    "SlotActivity",
     "SparringError",
     "Step",
     "Task",
@@ -62,7 +67,8 @@ _HOMES: Final = {
     "orchestrator.launchers.base": ("Launcher", "LauncherSettings", "WorkerOrder"),
     "orchestrator.live.evaluator": ("Evaluator", "close", "evaluate"),
     "orchestrator.results.results": ("Results",),
-    "orchestrator.run.listeners": ("RunListener",),
+    "orchestrator.results.row": ("EpisodeRow",),
+    "orchestrator.run.listeners": ("RunEnd", "RunListener", "RunStart", "SlotActivity"),
     "orchestrator.settings": ("RunSettings",),
     "policy_server.client": ("PolicyClient",),
     "policy_server.policies.base": ("Instruction", "Observation", "Policy"),

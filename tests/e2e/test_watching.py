@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,8 @@ from typing import Any
 import pytest
 from toy_policies import Forward, Raises, WantsTooMuch
 
-from sparring import Evaluator, RunListener
-from sparring.orchestrator.results.row import EpisodeRow
-from sparring.orchestrator.run.listeners import RunEnd, RunStart, SlotActivity
+from sparring import EpisodeRow, Evaluator, Results, RunEnd, RunListener, RunStart, SlotActivity
+from sparring.orchestrator.run.execution import Interrupted
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.errors import UsageError
 
@@ -47,6 +47,9 @@ class Diary(RunListener):
 
     def on_result(self, row: EpisodeRow) -> None:
         self.heard.append(("result", row))
+
+    def on_warning(self, sentence: str) -> None:
+        self.heard.append(("warning", sentence))
 
     def on_end(self, end: RunEnd) -> None:
         self.heard.append(("end", end))
@@ -105,6 +108,44 @@ def test_a_run_that_fails_has_an_end_with_its_error(evaluator: Evaluator) -> Non
     (end,) = diary.of("end")
     assert end.error is raised.value
     assert diary.heard[-1][0] == "end"
+
+
+def test_a_run_that_is_interrupted_has_an_end_with_what_there_is(tmp_path: Path) -> None:
+    diary, one = Diary(), threading.Event()
+
+    class First(RunListener):
+        def on_result(self, row: EpisodeRow) -> None:
+            one.set()
+
+    with Evaluator() as evaluator:
+
+        def close() -> None:
+            one.wait(60)
+            evaluator.close()
+
+        closing = threading.Thread(target=close)
+        closing.start()
+        slow = {**TOY, "benchmark_arg": {"step_seconds": 0.05}}
+        with pytest.raises(Interrupted):
+            evaluator.evaluate(Forward(), **slow, output=tmp_path / "out", watchers=[First(), diary])
+        closing.join(60)
+    (end,) = diary.of("end")
+    assert diary.heard[-1] == ("end", end)
+    assert isinstance(end.error, BaseException)
+    assert end.results is not None
+    assert end.results.status == "unfinished"
+    assert 1 <= len(end.results.rows) < 6
+    assert Results.load(tmp_path / "out") == end.results
+
+
+class Warns(Forward):
+    warnings = ("it is slow on Mondays",)
+
+
+def test_a_warning_is_heard_once(evaluator: Evaluator) -> None:
+    diary = Diary()
+    results = evaluator.evaluate(Warns(), **TOY, watchers=[diary])
+    assert diary.of("warning") == list(results.warnings) == ["it is slow on Mondays"]
 
 
 class Bad(RunListener):

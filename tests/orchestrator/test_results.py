@@ -21,8 +21,9 @@ from support import ROOT, read_csv
 from toy_policies import Forward, Wanderer
 
 from sparring import Evaluator, Results, RunListener
+from sparring.orchestrator.results.document import read_document, write_document
 from sparring.orchestrator.results.journal import Journal
-from sparring.orchestrator.results.reading import LOCK_NAME, is_running, read_journal
+from sparring.orchestrator.results.reading import LOCK_NAME, JournalContents, is_running, read_journal
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.protos.errors import UsageError
 
@@ -197,6 +198,24 @@ def test_a_folder_that_may_not_be_written_to_can_be_read(status: str) -> None:
         assert done.stdout.split() == [status, "18"], done.stderr
         folder.chmod(0o755)
         journal.close()
+
+
+def test_a_run_that_ends_while_it_is_read_is_not_called_unfinished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(shutil.copytree(OLD / "finished", tmp_path / "out"))
+    finished = read_document(folder)
+    write_document(folder, finished.model_copy(update={"status": "running"}))
+    journal = Journal(folder)
+
+    def ends_meanwhile(folder: Path) -> JournalContents:
+        write_document(folder, finished)
+        journal.close()
+        return read_journal(folder)
+
+    # In the place of the real one, because no test hits that moment otherwise.
+    monkeypatch.setattr("sparring.orchestrator.results.results.read_journal", ends_meanwhile)
+    assert Results.load(folder).status == "finished"
 
 
 def test_some_tasks_can_be_selected() -> None:
