@@ -61,7 +61,7 @@ def verdicts_of(
         raise UsageError(f"the benchmark {benchmark.name!r} needs {', '.join(missing)}, not installed in this Python.")
     arguments = dict(settings or {})
     resolved = benchmark.read_settings(arguments)
-    selected = benchmark.tasks(task or _default_task(benchmark))
+    selected = benchmark.tasks(task or default_task(benchmark))
     for rule in RULES_OF_A_BENCHMARK:
         yield judge(rule, benchmark)
     benchmark.prepare(resolved)
@@ -75,7 +75,12 @@ def verdicts_of(
             subject.close()
 
 
-def _default_task(benchmark: Benchmark) -> str:
+def default_task(benchmark: Benchmark) -> str:
+    """The task that is tried where none is named.
+
+    Raises:
+        UsageError: If the benchmark says nothing of any.
+    """
     if benchmark.smoke is not None:
         return benchmark.smoke.task
     for names in benchmark.groups().values():

@@ -6,19 +6,24 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from sparring.env_worker.compliance import verdicts_of
 from sparring.env_worker.compliance.subject import EPISODES, STEPS
 from sparring.env_worker.registry import get_benchmark
+from sparring.orchestrator.cli.options import given, setting_options
 from sparring.orchestrator.display.screen import count
+from sparring.orchestrator.launchers.check import settings_of_check
+from sparring.orchestrator.launchers.check import verdicts_of as launcher_verdicts
 from sparring.orchestrator.machine.environments import interpreter
-from sparring.orchestrator.settings import parse_pairs
+from sparring.orchestrator.settings import launcher_fields, parse_pairs
+from sparring.protos.errors import UsageError
 from sparring.protos.rules import Verdict
 
 
-@click.group(short_help="hold a benchmark or a server of yours against the rules")
+@click.group(short_help="hold a benchmark, a launcher or a server of yours against the rules")
 def check() -> None:
     """Holds what you have made against the rules that Sparring relies on: a line per rule, exit code 1 if one fails."""
 
@@ -39,6 +44,20 @@ def benchmark(name: str, task: str, episodes: int, steps: int, benchmark_arg: tu
         return subprocess.run([str(python), "-m", "sparring", *sys.argv[1:]], check=False).returncode
     settings = parse_pairs(benchmark_arg, "--benchmark-arg")
     return report(verdicts_of(found, task=task, episodes=episodes, steps=steps, settings=settings))
+
+
+@check.command("launcher")
+@click.argument("name")
+@setting_options(["benchmark", "task", "benchmark_arg", "assets", "listen", *launcher_fields()])
+def launcher(name: str, **values: Any) -> int:
+    """The launcher NAME: starting workers, replacing one that is killed, ending them, giving up with their last words.
+
+    A tiny run of the benchmark is played with it.
+    """
+    settings = given(values)
+    if "benchmark" not in settings:
+        raise UsageError("name a benchmark whose workers it can start: --benchmark.")
+    return report(launcher_verdicts(settings_of_check(name, settings)))
 
 
 def report(verdicts: Iterable[Verdict]) -> int:

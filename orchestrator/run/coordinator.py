@@ -115,6 +115,11 @@ class Coordinator:
         """Ends the run for those who wait for it: whatever else comes in changes nothing."""
         self.ended.cancel()
 
+    def dismiss(self, worker: str, reason: str) -> None:
+        """Tells a worker to go; a launcher that started it will start another."""
+        if worker in self._workers:
+            self._workers[worker].send(pb.OrchestratorMessage(stop=pb.Stop(reason=reason)))
+
     def leave(self, worker: str, reason: str) -> None:
         """Lets go a worker whose stream has ended: its leases go back in the queue at once."""
         del self._workers[worker]

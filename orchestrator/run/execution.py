@@ -211,8 +211,12 @@ class Execution:
             results_of=lambda worker: service.coordinator.results_of.get(worker, 0),
             explain=lambda worker, reason: service.coordinator.explain(worker, reason),
         )
-        keeping = _background(settings.launcher.run(order))
+        keeping = _background(self._launch(order))
         return RunningWorkers(service, address, await stack.enter_async_context(keeping))
+
+    async def _launch(self, order: WorkerOrder) -> None:
+        """Keeps workers alive until it is cancelled."""
+        await self._settings.launcher.run(order)
 
     async def _listen(self) -> Address | None:
         """Returns where workers that are not on this machine dial in, if that is settled."""

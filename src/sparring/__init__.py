@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sparring.env_worker.benchmark import Benchmark, Simulator, Step, Task
     from sparring.env_worker.compliance import check_benchmark
     from sparring.orchestrator.launchers.base import Launcher, LauncherSettings, WorkerOrder
+    from sparring.orchestrator.launchers.check import check_launcher
     from sparring.orchestrator.live.evaluator import Evaluator, close, evaluate
     from sparring.orchestrator.results.results import Results
     from sparring.orchestrator.results.row import EpisodeRow
@@ -57,6 +58,7 @@ __all__ = [
     "UsageError",
     "WorkerOrder",
     "check_benchmark",
+    "check_launcher",
     "close",
     "evaluate",
 ]
@@ -65,6 +67,7 @@ _HOMES: Final = {
     "env_worker.benchmark": ("Benchmark", "Simulator", "Step", "Task"),
     "env_worker.compliance": ("check_benchmark",),
     "orchestrator.launchers.base": ("Launcher", "LauncherSettings", "WorkerOrder"),
+    "orchestrator.launchers.check": ("check_launcher",),
     "orchestrator.live.evaluator": ("Evaluator", "close", "evaluate"),
     "orchestrator.results.results": ("Results",),
     "orchestrator.results.row": ("EpisodeRow",),

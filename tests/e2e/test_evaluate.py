@@ -26,13 +26,10 @@ from toy_policies import Forward, LacksAct, Raises, Wanderer, WantsTooMuch
 
 from sparring import Evaluator
 from sparring.orchestrator.live.evaluator import _NOT_HERE
-from sparring.orchestrator.live.warm_workers import WarmWorkers
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.coordinator import RunStopped
 from sparring.orchestrator.run.execution import Interrupted
-from sparring.orchestrator.run.plan import Plan, make_plan
-from sparring.orchestrator.settings import WorkerSettings, read_settings, setting_fields
-from sparring.orchestrator.settings.run import core_fields, fields_of
+from sparring.orchestrator.settings import setting_fields
 from sparring.protos.errors import UsageError
 
 TOY: dict[str, Any] = {"benchmark": "toy", "tasks": "good", "episodes": 4, "slots": 2}
@@ -398,49 +395,6 @@ def test_nobody_comes_to_work(evaluator: Evaluator) -> None:
     here = f"127.0.0.1:{free_port()}"
     with pytest.raises(RunStopped, match=rf"no worker of toy has been here for 1 s. Start one with .*{here}"):
         evaluator.evaluate(Forward(), **TOY, launcher="none", listen=here, worker_timeout=1.0)
-
-
-OTHER_VALUES: dict[str, Any] = {
-    "task": "long", "episodes": 5, "seed": 3, "max_steps": 9, "out_of_range": "clip", "observe": "every-step",
-    "max_parallel_tasks": 1, "retries": 0, "stall_timeout": 7.0, "worker_timeout": 7.0,
-    "policy": "live:other", "policy_arg": {"a": 1}, "rename": {"a": "b"}, "policy_timeout": 7.0,
-    "max_batch": 2, "max_queue_delay": 0.1, "metrics": ":0",
-    "assets": "/assets", "launcher": "none", "listen": "127.0.0.1:0",
-    "video": "all", "video_fps": 5.0, "video_names": "lerobot", "record": "recordings", "output": "elsewhere",
-}  # fmt: skip
-APART = {"benchmark", "benchmark_arg", "evaluations", "slots", "policy_server", "policy_token_file", "policy_ca"}
-"""What is compared otherwise, as the next test says, and what `evaluate()` does not take."""
-
-
-def test_which_settings_start_new_workers_follows_from_their_group() -> None:
-    base = {"benchmark": "toy", "task": "good", "policy": "live:toy", "slots": 2}
-    given = read_settings(base)
-    workers = WarmWorkers(given, make_plan(given))
-    assert set(OTHER_VALUES) == set(core_fields()) - APART, "a new setting needs a value here"
-    for name, value in OTHER_VALUES.items():
-        other = read_settings({**base, name: value})
-        assert other != given, name
-        assert workers.fits(other, make_plan(given)) == (name not in fields_of(WorkerSettings)), name
-
-
-def test_the_launchers_own_settings_are_a_part_of_the_workers() -> None:
-    base = {"benchmark": "toy", "task": "good", "policy": "live:toy", "slots": 2, "launcher": "docker"}
-    given = read_settings(base)
-    workers = WarmWorkers(given, make_plan(given))
-    assert workers.fits(read_settings(base), make_plan(given))
-    assert not workers.fits(read_settings({**base, "worker_memory": "1g"}), make_plan(given))
-
-
-def test_benchmarks_and_the_number_of_slots_start_new_workers_too() -> None:
-    base = {"benchmark": "toy", "task": "good", "policy": "live:toy"}
-    given = read_settings({**base, "slots": 2})
-    plan = make_plan(given)
-    workers = WarmWorkers(given, plan)
-    assert workers.fits(read_settings({**base, "slots": "auto"}), Plan(plan.tasks, 1, 0)), "two are enough for that"
-    assert not workers.fits(read_settings({**base, "slots": 3}), plan)
-    assert not workers.fits(read_settings({**base, "slots": 2, "benchmark_arg": {"step_seconds": 1}}), plan)
-    listed = {"policy": "live:toy", "slots": 2, "evaluations": [{"benchmark": "toy", "task": "short"}]}
-    assert workers.fits(read_settings(listed), plan), "written in another way, and the same workers"
 
 
 def test_what_evaluate_does_not_take_are_settings() -> None:

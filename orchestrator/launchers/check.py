@@ -1,0 +1,243 @@
+"""What a launcher of your own can be held against: `check_launcher()`, `sparring check launcher`.
+
+A tiny run is played with its workers. One of them is killed, others are called off while they start, others are
+refused; after each, nothing of them may be left. What is left is looked for on this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import asynccontextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+
+from sparring.env_worker.compliance import default_task
+from sparring.env_worker.registry import get_benchmark
+from sparring.orchestrator.launchers.base import LaunchFailed, WorkerOrder
+from sparring.orchestrator.launchers.checked_run import GONE_SECONDS, Seen, left_of, play, processes_of
+from sparring.orchestrator.machine.child import open_socket
+from sparring.orchestrator.machine.processes import Process, can_be_seen
+from sparring.orchestrator.machine.sockets import socket_folder
+from sparring.orchestrator.run.retry import DEFAULT_RULES
+from sparring.orchestrator.settings import RunSettings, read_settings
+from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.evaluation_pb2_grpc import WorkServicer, add_WorkServicer_to_server
+from sparring.protos.net.address import Address
+from sparring.protos.net.rpc import bind
+from sparring.protos.rules import NotApplicable, RuleBroken, Verdict, broken, expect, judge, raise_failures
+
+SECONDS: Final = 120.0
+_EPISODES: Final = 2
+_STEPS: Final = 20
+_LAST_WORDS: Final = "there is no place for workers here: this is a check of how they are given up."
+_MOMENTS: Final = (0.0, 0.4)
+"""Seconds after which a start is called off."""
+
+
+def check_launcher(
+    name: str, *, benchmark: str, task: str = "", seconds: float = SECONDS, **settings: Any
+) -> list[Verdict]:
+    """Holds a launcher against everything that Sparring relies on; for the tests of your own.
+
+    Args:
+        name: That `--launcher` takes.
+        benchmark: To try it with; its workers must be able to start.
+        task: Of the benchmark; by default that of its smoke test, else the first.
+        seconds: That each rule may take.
+        settings: Others of `sparring run`: the launcher's own, `listen`, `benchmark_arg`, …
+
+    Returns:
+        A verdict for each rule; none of them failed.
+
+    Raises:
+        CheckFailed: If a rule does not hold, with every one that does not.
+        SparringError: If it cannot be tried: there is no such launcher, or it finds that it cannot work here.
+    """
+    run = settings_of_check(name, {"benchmark": benchmark, "task": task, **settings})
+    return raise_failures(f"the launcher {name!r}", verdicts_of(run, seconds=seconds))
+
+
+def settings_of_check(name: str, settings: dict[str, Any]) -> RunSettings:
+    """The settings of the tiny run that a launcher is tried with."""
+    task = settings.get("task") or default_task(get_benchmark(settings["benchmark"]))
+    tiny = {"policy": "zero", "episodes": _EPISODES, "slots": 1, "max_steps": _STEPS}
+    return read_settings({**tiny, **settings, "task": task, "launcher": name})
+
+
+def verdicts_of(run: RunSettings, *, seconds: float = SECONDS) -> Iterator[Verdict]:
+    """The verdict of each rule, as it is reached."""
+    run.launcher.check(run)
+    subject = _Subject(run, seconds)
+    for rule in _RULES:
+        yield judge(rule, subject)
+
+
+class _Subject:
+    """A launcher, and the run that it is tried with."""
+
+    def __init__(self, run: RunSettings, seconds: float) -> None:
+        self.run = run
+        self.launcher = run.launcher
+        self.seconds = seconds
+
+    @cached_property
+    def seen(self) -> Seen:
+        """What is seen of a run whose first worker is killed."""
+        seen = Seen()
+        try:
+            self.within(play(self.run, seen))
+        except RuleBroken as late:  # what was seen until then is there for all rules
+            seen.error = late
+        return seen
+
+    def within(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Runs something that must end in time."""
+
+        async def limited() -> None:
+            try:
+                await asyncio.wait_for(coroutine, self.seconds)
+            except TimeoutError:
+                broken(f"it takes more than {self.seconds:g} s.")
+
+        asyncio.run(limited())
+
+
+def _has_words_for_people(subject: _Subject) -> None:
+    """It has a summary, and each of its settings has a description and a default."""
+    expect(subject.launcher.summary, "its `summary` is empty.")
+    for name, found in subject.launcher.settings.model_fields.items():
+        expect(found.description, f"its setting {name!r} has no description, and so its flag no help.")
+        expect(not found.is_required(), f"its setting {name!r} has no default: runs of other launchers do not have it.")
+
+
+def _plays_every_episode(subject: _Subject) -> None:
+    """Its workers play every episode of a run, although the first of them dies."""
+    seen = subject.seen
+    if seen.error is not None:
+        raise seen.error
+    assert seen.results is not None
+    overall = seen.results.overall
+    expect(overall.n == _EPISODES, f"of {_EPISODES} episodes {overall.n} have an outcome, {overall.errors} an error.")
+
+
+def _replaces_a_worker(subject: _Subject) -> None:
+    """A worker that dies is replaced by one of another name."""
+    joined = subject.seen.joined
+    expect(joined, "no worker came at all.")
+    expect(len(joined) > 1, f"the worker {joined[0]!r} died, and nobody took its place.")
+    expect(len(set(joined)) == len(joined), f"workers had the same name: {', '.join(joined)}.")
+
+
+def _leaves_nothing_of_a_run(subject: _Subject) -> None:
+    """When a run has ended, nothing of its workers is left."""
+    _need_processes()
+    expect(subject.seen.joined, "no worker came at all.")
+    _expect_none(subject.seen.left)
+
+
+def _can_be_called_off(subject: _Subject) -> None:
+    """A start that is called off ends soon, and leaves nothing."""
+    _need_processes()
+
+    async def call_off(seconds: float) -> None:
+        async with _dialled(subject.run, _Holds()) as order:
+            starting = asyncio.ensure_future(subject.launcher.run(order))
+            await asyncio.wait({starting}, timeout=seconds)
+            seen = processes_of(order)
+            starting.cancel()
+            await asyncio.wait({starting}, timeout=GONE_SECONDS)
+            expect(starting.done(), f"run() goes on for more than {GONE_SECONDS:g} s after it was cancelled.")
+            with suppress(asyncio.CancelledError):
+                starting.result()
+            _expect_none(await asyncio.to_thread(left_of, order, seen))
+
+    for moment in _MOMENTS:
+        subject.within(call_off(moment))
+
+
+def _gives_up_with_last_words(subject: _Subject) -> None:
+    """Workers that cannot start end the run: LaunchFailed, with their last words."""
+
+    async def start() -> None:
+        async with _dialled(subject.run, _Refuses()) as order:
+            try:
+                await subject.launcher.run(order)
+            except LaunchFailed as failure:
+                expect(_LAST_WORDS in str(failure), f"it does not say what its workers said last: {failure}")
+            else:
+                broken("run() returned, with nobody to keep alive.")
+
+    subject.within(start())
+
+
+_RULES: Final[tuple[Callable[[_Subject], None], ...]] = (
+    _has_words_for_people,
+    _plays_every_episode,
+    _replaces_a_worker,
+    _leaves_nothing_of_a_run,
+    _can_be_called_off,
+    _gives_up_with_last_words,
+)
+
+
+class _Refuses(WorkServicer):
+    """Takes no worker in."""
+
+    async def Work(  # type: ignore[override]
+        self, requests: AsyncIterator[pb.WorkerMessage], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        await context.read()
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _LAST_WORDS)
+
+
+class _Holds(WorkServicer):
+    """Lets workers wait for what they are to do."""
+
+    async def Work(  # type: ignore[override]
+        self, requests: AsyncIterator[pb.WorkerMessage], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        while await context.read() is not grpc.aio.EOF:
+            pass
+
+
+@asynccontextmanager
+async def _dialled(run: RunSettings, service: WorkServicer) -> AsyncIterator[WorkerOrder]:
+    """An order for workers that dial a service."""
+    server = grpc.aio.server()
+    add_WorkServicer_to_server(service, server)
+    with socket_folder() as sockets, tempfile.TemporaryDirectory(prefix="sparring-check-") as folder:
+        local = bind(server, Address.unix(sockets / "work.sock"))
+        listen = await asyncio.to_thread(run.launcher.listen, run)
+        public = bind(server, listen or Address("tcp", "127.0.0.1"))
+        await server.start()
+        open_socket(local)
+        try:
+            yield WorkerOrder(
+                run=run,
+                folder=Path(folder),
+                slots={part.benchmark: 1 for part in run.plan.parts},
+                orchestrator=local,
+                public=public,
+                sockets=sockets,
+                logs=Path(folder, "logs"),
+                rules=DEFAULT_RULES,
+                results_of=lambda worker: 0,
+                explain=lambda worker, reason: None,
+            )
+        finally:
+            await server.stop(None)
+
+
+def _expect_none(left: Iterable[Process]) -> None:
+    commands = "; ".join(f"{process.number}: {' '.join(process.command)}"[:200] for process in left)
+    expect(not commands, f"processes are left: {commands}")
+
+
+def _need_processes() -> None:
+    if not can_be_seen():
+        raise NotApplicable("this machine does not tell which processes run.")
