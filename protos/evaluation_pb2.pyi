@@ -37,6 +37,30 @@ else:
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
+class _Observe:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _ObserveEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Observe.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    OBSERVE_UNSPECIFIED: _Observe.ValueType  # 0
+    """as OBSERVE_ON_DEMAND"""
+    OBSERVE_ON_DEMAND: _Observe.ValueType  # 1
+    """where the policy looks"""
+    OBSERVE_EVERY_STEP: _Observe.ValueType  # 2
+    """at every step"""
+
+class Observe(_Observe, metaclass=_ObserveEnumTypeWrapper):
+    """When observations are made. What the policy sees is the same either way."""
+
+OBSERVE_UNSPECIFIED: Observe.ValueType  # 0
+"""as OBSERVE_ON_DEMAND"""
+OBSERVE_ON_DEMAND: Observe.ValueType  # 1
+"""where the policy looks"""
+OBSERVE_EVERY_STEP: Observe.ValueType  # 2
+"""at every step"""
+global___Observe = Observe
+
 class _OutOfRange:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -201,7 +225,6 @@ class Assignment(google.protobuf.message.Message):
     BENCHMARK_SETTINGS_FIELD_NUMBER: builtins.int
     SLOTS_FIELD_NUMBER: builtins.int
     POLICY_ADDRESSES_FIELD_NUMBER: builtins.int
-    OBSERVE_EVERY_STEP_FIELD_NUMBER: builtins.int
     VIDEO_FPS_FIELD_NUMBER: builtins.int
     POLICY_SECONDS_FIELD_NUMBER: builtins.int
     STALL_SECONDS_FIELD_NUMBER: builtins.int
@@ -210,19 +233,17 @@ class Assignment(google.protobuf.message.Message):
     POLICY_TOKEN_FIELD_NUMBER: builtins.int
     POLICY_CA_FIELD_NUMBER: builtins.int
     POLICY_REPLICAS_FIELD_NUMBER: builtins.int
-    OUT_OF_RANGE_FIELD_NUMBER: builtins.int
+    RULES_FIELD_NUMBER: builtins.int
     benchmark: builtins.str
     """which benchmark"""
     benchmark_settings: builtins.str
     """its settings, a JSON object"""
     slots: builtins.int
     """how many slots to hold"""
-    observe_every_step: builtins.bool
-    """tls://HOST:PORT, or policy_ca: encrypted
-    make observations at every step, not only where the policy looks
-    """
     video_fps: builtins.float
-    """frames per simulated second in a filmed episode"""
+    """tls://HOST:PORT, or policy_ca: encrypted
+    frames per simulated second in a filmed episode
+    """
     policy_seconds: builtins.float
     """how long to wait for the policy server: to be reached, and for one answer"""
     stall_seconds: builtins.float
@@ -237,13 +258,15 @@ class Assignment(google.protobuf.message.Message):
     """PEM certificates to trust there; empty: those that the worker's machine trusts"""
     policy_replicas: builtins.bool
     """policy_addresses are so many servers of one and the same policy, not ways to one:"""
-    out_of_range: global___OutOfRange.ValueType
-    """slot n opens its session at number n, modulo their count
-    what to do with an action outside the action space
-    """
     @property
     def policy_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """where the policy is served, nearest first: a unix socket, then TCP;"""
+
+    @property
+    def rules(self) -> global___Rules:
+        """slot n opens its session at number n, modulo their count
+        how episodes are played
+        """
 
     def __init__(
         self,
@@ -252,7 +275,6 @@ class Assignment(google.protobuf.message.Message):
         benchmark_settings: builtins.str = ...,
         slots: builtins.int = ...,
         policy_addresses: collections.abc.Iterable[builtins.str] | None = ...,
-        observe_every_step: builtins.bool = ...,
         video_fps: builtins.float = ...,
         policy_seconds: builtins.float = ...,
         stall_seconds: builtins.float = ...,
@@ -261,11 +283,38 @@ class Assignment(google.protobuf.message.Message):
         policy_token: builtins.str = ...,
         policy_ca: builtins.bytes = ...,
         policy_replicas: builtins.bool = ...,
-        out_of_range: global___OutOfRange.ValueType = ...,
+        rules: global___Rules | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["benchmark", b"benchmark", "benchmark_settings", b"benchmark_settings", "heartbeat_seconds", b"heartbeat_seconds", "observe_every_step", b"observe_every_step", "out_of_range", b"out_of_range", "policy_addresses", b"policy_addresses", "policy_ca", b"policy_ca", "policy_replicas", b"policy_replicas", "policy_seconds", b"policy_seconds", "policy_token", b"policy_token", "silence_seconds", b"silence_seconds", "slots", b"slots", "stall_seconds", b"stall_seconds", "video_fps", b"video_fps"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["rules", b"rules"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["benchmark", b"benchmark", "benchmark_settings", b"benchmark_settings", "heartbeat_seconds", b"heartbeat_seconds", "policy_addresses", b"policy_addresses", "policy_ca", b"policy_ca", "policy_replicas", b"policy_replicas", "policy_seconds", b"policy_seconds", "policy_token", b"policy_token", "rules", b"rules", "silence_seconds", b"silence_seconds", "slots", b"slots", "stall_seconds", b"stall_seconds", "video_fps", b"video_fps"]) -> None: ...
 
 global___Assignment = Assignment
+
+@typing.final
+class Rules(google.protobuf.message.Message):
+    """By which rules episodes are played. protos/episode_rules.py has a field of the same name for each, and it is a setting of a run."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MAX_STEPS_FIELD_NUMBER: builtins.int
+    OUT_OF_RANGE_FIELD_NUMBER: builtins.int
+    OBSERVE_FIELD_NUMBER: builtins.int
+    max_steps: builtins.int
+    """end episodes after this many steps; 0: the benchmark's own limit"""
+    out_of_range: global___OutOfRange.ValueType
+    """what to do with an action outside the action space"""
+    observe: global___Observe.ValueType
+    """when observations are made"""
+    def __init__(
+        self,
+        *,
+        max_steps: builtins.int = ...,
+        out_of_range: global___OutOfRange.ValueType = ...,
+        observe: global___Observe.ValueType = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["max_steps", b"max_steps", "observe", b"observe", "out_of_range", b"out_of_range"]) -> None: ...
+
+global___Rules = Rules
 
 @typing.final
 class Ready(google.protobuf.message.Message):
@@ -297,7 +346,6 @@ class Lease(google.protobuf.message.Message):
     INDEX_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
     FILM_FIELD_NUMBER: builtins.int
-    MAX_STEPS_FIELD_NUMBER: builtins.int
     RECORD_FIELD_NUMBER: builtins.int
     lease: builtins.int
     """number of this loan, never used twice in a run"""
@@ -311,8 +359,6 @@ class Lease(google.protobuf.message.Message):
     """seed of the episode"""
     film: builtins.bool
     """make a video of it"""
-    max_steps: builtins.int
-    """end the episode after this many steps; 0: the benchmark's own limit"""
     record: builtins.bool
     """keep what the policy saw and did"""
     def __init__(
@@ -324,10 +370,9 @@ class Lease(google.protobuf.message.Message):
         index: builtins.int = ...,
         seed: builtins.int = ...,
         film: builtins.bool = ...,
-        max_steps: builtins.int = ...,
         record: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["film", b"film", "index", b"index", "lease", b"lease", "max_steps", b"max_steps", "record", b"record", "seed", b"seed", "slot", b"slot", "task", b"task"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["film", b"film", "index", b"index", "lease", b"lease", "record", b"record", "seed", b"seed", "slot", b"slot", "task", b"task"]) -> None: ...
 
 global___Lease = Lease
 

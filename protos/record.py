@@ -7,14 +7,11 @@ This is the one place where it is defined. A new column is a field here and a fi
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal, get_args
-
-from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
+from typing import Final, Literal, get_args
 
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.messages import codecs
 
 Outcome = Literal["success", "failure", "error"]
 
@@ -94,33 +91,4 @@ class EpisodeRecord:
         )
 
 
-_Writer = Callable[[pb.Result, Any], None]
-_Reader = Callable[[pb.Result], Any]
-
-
-def _codec(place: FieldDescriptor) -> tuple[_Writer, _Reader]:
-    """Returns how a field of the record is written to its namesake in the message, and read from there."""
-    name = place.name
-    if place.enum_type is not None:
-        words = _words(place.enum_type)
-        numbers = {word: number for number, word in words.items()}
-        return (
-            lambda message, word: setattr(message, name, numbers[word]),
-            # A number that a later release sends means as little as none.
-            lambda message: words.get(getattr(message, name), ""),
-        )
-    if place.message_type is not None:  # a map
-        return (
-            lambda message, values: getattr(message, name).update(values),
-            lambda message: dict(getattr(message, name)),
-        )
-    return lambda message, value: setattr(message, name, value), lambda message: getattr(message, name)
-
-
-def _words(enum: EnumDescriptor) -> dict[int, str]:
-    """Returns the values of an enum as words: ERROR_KIND_LOST is "lost", and unspecified the empty one."""
-    prefix = re.sub(r"(?<!^)(?=[A-Z])", "_", enum.name).upper() + "_"
-    return {value.number: value.name.removeprefix(prefix).lower() if value.number else "" for value in enum.values}
-
-
-_WIRE: Final = {f.name: _codec(pb.Result.DESCRIPTOR.fields_by_name[f.name]) for f in fields(EpisodeRecord)}
+_WIRE: Final = codecs(EpisodeRecord, pb.Result.DESCRIPTOR)

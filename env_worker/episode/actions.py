@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
+from sparring.protos.episode_rules import OutOfRange
 from sparring.protos.errors import SparringError
 from sparring.protos.spec import Offer
 from sparring.protos.tensor import Array
-
-OutOfRange = Literal["pass", "clip", "error"]
-"""An action outside the action space is executed as it is, moved to the nearest one inside, or an error."""
 
 _ROUNDING: Final = 1e-6
 """Of the width of the space: an action that far outside is one that single precision rounded there."""

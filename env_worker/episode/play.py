@@ -7,14 +7,15 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from sparring.env_worker.benchmark import NOTHING, Names, Observation, Simulator, Step, Task
-from sparring.env_worker.episode.actions import ActionSpace, OutOfRange
+from sparring.env_worker.episode.actions import ActionSpace
 from sparring.env_worker.episode.observers import EpisodeObserver, Observers
 from sparring.env_worker.episode.session import Session
+from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import SparringError
 from sparring.protos.record import EpisodeRecord
 from sparring.protos.tensor import Array
@@ -27,11 +28,7 @@ class Order:
     task: Task
     index: int
     seed: int
-    max_steps: int = 0
-    """0: the simulator's own limit."""
-    observe_every_step: bool = False
-    out_of_range: OutOfRange = "pass"
-    """What to do with actions outside the action space."""
+    rules: EpisodeRules = field(default_factory=EpisodeRules)
 
 
 class UnusableStep(SparringError):
@@ -57,8 +54,8 @@ def run_episode(
     wanted = frozenset(needs.named)
     window = _Window(needs.history)
     watching = Observers(observers)
-    space = ActionSpace(simulator.offers, order.out_of_range)
-    limit = min(filter(None, (order.max_steps, simulator.max_steps)))
+    space = ActionSpace(simulator.offers, order.rules.out_of_range)
+    limit = min(filter(None, (order.rules.max_steps, simulator.max_steps)))
 
     session.start(task=order.task.name, instruction=order.task.instruction, seed=order.seed, index=order.index)
     look = wanted | watching.looks(0)
@@ -81,7 +78,7 @@ def run_episode(
             record.out_of_range += int(outside[played - 1])
             steps_to_next_look = len(chunk.actions) - played
             may_go_on = record.steps + 1 < limit  # else nobody will look at what comes of this step
-            looks = order.observe_every_step or (may_go_on and steps_to_next_look < needs.history)
+            looks = order.rules.observe == "every-step" or (may_go_on and steps_to_next_look < needs.history)
             look = (wanted if looks else NOTHING) | watching.looks(record.steps + 1)
             with _timed(simulator, record):
                 step = simulator.step(action, look=look)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from sparring.env_worker.benchmark import Benchmark, Simulator, Task
-from sparring.env_worker.episode.actions import OutOfRange, UnplayableAction
+from sparring.env_worker.episode.actions import UnplayableAction
 from sparring.env_worker.episode.film import Film
 from sparring.env_worker.episode.observers import EpisodeObserver, ObserverFailed
 from sparring.env_worker.episode.play import Order, run_episode
@@ -22,6 +22,7 @@ from sparring.env_worker.episode.recording import Recording
 from sparring.env_worker.episode.session import Session
 from sparring.policy_server.client import PolicyFailed, PolicyRefused, PolicyUnreachable
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.process import give_back_freed_memory
 from sparring.protos.record import EpisodeRecord, ErrorKind
@@ -29,12 +30,6 @@ from sparring.protos.spec import Offer
 
 log = logging.getLogger(__name__)
 
-_OUT_OF_RANGE: Final[Mapping[int, OutOfRange]] = {
-    pb.OUT_OF_RANGE_UNSPECIFIED: "pass",
-    pb.OUT_OF_RANGE_PASS: "pass",
-    pb.OUT_OF_RANGE_CLIP: "clip",
-    pb.OUT_OF_RANGE_ERROR: "error",
-}
 _KINDS: Final[Mapping[type[Exception], ErrorKind]] = {
     PolicyFailed: "policy",
     PolicyRefused: "internal",  # not of the hello, but of a message in the middle of an episode
@@ -135,9 +130,7 @@ class Player:
             task=stage.task,
             index=lease.index,
             seed=lease.seed,
-            max_steps=lease.max_steps,
-            observe_every_step=assignment.observe_every_step,
-            out_of_range=_OUT_OF_RANGE[assignment.out_of_range],
+            rules=EpisodeRules.from_message(assignment.rules),
         )
         film = Film(stage.simulator, fps=assignment.video_fps) if lease.film else None
         recording = Recording(self._about(order)) if lease.record else None

@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -15,6 +16,7 @@ from sparring.orchestrator.results.migrations import prepare
 from sparring.orchestrator.results.reading import FILE_NAME, LOCK_NAME, JournalEvent, events_of, rows_of
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.plan import EpisodeId
+from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import SparringError, UsageError
 
 _BUSY_SECONDS: Final = 10.0
@@ -81,6 +83,8 @@ class Journal:
         recorded = self.meta("identity")
         if recorded is None:
             return
+        # A rule that the release which wrote this did not know yet was what it is by default.
+        recorded = {**{rule.name: rule.default for rule in fields(EpisodeRules)}, **recorded}
         given = json.loads(json.dumps(identity))
         different = [key for key in given if recorded.get(key) != given[key]]
         if different:

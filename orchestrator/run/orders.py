@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Final
 
 from sparring.orchestrator.run.plan import Plan, benchmark_settings
 from sparring.orchestrator.run.scheduler import Lease
 from sparring.orchestrator.settings import Evaluation, RunSettings
 from sparring.protos import evaluation_pb2 as pb
-
-_OUT_OF_RANGE: Final = {
-    "pass": pb.OUT_OF_RANGE_PASS,
-    "clip": pb.OUT_OF_RANGE_CLIP,
-    "error": pb.OUT_OF_RANGE_ERROR,
-}
 
 
 def assignment_message(settings: RunSettings, part: Evaluation) -> pb.Assignment:
@@ -22,9 +15,8 @@ def assignment_message(settings: RunSettings, part: Evaluation) -> pb.Assignment
     return pb.Assignment(
         benchmark=part.benchmark,
         benchmark_settings=json.dumps(benchmark_settings(settings, part)),
-        observe_every_step=settings.plan.observe == "every-step",
+        rules=settings.plan.rules.to_message(),
         video_fps=settings.output.video_fps,
-        out_of_range=_OUT_OF_RANGE[settings.plan.out_of_range],
     )
 
 
@@ -37,6 +29,5 @@ def lease_message(settings: RunSettings, plan: Plan, lease: Lease) -> pb.Lease:
         index=lease.episode.index,
         seed=plan.seed_of(lease.episode),
         film=settings.output.films(lease.episode.index),
-        max_steps=settings.plan.max_steps,
         record=settings.output.record is not None,
     )

@@ -132,6 +132,5 @@ def identity(settings: RunSettings, plan: Plan) -> dict[str, Any]:
         "benchmark_arg": {part.benchmark: dict(part.benchmark_arg) for part in settings.plan.parts},
         "episodes": plan.episodes,
         "seed": plan.seed,
-        "max_steps": settings.plan.max_steps,
-        "out_of_range": settings.plan.out_of_range,
+        **settings.plan.rules.that_move(),
     }

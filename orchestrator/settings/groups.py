@@ -6,8 +6,9 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 
 from pydantic import (
     BaseModel,
@@ -23,6 +24,7 @@ from pydantic import (
 from sparring.orchestrator.launchers.base import LauncherSettings
 from sparring.orchestrator.run.retry import RetriedKind
 from sparring.policy_server.client import ServerOptions, server_options
+from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import UsageError
 from sparring.protos.net.address import Address, parse_servers, parse_tcp
 
@@ -45,6 +47,14 @@ class SettingsGroup(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+_rules: Any = {
+    rule.name: (kind, Field(rule.default, ge=rule.metadata["least"], description=rule.metadata["help"]))
+    for rule, kind in zip(fields(EpisodeRules), get_type_hints(EpisodeRules).values(), strict=True)
+}
+RuleSettings = create_model("RuleSettings", __base__=SettingsGroup, **_rules)
+"""The rules that episodes are played by, as settings of a run."""
+
+
 class PlanSettings(SettingsGroup):
     """What is played, and how. In `evaluate()`, it may be another with each call, and the workers stay."""
 
@@ -60,13 +70,6 @@ class PlanSettings(SettingsGroup):
     )
     episodes: int = Field(10, ge=1, description="episodes per task")
     seed: int = Field(1000, ge=0, description="seed of the run; episode k of every task has the seed SEED + k")
-    max_steps: int = Field(0, ge=0, description="end episodes after this many steps; 0: the benchmark's own limit")
-    out_of_range: Literal["pass", "clip", "error"] = Field(
-        "pass", description="an action outside the action space is executed as it is, clipped, or an error"
-    )
-    observe: Literal["on-demand", "every-step"] = Field(
-        "on-demand", description="make observations where the policy looks, or at every step"
-    )
     slots: int | Literal["auto"] = Field(
         "auto", description="episodes at once; auto: 0.7 × cores, at most the episodes and 64"
     )
@@ -81,6 +84,9 @@ class PlanSettings(SettingsGroup):
     worker_timeout: float = Field(
         600.0, gt=0, description="seconds without any worker of a benchmark after which the run is given up"
     )
+
+    own: SerializeAsAny[SettingsGroup]
+    """`RuleSettings`; `rules` hands them to those who play."""
 
     @field_validator("slots")
     @classmethod
@@ -111,6 +117,11 @@ class PlanSettings(SettingsGroup):
         assert self.benchmark is not None
         assert self.task is not None
         return [Evaluation(benchmark=self.benchmark, task=self.task, benchmark_arg=self.benchmark_arg)]
+
+    @property
+    def rules(self) -> EpisodeRules:
+        """The rules that episodes are played by."""
+        return EpisodeRules(**self.own.model_dump())
 
     def slot_count(self, episodes: int) -> int:
         """Returns how many slots there are, given how many episodes there are to run."""

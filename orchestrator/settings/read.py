@@ -17,6 +17,7 @@ from sparring.orchestrator.settings.groups import (
     OutputSettings,
     PlanSettings,
     PolicySettings,
+    RuleSettings,
     WorkerSettings,
 )
 from sparring.orchestrator.settings.run import (
@@ -69,7 +70,7 @@ class _Reader:
         self._problems: list[str] = []
 
     def settings(self, launcher: Launcher[Any]) -> RunSettings:
-        plan = self._group(PlanSettings)
+        plan = self._group_with_own(PlanSettings, RuleSettings)
         policy = self._group_with_own(PolicySettings, HostedServerSettings)
         self._check_others(launcher)
         worker = self._group_with_own(WorkerSettings, launcher.settings)

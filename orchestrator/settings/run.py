@@ -18,6 +18,7 @@ from sparring.orchestrator.settings.groups import (
     OutputSettings,
     PlanSettings,
     PolicySettings,
+    RuleSettings,
     SettingsGroup,
     WorkerSettings,
 )
@@ -71,6 +72,7 @@ def core_fields() -> dict[str, FieldInfo]:
     """Returns every setting but those of launchers."""
     groups: tuple[type[SettingsGroup], ...] = (
         PlanSettings,
+        RuleSettings,
         PolicySettings,
         HostedServerSettings,
         WorkerSettings,

@@ -19,6 +19,7 @@ from sparring.policy_server.client import PolicyFailed
 from sparring.policy_server.local import LocalPolicy, LocalSession
 from sparring.policy_server.policies import load_policy
 from sparring.protos.chunk import Chunk
+from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.spec import PolicySpec
 from sparring.protos.tensor import Array
 
@@ -53,7 +54,7 @@ def test_every_step_looks_at_every_step_and_changes_nothing() -> None:
     simulator, order = toy()
     session = playing(simulator, "toy_policies:Wanderer")
     lazy = run_episode(simulator, session, order)
-    eager = run_episode(simulator, session, with_(order, observe_every_step=True))
+    eager = run_episode(simulator, session, with_(order, rules=EpisodeRules(observe="every-step")))
     assert all(simulator.looked)
     assert (lazy.reward_sum, lazy.steps, lazy.outcome) == (eager.reward_sum, eager.steps, eager.outcome)
 
@@ -148,7 +149,7 @@ def test_what_is_counted() -> None:
 def test_a_limit_ends_the_episode_as_a_failure() -> None:
     simulator, order = toy()
     session = playing(simulator, "zero")
-    assert run_episode(simulator, session, with_(order, max_steps=7)).steps == 7
+    assert run_episode(simulator, session, with_(order, rules=EpisodeRules(max_steps=7))).steps == 7
     record = run_episode(simulator, session, order)
     assert (record.steps, record.outcome) == (simulator.max_steps, "failure")
 

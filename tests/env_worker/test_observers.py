@@ -22,6 +22,7 @@ from sparring.env_worker.gl import choose_backend
 from sparring.env_worker.registry import experts_of, get_benchmark
 from sparring.policy_server.local import LocalPolicy, LocalSession
 from sparring.policy_server.policies import load_policy
+from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import SparringError
 from sparring.protos.record import EpisodeRecord
 from sparring.protos.tensor import Array
@@ -183,7 +184,7 @@ def test_physics_is_the_same_to_the_bit_whoever_watches() -> None:
     benchmark = get_benchmark("metaworld")
     simulator = benchmark.make(benchmark.tasks("reach-v3")[0], benchmark.read_settings({"resolution": 64}))
     try:
-        order = Order(task=benchmark.tasks("reach-v3")[0], index=0, seed=5, max_steps=40)
+        order = Order(task=benchmark.tasks("reach-v3")[0], index=0, seed=5, rules=EpisodeRules(max_steps=40))
         session = session_of(simulator, "expert")
         names = frozenset(n for n in simulator.offers.observations if not _is_image(simulator, n))
         bare, bare_record = _bits(simulator, session, order, names, [])

@@ -40,8 +40,8 @@ def test_defaults_are_lerobots() -> None:
     assert found.plan.slots == "auto"
     assert found.output.video == "first:10"
     assert found.output.video_names == "lerobot"
-    assert found.plan.max_steps == 0
-    assert found.plan.out_of_range == "pass"
+    assert found.plan.rules.max_steps == 0
+    assert found.plan.rules.out_of_range == "pass"
     assert found.output.folder == Path("outputs/eval/2026-11-16/05-04-03_metaworld_act")
     libero = settings(*LIBERO)
     assert libero.plan.task == "libero_10"
@@ -140,7 +140,7 @@ def test_what_lerobot_names_twice_is_renamed_by_its_last_name() -> None:
 
 
 def test_shorter_episodes_of_libero() -> None:
-    assert settings(*LIBERO, "--env.task=libero_goal", "--env.episode_length=300").plan.max_steps == 300
+    assert settings(*LIBERO, "--env.task=libero_goal", "--env.episode_length=300").plan.rules.max_steps == 300
     with pytest.raises(UsageError, match="more than the 300 steps that libero_goal has"):
         settings(*LIBERO, "--env.task=libero_goal", "--env.episode_length=301")
 
@@ -175,7 +175,7 @@ def test_flags_that_change_nothing_are_said_to() -> None:
         "--env.episode_length changes nothing here: LeRobot does not hand it to Meta-World either; episodes have up to "
         "500 steps",
     ]
-    assert found.settings.plan.max_steps == 0
+    assert found.settings.plan.rules.max_steps == 0
     assert translated(*METAWORLD).notes == []
 
 

@@ -21,6 +21,7 @@ from sparring.orchestrator.run.work_service import WorkService
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkStub
 from sparring.protos.net.address import Address
@@ -117,8 +118,9 @@ def test_a_worker_is_told_what_it_is_for_and_gets_leases(in_service: Callable[..
             assert json.loads(assignment.benchmark_settings) == {"step_seconds": 0.5}
             assert list(assignment.policy_addresses) == ["unix:///policy.sock", "127.0.0.1:1234"]
             assert (assignment.stall_seconds, assignment.policy_seconds) == (7.0, 9.0)
-            assert assignment.observe_every_step
-            assert assignment.out_of_range == pb.OUT_OF_RANGE_CLIP
+            assert EpisodeRules.from_message(assignment.rules) == EpisodeRules(
+                out_of_range="clip", observe="every-step"
+            )
             for slot in (0, 1):
                 await worker.say(ready=pb.Ready(slot=slot))
                 lease = await worker.hear("lease")

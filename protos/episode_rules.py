@@ -1,0 +1,62 @@
+"""The rules that episodes are played by: what moves a score or its price, and is not the policy.
+
+This is the one place where they are defined. A new rule is a field here and a field of the same name in `Rules`
+(evaluation.proto); its flag, its YAML key and its way to the slot follow. `run_episode` keeps to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Literal
+
+from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.messages import codecs
+
+OutOfRange = Literal["pass", "clip", "error"]
+"""An action outside the action space is executed as it is, moved to the nearest one inside, or an error."""
+
+Observe = Literal["on-demand", "every-step"]
+"""Observations are made where the policy looks, or at every step."""
+
+
+def _rule(help: str, *, moves: bool, least: int | None = None) -> dict[str, Any]:
+    """Describes a rule; `moves` says whether episodes may end otherwise by another value, `least` bounds a number."""
+    return {"help": help, "moves": moves, "least": least}
+
+
+@dataclass(frozen=True)
+class EpisodeRules:
+    """By which rules episodes are played; each field says it in its help."""
+
+    max_steps: int = field(
+        default=0,
+        metadata=_rule("end episodes after this many steps; 0: the benchmark's own limit", moves=True, least=0),
+    )
+    out_of_range: OutOfRange = field(
+        default="pass",
+        metadata=_rule("an action outside the action space is executed as it is, clipped, or an error", moves=True),
+    )
+    observe: Observe = field(
+        default="on-demand",
+        metadata=_rule("make observations where the policy looks, or at every step", moves=False),
+    )
+
+    def that_move(self) -> dict[str, Any]:
+        """Returns those that decide how episodes end, and so must be the same to go on with a run."""
+        return {rule.name: getattr(self, rule.name) for rule in fields(self) if rule.metadata["moves"]}
+
+    def to_message(self) -> pb.Rules:
+        """Returns them as they go over the wire."""
+        message = pb.Rules()
+        for name, (write, _) in _WIRE.items():
+            write(message, getattr(self, name))
+        return message
+
+    @classmethod
+    def from_message(cls, message: pb.Rules) -> EpisodeRules:
+        """Returns them as they came over the wire; what is not said is as by default."""
+        values = {name: read(message) for name, (_, read) in _WIRE.items()}
+        return cls(**{name: value for name, value in values.items() if value != ""})
+
+
+_WIRE: Final = codecs(EpisodeRules, pb.Rules.DESCRIPTOR)
