@@ -21,7 +21,8 @@ from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkStub
 from sparring.protos.net.address import Address
-from sparring.protos.net.rpc import CLIENT_OPTIONS, StreamEnded
+from sparring.protos.net.connection import Connection
+from sparring.protos.net.rpc import StreamEnded
 
 if TYPE_CHECKING:  # exists in the type stubs only
     from sparring.protos.evaluation_pb2_grpc import WorkAsyncStub
@@ -79,7 +80,7 @@ class Worker:
             WorkerRefused: If it refuses this worker.
             UsageError: If this worker cannot do what it was started for.
         """
-        async with grpc.aio.insecure_channel(self._address.target, options=CLIENT_OPTIONS) as channel:
+        async with Connection(self._address).channel() as channel:
             stub: WorkAsyncStub = WorkStub(channel)  # type: ignore[assignment]
             call: Any = stub.Work(wait_for_ready=True)
             try:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -71,3 +71,6 @@ def report(verdicts: Iterable[Verdict]) -> int:
     failed, skipped = kinds.count("FAILED"), kinds.count("skipped")
     click.echo(f"{count(len(kinds), 'rule')}: {kinds.count('ok')} ok, {skipped} skipped, {failed} failed.")
     return 1 if failed else 0
+
+
+COMMANDS: Final = (check,)

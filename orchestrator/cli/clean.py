@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from sparring.orchestrator.launchers.registry import working_launchers
@@ -32,3 +34,6 @@ def clean(everything: bool, dry_run: bool) -> None:
         raise failures[0]
     if not found:
         click.echo("There is nothing to remove.")
+
+
+COMMANDS: Final = (clean,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Final
 
 import click
 from rich.table import Table
@@ -52,3 +53,6 @@ def _kind(name: str) -> str:
 
 def _short(folder: Path) -> str:
     return str(folder.relative_to(Path.cwd())) if folder.is_relative_to(Path.cwd()) else str(folder)
+
+
+COMMANDS: Final = (env,)

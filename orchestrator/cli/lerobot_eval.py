@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -67,3 +67,6 @@ def _own_settings(arguments: tuple[str, ...]) -> dict[str, Any]:
         return {}
     with run.make_context("run", list(arguments)) as context:
         return given(context.params)
+
+
+COMMANDS: Final = (lerobot_eval,)

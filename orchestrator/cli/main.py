@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
+import pkgutil
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 import click
 
-from sparring.orchestrator.cli.check import check
-from sparring.orchestrator.cli.clean import clean
-from sparring.orchestrator.cli.doctor import doctor
-from sparring.orchestrator.cli.env import env
-from sparring.orchestrator.cli.lerobot_eval import lerobot_eval
-from sparring.orchestrator.cli.ls import ls
-from sparring.orchestrator.cli.processes import serve, worker
-from sparring.orchestrator.cli.run import resume, run
-from sparring.orchestrator.cli.show import show
-from sparring.orchestrator.cli.smoke import smoke
+from sparring.orchestrator import cli as subcommands
 from sparring.protos.errors import SparringError, UsageError
 
 EXIT_FAILED: Final = 1
@@ -39,8 +32,16 @@ def cli() -> None:
     """Puts robot policies through simulation benchmarks."""
 
 
-for command in (run, resume, show, lerobot_eval, serve, worker, ls, env, doctor, smoke, check, clean):
-    cli.add_command(command)
+def _add_subcommands() -> None:
+    """Adds what each file beside this one has in its COMMANDS: a new subcommand is a new file."""
+    for found in pkgutil.iter_modules(subcommands.__path__):
+        if found.name != "main":
+            module = importlib.import_module(f"{subcommands.__name__}.{found.name}")
+            for command in getattr(module, "COMMANDS", ()):
+                cli.add_command(command)
+
+
+_add_subcommands()
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -119,3 +119,6 @@ def _become(module: str, *arguments: str, python: Path | None = None) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(program, [program, "-m", module, *arguments])
+
+
+COMMANDS: Final = (serve, worker)

@@ -145,3 +145,6 @@ def _log_through(console: Console) -> None:
 
 def _escaped(text: str) -> str:
     return text.replace("[", "\\[")
+
+
+COMMANDS: Final = (run, resume)

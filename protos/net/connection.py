@@ -37,7 +37,7 @@ _WRONG_NAMES: Final = (62, 64)
 
 @dataclass(frozen=True)
 class Connection:
-    """One way to a policy server.
+    """One way to a server: the policy's, or the orchestrator's.
 
     Attributes:
         address: Of the server.
