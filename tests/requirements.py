@@ -20,7 +20,7 @@ import pytest
 from support import ROOT
 
 VARIABLE: Final = "SPARRING_REQUIRE"
-_LEFT_OUT = pytest.StashKey[list[str]]()
+_LEFT_OUT = pytest.StashKey[dict[str, str]]()
 
 Reason = Callable[[], str]
 """Says why something is not here; says nothing if it is."""
@@ -97,8 +97,8 @@ REQUIREMENTS: Final[dict[str, Reason]] = {
     "lerobot": _not_installed("lerobot", _NOT_HERE.format("lerobot")),
     "libero": _no_libero,
     "libero-assets": _no_libero_assets,
+    "protoc": _not_installed("grpcio-tools", "the release that stubs come from is for Python 3.12 and older"),
     "rendering": _no_rendering,
-    "torch": _not_installed("torch", "pip install 'sparring[torch]'"),
 }
 """Everything that a test may require, by name."""
 
@@ -157,12 +157,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     if name in demanded():
         raise pytest.UsageError(f"tests/{name}: {reason} ({VARIABLE} demands it)")
-    config.stash.setdefault(_LEFT_OUT, []).append(f"SKIPPED tests/{name}: {reason}")
+    config.stash.setdefault(_LEFT_OUT, {})[name] = f"SKIPPED tests/{name}: {reason}"
     return True
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for line in config.stash.get(_LEFT_OUT, []):
+    for line in config.stash.get(_LEFT_OUT, {}).values():
         terminalreporter.write_line(line)
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from grpc_tools import protoc
+import pytest
 from support import ROOT
 
 _PROGRAM = """
@@ -39,6 +39,7 @@ def add_line(path: Path, after: str, line: str) -> None:
     path.write_text(text.replace(after, f"{after}\n{line}"))
 
 
+@pytest.mark.requires("protoc")
 def test_a_new_column_is_one_line_in_the_record_and_one_in_the_contract(tmp_path: Path) -> None:
     code, folder = tmp_path / "code", tmp_path / "out"
     for room in ("protos", "orchestrator", "env_worker", "policy_server"):
@@ -51,6 +52,8 @@ def test_a_new_column_is_one_line_in_the_record_and_one_in_the_contract(tmp_path
     add_line(
         protos / "evaluation.proto", "message Result {", "  uint32 collisions = 99;  // how often it hit something"
     )
+    from grpc_tools import protoc
+
     assert protoc.main(["protoc", f"-I{code}", f"--python_out={code}", "sparring/protos/evaluation.proto"]) == 0
     shutil.copytree(ROOT / "tests" / "fixtures" / "release-0.1.0" / "finished", folder)
 
