@@ -64,6 +64,11 @@ class WorkerOrder:
     results_of: Callable[[str], int]
     explain: Callable[[str, str], None]
 
+    def program(self, benchmark: str, name: str, *, orchestrator: Address | None = None) -> list[str]:
+        """What a Python is started with to be one of them: it ends when its standard input closes."""
+        arguments = self.arguments(benchmark, name, orchestrator=orchestrator)
+        return ["-m", "sparring.env_worker", *arguments, "--exit-with-parent"]
+
     def arguments(self, benchmark: str, name: str, *, orchestrator: Address | None = None) -> list[str]:
         """Returns the flags of `sparring worker` for one of them; it dials another address if one is given."""
         return [

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.launchers.base import Launcher, LauncherSettings, WorkerOrder
-from sparring.orchestrator.launchers.keep_alive import Death, keep_all, keep_worker
-from sparring.orchestrator.machine.child import Child
+from sparring.orchestrator.launchers.command import CommandWorker
+from sparring.orchestrator.launchers.keep_alive import keep_all, keep_worker
 from sparring.orchestrator.machine.environments import interpreter
 from sparring.orchestrator.machine.sockets import temporary_folder
 from sparring.orchestrator.run.plan import fetch_assets
@@ -32,29 +30,11 @@ class ProcessLauncher(Launcher[LauncherSettings]):
     async def _keep(self, benchmark: str, order: WorkerOrder) -> None:
         python = interpreter(get_benchmark(benchmark))
 
-        async def start(name: str) -> _Process:
-            arguments = order.arguments(benchmark, name)
-            log = order.logs / f"worker-{benchmark}.log"
-            temporary = temporary_folder(order.sockets)
-            return _Process(
-                await Child.start("sparring.env_worker", arguments, python=python, log=log, temporary=temporary)
+        async def start(name: str) -> CommandWorker:
+            return await CommandWorker.start(
+                [str(python), *order.program(benchmark, name)],
+                log=order.logs / f"worker-{benchmark}.log",
+                temporary=temporary_folder(order.sockets),
             )
 
         await keep_worker(benchmark, start, rules=order.rules, results_of=order.results_of)
-
-
-class _Process:
-    """A worker process, as the keeper sees it."""
-
-    def __init__(self, child: Child) -> None:
-        self._child = child
-        self.log: Path = child.log
-
-    async def wait(self) -> Death:
-        return Death(await self._child.wait())
-
-    async def end(self) -> None:
-        await self._child.end()
-
-    def last_words(self) -> str:
-        return self._child.last_words()

@@ -33,15 +33,26 @@ class Child:
         capture_stdout: bool = False,
         temporary: Path | None = None,
     ) -> Child:
-        """Starts `python -m module` with an interpreter, and with a folder of its own for temporary files if named."""
+        """Starts one of our programs, `python -m module`; arguments as for `start_command`."""
+        command = [str(python), "-m", module, *arguments, "--exit-with-parent"]
+        return await cls.start_command(command, log=log, capture_stdout=capture_stdout, temporary=temporary)
+
+    @classmethod
+    async def start_command(
+        cls, command: Sequence[str], *, log: Path, capture_stdout: bool = False, temporary: Path | None = None
+    ) -> Child:
+        """Starts any command.
+
+        Args:
+            command: Program and arguments; it should end when its standard input closes.
+            log: What it says is appended to this file.
+            capture_stdout: Whether its standard output is read here instead.
+            temporary: A folder of its own for temporary files.
+        """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as sink:
             process = await asyncio.create_subprocess_exec(
-                str(python),
-                "-m",
-                module,
-                *arguments,
-                "--exit-with-parent",
+                *command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE if capture_stdout else sink,
                 stderr=sink,

@@ -3,32 +3,48 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from toy_launcher import NiceLauncher, _Nice
+from support import ROOT
+from toy_launcher import NiceLauncher
 
 from sparring import check_launcher
 from sparring.orchestrator.cli.main import cli
+from sparring.orchestrator.cli.options import given
 from sparring.orchestrator.launchers import registry
 from sparring.orchestrator.launchers.base import Launcher, LauncherSettings, LaunchFailed, WorkerOrder
+from sparring.orchestrator.launchers.command import CommandWorker
 from sparring.orchestrator.launchers.keep_alive import keep_worker
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.rules import CheckFailed
 
-WORKER = (sys.executable, "-m", "sparring.env_worker")
+# A launcher that forgets its workers, as one here does, leaves what Python says this of.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 def test_ours_does_all_that(tmp_path: Path) -> None:
     assert [verdict.kind for verdict in check_launcher("process", benchmark="toy", task="short")] == ["ok"] * 6
 
 
-def test_the_command_checks_somebody_elses_with_its_flags() -> None:
-    flags = ["check", "launcher", "nice", "--benchmark", "toy", "--niceness", "3"]
-    done = CliRunner().invoke(cli, flags, standalone_mode=False)
+def test_the_example_in_the_docs_does_so_too_by_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "launchers.md").read_text(), re.DOTALL)
+    scope: dict[str, Any] = {"__name__": "my_launchers"}
+    exec(code, scope)  # our own page
+    install(monkeypatch, "ssh", scope["SshLauncher"]())
+    # There is no other machine here: this ssh runs what it is told on this one.
+    (tmp_path / "ssh").write_text('#!/bin/sh\nshift\nexec "$@"\n')
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    # The command's flags were made before it was installed, so they are given as settings.
+    settings = {"ssh_host": "there", "ssh_python": sys.executable, "listen": "127.0.0.1:0"}
+    monkeypatch.setattr("sparring.orchestrator.cli.check.given", lambda values: {**given(values), **settings})
+    done = CliRunner().invoke(cli, ["check", "launcher", "ssh", "--benchmark", "toy"], standalone_mode=False)
     assert done.return_value == 0, done.output
     assert "6 rules: 6 ok" in done.output
 
@@ -51,18 +67,13 @@ class LeavesWorkers(NiceLauncher):
     """Forgets them when it is told to stop."""
 
     async def _keep(self, benchmark: str, order: WorkerOrder) -> None:
-        started: list[_Nice] = []
-
-        class Kept(_Nice):
+        class Forgotten(CommandWorker):
             async def end(self) -> None:
                 return
 
-        async def start(name: str) -> Kept:
-            command = [*WORKER, *order.arguments(benchmark, name)]
-            log = order.folder / "log"
-            with log.open("ab") as sink:
-                started.append(Kept(await asyncio.create_subprocess_exec(*command, stderr=sink), log))
-            return started[-1]  # type: ignore[return-value]
+        async def start(name: str) -> CommandWorker:
+            command = [sys.executable, *order.program(benchmark, name)]
+            return await Forgotten.start(command, log=order.logs / "log")
 
         await keep_worker(benchmark, start, rules=order.rules, results_of=order.results_of)
 
@@ -71,16 +82,14 @@ class StartsOnce(NiceLauncher):
     """Does not look after its worker, and has nothing to say of it."""
 
     async def _keep(self, benchmark: str, order: WorkerOrder) -> None:
-        with (order.folder / "log").open("wb") as sink:
-            process = await asyncio.create_subprocess_exec(
-                *WORKER, *order.arguments(benchmark, "the-only-one"), stderr=sink, start_new_session=True
-            )
+        command = [sys.executable, *order.program(benchmark, "the-only-one")]
+        worker = await CommandWorker.start(command, log=order.logs / "log")
         try:
-            if await process.wait() == 2:
+            if (await worker.wait()).code == 2:
                 raise LaunchFailed("it did not work.")
             await asyncio.get_running_loop().create_future()
         finally:
-            await _Nice(process, order.folder / "log").end()
+            await worker.end()
 
 
 class Mute(Launcher[LauncherSettings]):
@@ -96,11 +105,15 @@ class Mute(Launcher[LauncherSettings]):
         return
 
 
-def failures(monkeypatch: pytest.MonkeyPatch, launcher: Launcher[Any], seconds: float) -> str:
-    launcher.name = "theirs"
-    # As if a package with it were installed.
-    found = {**registry.all_launchers(), "theirs": launcher}
+def install(monkeypatch: pytest.MonkeyPatch, name: str, launcher: Launcher[Any]) -> None:
+    """As if a package with it were installed."""
+    launcher.name = name
+    found = {**registry.all_launchers(), name: launcher}
     monkeypatch.setattr(registry, "all_launchers", lambda: found)
+
+
+def failures(monkeypatch: pytest.MonkeyPatch, launcher: Launcher[Any], seconds: float) -> str:
+    install(monkeypatch, "theirs", launcher)
     with pytest.raises(CheckFailed) as failed:
         check_launcher("theirs", benchmark="toy", task="short", seconds=seconds)
     return str(failed.value)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
 import sys
-from contextlib import suppress
-from pathlib import Path
 
 from pydantic import Field
 
 from sparring import Launcher, LauncherSettings, RunSettings, WorkerOrder
+from sparring.orchestrator.launchers.command import CommandWorker
 from sparring.orchestrator.launchers.keep_alive import Death, keep_all, keep_worker
 from sparring.protos.errors import UsageError
 
@@ -32,37 +28,16 @@ class NiceLauncher(Launcher[NiceSettings]):
         await keep_all([self._keep(benchmark, order) for benchmark in order.slots])
 
     async def _keep(self, benchmark: str, order: WorkerOrder) -> None:
-        async def start(name: str) -> _Nice:
-            log = order.logs / f"nice-{benchmark}.log"
-            log.parent.mkdir(parents=True, exist_ok=True)
-            command = ["nice", "-n", str(self.own(order.run).niceness), sys.executable, "-m", "sparring.env_worker"]
-            with log.open("ab") as sink:
-                process = await asyncio.create_subprocess_exec(
-                    *command, *order.arguments(benchmark, name), stdout=sink, stderr=sink, start_new_session=True
-                )
-            return _Nice(process, log)
+        nice = ["nice", "-n", str(self.own(order.run).niceness)]
+
+        async def start(name: str) -> CommandWorker:
+            command = [*nice, sys.executable, *order.program(benchmark, name)]
+            return await CommandWorker.start(command, log=order.logs / f"nice-{benchmark}.log")
 
         def explain(name: str, death: Death) -> None:
             order.explain(name, f"worker {name} was nice, and {death}")
 
         await keep_worker(benchmark, start, rules=order.rules, results_of=order.results_of, on_death=explain)
-
-
-class _Nice:
-    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
-        self._process = process
-        self.log = log
-
-    async def wait(self) -> Death:
-        return Death(await self._process.wait())
-
-    async def end(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        await self._process.wait()
-
-    def last_words(self) -> str:
-        return self.log.read_text()[-1000:]
 
 
 class Greedy(NiceLauncher):

@@ -1,0 +1,31 @@
+"""A worker that is a command on this machine: the worker itself, or what starts it elsewhere (ssh, srun)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sparring.orchestrator.launchers.keep_alive import Death
+from sparring.orchestrator.machine.child import Child
+
+
+class CommandWorker:
+    """A command, as the keeper sees it: it runs in a group of its own, and the group ends with it."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        self.log: Path = child.log
+
+    @classmethod
+    async def start(cls, command: Sequence[str], *, log: Path, temporary: Path | None = None) -> CommandWorker:
+        """Starts it; arguments as for `Child.start_command`."""
+        return cls(await Child.start_command(command, log=log, temporary=temporary))
+
+    async def wait(self) -> Death:
+        return Death(await self._child.wait())
+
+    async def end(self) -> None:
+        await self._child.end()
+
+    def last_words(self) -> str:
+        return self._child.last_words()
