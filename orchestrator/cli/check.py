@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -58,6 +60,36 @@ def launcher(name: str, **values: Any) -> int:
     if "benchmark" not in settings:
         raise UsageError("name a benchmark whose workers it can start: --benchmark.")
     return report(launcher_verdicts(settings_of_check(name, settings)))
+
+
+@check.command("policy-server")
+@click.argument("address")
+@click.option("--token-file", type=click.Path(path_type=Path), help="file with the secret that it wants")
+@click.option(
+    "--ca", type=click.Path(path_type=Path), help="PEM file with its CA; turns TLS on, as tls://HOST:PORT does"
+)
+@click.option("--benchmark", "of", default="", help="the benchmark of --task")
+@click.option("--task", default="", help="a task that its policy knows, if it cares")
+def policy_server(address: str, token_file: Path | None, ca: Path | None, of: str, task: str) -> int:
+    """The policy server at ADDRESS: every rule of the protocol, whatever it is written in."""
+    files = {"token-file": token_file, "ca": ca}
+    command = [
+        sys.executable,
+        "-m",
+        "sparring.policy_server.compliance",
+        address,
+        f"--benchmark={of}",
+        f"--task={task}",
+    ]
+    command += [f"--{flag}={path}" for flag, path in files.items() if path is not None]
+    # The policy server's room has a program for that: what is in there is not for this one to import.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as checking:
+        assert checking.stdout is not None
+        first = checking.stdout.readline()
+        if not first:  # it has said why
+            return checking.wait()
+        code = report(Verdict(**json.loads(line)) for line in itertools.chain([first], checking.stdout))
+    return code or checking.returncode
 
 
 def report(verdicts: Iterable[Verdict]) -> int:

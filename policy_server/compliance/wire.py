@@ -1,6 +1,6 @@
-"""The client side of the contract, spoken with the generated stubs and nothing else of Sparring's.
+"""The client's side of the contract, spoken with the generated stubs alone.
 
-The suite must be able to find fault with a server without sharing its client's (or its codec's) idea of the rules.
+The suite must be able to find fault with a server without sharing our client's (or our codec's) idea of the rules.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ import contextlib
 import math
 import queue
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final
 
@@ -18,10 +17,11 @@ import grpc
 
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
+from sparring.protos.net.address import Address
 from sparring.protos.policy_pb2_grpc import PolicyStub
+from sparring.protos.rules import expect
 
 DEADLINE: Final = 20.0
-"""Seconds until a server that does not answer has failed."""
 
 ELEMENT_BYTES: Final[dict[int, int]] = {
     pb.DTYPE_BOOL: 1,
@@ -41,6 +41,9 @@ FLOATS: Final[dict[int, str]] = {pb.DTYPE_FLOAT16: "e", pb.DTYPE_FLOAT32: "f", p
 """How the struct module names them."""
 
 
+Message = pb.Hello | pb.EpisodeStart | pb.Observation
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a stream ended, and every answer that came before that."""
@@ -51,26 +54,30 @@ class Ended:
 
     @property
     def kinds(self) -> list[str | None]:
+        """What the answers were."""
         return [answer.WhichOneof("message") for answer in self.answers]
 
 
 class Stream:
     """One Rollout stream, message by message."""
 
-    def __init__(self, stub: PolicyStub) -> None:
+    def __init__(self, stub: PolicyStub, deadline: float) -> None:
         self._requests: queue.SimpleQueue[pb.RolloutRequest | None] = queue.SimpleQueue()
-        outgoing: Iterator[pb.RolloutRequest] = iter(self._requests.get, None)  # type: ignore[arg-type]
-        self._call: Any = stub.Rollout(outgoing, timeout=DEADLINE)
+        outgoing: Iterator[pb.RolloutRequest] = iter(self._requests.get, None)
+        self._call: Any = stub.Rollout(outgoing, timeout=deadline)
 
-    def send(self, *messages: pb.Hello | pb.EpisodeStart | pb.Observation) -> None:
+    def send(self, *messages: Message) -> None:
+        """Sends messages, waiting for nothing."""
         for message in messages:
             self._requests.put(_request(message))
 
     def receive(self) -> pb.RolloutResponse:
+        """Waits for one answer."""
         response: pb.RolloutResponse = next(self._call)
         return response
 
-    def ask(self, message: pb.Hello | pb.EpisodeStart | pb.Observation) -> pb.RolloutResponse:
+    def ask(self, message: Message) -> pb.RolloutResponse:
+        """Sends a message and waits for its answer."""
         self.send(message)
         return self.receive()
 
@@ -105,31 +112,37 @@ class _WithToken(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterc
     def _call(self, continuation: Any, details: Any, request: Any) -> Any:
         return continuation(details._replace(metadata=[*(details.metadata or ()), self._header]), request)
 
-    intercept_unary_unary = _call
-    intercept_stream_stream = _call
+    intercept_unary_unary = _call  # type: ignore[assignment]
+    intercept_stream_stream = _call  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
 class Way:
-    """How the server under test is reached."""
+    """How the server under test is reached.
+
+    Attributes:
+        address: As a person writes it.
+        token: Secret that it wants; empty: none.
+        ca: PEM certificates to trust there; turns TLS on, as tls:// does.
+        deadline: Seconds until a server that does not answer has failed.
+    """
 
     address: str
-    token_file: str = ""
-    ca: str = ""
+    token: str = field(default="", repr=False)
+    ca: str = field(default="", repr=False)
+    deadline: float = DEADLINE
 
     @contextlib.contextmanager
     def connect(self) -> Iterator[grpc.Channel]:
-        target = self.address.removeprefix("tls://")
-        if self.ca or target != self.address:
-            roots = Path(self.ca).read_bytes() if self.ca else None
-            channel = grpc.secure_channel(target, grpc.ssl_channel_credentials(roots))
+        """Opens a channel that brings the token with every call."""
+        address = Address.parse(self.address)
+        if self.ca or address.is_encrypted:
+            credentials = grpc.ssl_channel_credentials(self.ca.encode() or None)
+            channel = grpc.secure_channel(address.target, credentials)
         else:
-            channel = grpc.insecure_channel(target)
+            channel = grpc.insecure_channel(address.target)
         with channel:
-            if self.token_file:
-                yield grpc.intercept_channel(channel, _WithToken(Path(self.token_file).read_text().strip()))
-            else:
-                yield channel
+            yield grpc.intercept_channel(channel, _WithToken(self.token)) if self.token else channel
 
 
 @dataclass(frozen=True)
@@ -145,23 +158,27 @@ class Target:
 
     @property
     def stub(self) -> PolicyStub:
+        """Calls of the service."""
         return PolicyStub(self.channel)
 
     def open(self) -> Stream:
-        return Stream(self.stub)
+        """Opens a stream."""
+        return Stream(self.stub, self.way.deadline)
 
-    def exchange(self, *messages: pb.Hello | pb.EpisodeStart | pb.Observation) -> Ended:
+    def exchange(self, *messages: Message) -> Ended:
         """Sends everything at once, waiting for nothing, and returns all that came back."""
         with self.open() as stream:
             stream.send(*messages)
             return stream.finish()
 
     def hello(self, offer: pb.Offer | None = None, *, protocol: int = PROTOCOL_VERSION) -> pb.Hello:
+        """A hello with an offer that fits, or another one."""
         return pb.Hello(
             protocol=protocol, client="compliance suite", benchmark=self.benchmark, offer=offer or self.offer
         )
 
     def start(self, number: int, *, seed: int = 7) -> pb.EpisodeStart:
+        """The start of an episode."""
         return pb.EpisodeStart(number=number, task=self.task, index=0, seed=seed, instruction="do the task")
 
     def observation(self, episode: int, step: int) -> pb.Observation:
@@ -175,13 +192,13 @@ class Target:
             message.tensors[need.name].CopyFrom(zeros(spec.dtype, shape))
         return message
 
-    def assert_well(self) -> None:
-        """A fresh client gets a whole episode: whatever was done before has not hurt the server."""
+    def expect_well(self) -> None:
+        """Expects that a fresh client gets a whole episode: whatever was done before has not hurt the server."""
         ended = self.exchange(self.hello(), self.start(1), self.observation(1, 0))
-        assert (ended.kinds, ended.code) == (["welcome", "episode_started", "chunk"], grpc.StatusCode.OK), ended
+        expect_answers(ended, "welcome", "episode_started", "chunk", when="a fresh client, afterwards")
 
 
-def _request(message: pb.Hello | pb.EpisodeStart | pb.Observation) -> pb.RolloutRequest:
+def _request(message: Message) -> pb.RolloutRequest:
     if isinstance(message, pb.Hello):
         return pb.RolloutRequest(hello=message)
     if isinstance(message, pb.EpisodeStart):
@@ -190,6 +207,7 @@ def _request(message: pb.Hello | pb.EpisodeStart | pb.Observation) -> pb.Rollout
 
 
 def zeros(dtype: int, shape: Sequence[int]) -> pb.Tensor:
+    """A tensor of zeros."""
     return pb.Tensor(dtype=dtype, shape=shape, raw=bytes(math.prod(shape) * ELEMENT_BYTES[dtype]))  # type: ignore[arg-type]
 
 
@@ -213,16 +231,42 @@ def satisfying_offer(needs: pb.Needs) -> pb.Offer:
     )
 
 
-def assert_refused(ended: Ended, code: grpc.StatusCode, *, after: Sequence[str] = ()) -> str:
-    """The stream ended with this status, a sentence for a person, and no answer but those that were due before."""
-    assert (ended.kinds, ended.code) == (list(after), code), ended
-    assert_sentence(ended.details)
+def expect_answers(ended: Ended, *kinds: str, when: str = "the stream") -> None:
+    """Expects these answers and a good end."""
+    expect(
+        (ended.kinds, ended.code) == (list(kinds), grpc.StatusCode.OK),
+        f"{when} was to be answered with {_list(kinds)}, and ended OK; it was {_told(ended)}.",
+    )
+
+
+def expect_refused(ended: Ended, code: grpc.StatusCode, *, after: Sequence[str] = (), when: str = "the stream") -> str:
+    """Expects an end with this status, a sentence for a person, and no answer but those that were due before."""
+    expect(
+        (ended.kinds, ended.code) == (list(after), code),
+        f"{when} was to be answered with {_list(after)}, and then refused with {code.name}; it was {_told(ended)}.",
+    )
+    expect_sentence(ended.details)
     return ended.details
 
 
-def assert_sentence(details: str) -> None:
-    assert "Traceback" not in details
-    assert 'File "' not in details
-    first, *table = details.splitlines()
-    assert first.endswith(":" if table else "."), f"not a sentence: {details!r}"
-    assert " " in first, f"not a sentence: {details!r}"
+def expect_sentence(details: str) -> None:
+    """Expects a sentence, a table below it at most, and no traceback."""
+    expect("Traceback" not in details and 'File "' not in details, f"a traceback crossed the wire: {details!r}")
+    first, *table = details.splitlines() or [""]
+    expect(first.endswith(":" if table else ".") and " " in first, f"not a sentence: {details!r}")
+
+
+def expect_named(what: str, details: str) -> None:
+    """Expects that a refusal names something."""
+    expect(what in details, f"the refusal does not name {what!r}: {details!r}")
+
+
+def _told(ended: Ended) -> str:
+    said = f" ({ended.details})" if ended.details else ""
+    return f"answered with {_list(ended.kinds)}, and ended {ended.code.name}{said}"
+
+
+def _list(kinds: Sequence[str | None]) -> str:
+    if len(kinds) > 6:
+        return f"{len(kinds)} messages"
+    return ", ".join(map(str, kinds)) or "nothing"
