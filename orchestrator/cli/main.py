@@ -12,8 +12,8 @@ from typing import Final
 
 import click
 
-from sparring.orchestrator import cli as subcommands
-from sparring.protos.errors import SparringError, UsageError
+from sparring.orchestrator.cli import commands
+from sparring.protos.errors import SparringError, UsageError, unknown
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -26,22 +26,24 @@ def _version() -> str:
         return "0+unknown"
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Subcommands(click.Group):
+    """Finds subcommands in files, and imports the one that is asked for: the others would cost it seconds."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(found.name.replace("_", "-") for found in pkgutil.iter_modules(commands.__path__))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        if cmd_name not in self.list_commands(ctx):
+            raise unknown("command", cmd_name, self.list_commands(ctx), hint="See: sparring --help")
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(importlib.import_module(f"{commands.__name__}.{name}"), name)
+        return command
+
+
+@click.group(cls=_Subcommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(_version(), prog_name="sparring")
 def cli() -> None:
     """Puts robot policies through simulation benchmarks."""
-
-
-def _add_subcommands() -> None:
-    """Adds what each file beside this one has in its COMMANDS: a new subcommand is a new file."""
-    for found in pkgutil.iter_modules(subcommands.__path__):
-        if found.name != "main":
-            module = importlib.import_module(f"{subcommands.__name__}.{found.name}")
-            for command in getattr(module, "COMMANDS", ()):
-                cli.add_command(command)
-
-
-_add_subcommands()
 
 
 def main() -> None:

@@ -141,7 +141,7 @@ def test_clean_removes_what_every_launcher_left(monkeypatch: pytest.MonkeyPatch)
 
     # What is on this machine is no business of a test; the launchers are real ones otherwise.
     launchers: dict[str, Launcher[Any]] = {"unwell": Unwell(), "messy": Messy()}
-    monkeypatch.setattr("sparring.orchestrator.cli.clean.working_launchers", lambda: launchers)
+    monkeypatch.setattr("sparring.orchestrator.cli.commands.clean.working_launchers", lambda: launchers)
     said = CliRunner().invoke(cli, ["clean", "--dry-run", "--all"])
     assert said.output.splitlines() == ["would remove a of a killed run", "would remove b of a killed run"]
     assert set(left) == {"a", "b"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Final
 
 import click
 from rich.table import Table
@@ -53,6 +52,3 @@ def _kind(name: str) -> str:
 
 def _short(folder: Path) -> str:
     return str(folder.relative_to(Path.cwd())) if folder.is_relative_to(Path.cwd()) else str(folder)
-
-
-COMMANDS: Final = (env,)

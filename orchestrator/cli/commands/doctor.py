@@ -170,6 +170,3 @@ def _video() -> Finding:
     except ImportError:
         return Finding("video", "note", "--video needs the av package: pip install av")
     return Finding("video", "ok", f"av {av.__version__}")
-
-
-COMMANDS: Final = (doctor,)

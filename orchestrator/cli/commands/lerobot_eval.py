@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Final
+from typing import Any
 
 import click
 
+from sparring.orchestrator.cli.commands.run import run
+from sparring.orchestrator.cli.evaluation import evaluate_settings
 from sparring.orchestrator.cli.lerobot_flags import in_lerobots_flags, translate
 from sparring.orchestrator.cli.options import given
-from sparring.orchestrator.cli.run import evaluate_settings, run
 from sparring.protos.errors import UsageError
 
 log = logging.getLogger(__name__)
@@ -67,6 +68,3 @@ def _own_settings(arguments: tuple[str, ...]) -> dict[str, Any]:
         return {}
     with run.make_context("run", list(arguments)) as context:
         return given(context.params)
-
-
-COMMANDS: Final = (lerobot_eval,)

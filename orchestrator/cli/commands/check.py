@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -103,6 +103,3 @@ def report(verdicts: Iterable[Verdict]) -> int:
     failed, skipped = kinds.count("FAILED"), kinds.count("skipped")
     click.echo(f"{count(len(kinds), 'rule')}: {kinds.count('ok')} ok, {skipped} skipped, {failed} failed.")
     return 1 if failed else 0
-
-
-COMMANDS: Final = (check,)

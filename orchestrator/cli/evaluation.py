@@ -1,4 +1,4 @@
-"""`sparring run` and `sparring resume`."""
+"""An evaluation, from settings to a table and an exit code: what `run`, `resume` and `lerobot-eval` have in common."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ import shlex
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import click
 from rich.console import Console
 from rich.logging import RichHandler
 
-from sparring.orchestrator.cli.options import given, setting_options
 from sparring.orchestrator.display.progress import make_display
 from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.display.table import print_table
-from sparring.orchestrator.results.document import read_document
 from sparring.orchestrator.results.reading import read_journal
 from sparring.orchestrator.run.coordinator import RunStopped
 from sparring.orchestrator.run.execution import Interrupted, prepare
@@ -28,10 +25,6 @@ from sparring.orchestrator.run.execution import run as run_plan
 from sparring.orchestrator.run.plan import Plan, make_plan
 from sparring.orchestrator.settings import (
     RunSettings,
-    launcher_fields,
-    read_settings,
-    saved_settings,
-    setting_fields,
 )
 from sparring.protos.errors import SparringError, UsageError
 
@@ -39,34 +32,6 @@ log = logging.getLogger(__name__)
 
 EXIT_ERRORS: Final = 3
 EXIT_INTERRUPTED: Final = 130
-
-
-@click.command(short_help="evaluate a policy on a benchmark")
-@click.option(
-    "--config", type=click.Path(path_type=Path), help="YAML file with any of these settings; flags win over it"
-)
-@click.option("--json", "as_json", is_flag=True, help="print the results as JSON, and nothing else, on standard output")
-@setting_options(setting_fields())
-def run(config: Path | None, as_json: bool, **values: Any) -> int:
-    """Evaluates a policy and prints a table of success rates.
-
-    Running the same command again, with the same --output, goes on where it ended.
-
-    \b
-    Exit codes: 0 all episodes have an outcome, 3 some ended in an error,
-    2 wrong usage, 1 the run could not be finished, 130 interrupted.
-    """  # noqa: D301 - click wants the very character
-    return evaluate_settings(read_settings(given(values), config), as_json)
-
-
-@click.command(short_help="go on with a run that was interrupted")
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="print the results as JSON, and nothing else, on standard output")
-@setting_options(["slots", "policy_server", "policy_token_file", "policy_ca", "launcher", "listen", *launcher_fields()])
-def resume(folder: Path, as_json: bool, **values: Any) -> int:
-    """Goes on with the run whose results are in FOLDER, with the settings saved there."""
-    saved = saved_settings(read_document(folder).settings, given(values))
-    return evaluate_settings(read_settings({**saved, "output": folder}), as_json)
 
 
 def evaluate_settings(settings: RunSettings, as_json: bool) -> int:
@@ -145,6 +110,3 @@ def _log_through(console: Console) -> None:
 
 def _escaped(text: str) -> str:
     return text.replace("[", "\\[")
-
-
-COMMANDS: Final = (run, resume)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import Final
 
 import click
 from rich.text import Text
@@ -62,6 +61,3 @@ def _status(results: Results) -> str:
     if results.status == "running":
         return f"running now: {so_far}"
     return f"unfinished: {so_far}; go on with: sparring resume {shlex.quote(str(results.folder))}"
-
-
-COMMANDS: Final = (show,)

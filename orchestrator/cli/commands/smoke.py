@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -77,6 +77,3 @@ def _try_images(images: Sequence[str], folder: Path, assets: Path | None, timeou
             failed += 1
             click.echo(f"{click.style('FAILED', fg='red', bold=True)}  {explain(error)}")
     return 1 if failed else 0
-
-
-COMMANDS: Final = (smoke,)

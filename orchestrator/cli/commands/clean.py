@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import click
 
 from sparring.orchestrator.launchers.registry import working_launchers
@@ -34,6 +32,3 @@ def clean(everything: bool, dry_run: bool) -> None:
         raise failures[0]
     if not found:
         click.echo("There is nothing to remove.")
-
-
-COMMANDS: Final = (clean,)

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Final
 
 import click
 from rich.table import Table
@@ -83,6 +82,3 @@ def _print(headings: tuple[str, ...], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     show(table)
-
-
-COMMANDS: Final = (ls,)

@@ -1,0 +1,27 @@
+"""`sparring resume`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sparring.orchestrator.cli.evaluation import evaluate_settings
+from sparring.orchestrator.cli.options import given, setting_options
+from sparring.orchestrator.results.document import read_document
+from sparring.orchestrator.settings import (
+    launcher_fields,
+    read_settings,
+    saved_settings,
+)
+
+
+@click.command(short_help="go on with a run that was interrupted")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="print the results as JSON, and nothing else, on standard output")
+@setting_options(["slots", "policy_server", "policy_token_file", "policy_ca", "launcher", "listen", *launcher_fields()])
+def resume(folder: Path, as_json: bool, **values: Any) -> int:
+    """Goes on with the run whose results are in FOLDER, with the settings saved there."""
+    saved = saved_settings(read_document(folder).settings, given(values))
+    return evaluate_settings(read_settings({**saved, "output": folder}), as_json)

@@ -1,0 +1,33 @@
+"""`sparring run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sparring.orchestrator.cli.evaluation import evaluate_settings
+from sparring.orchestrator.cli.options import given, setting_options
+from sparring.orchestrator.settings import (
+    read_settings,
+    setting_fields,
+)
+
+
+@click.command(short_help="evaluate a policy on a benchmark")
+@click.option(
+    "--config", type=click.Path(path_type=Path), help="YAML file with any of these settings; flags win over it"
+)
+@click.option("--json", "as_json", is_flag=True, help="print the results as JSON, and nothing else, on standard output")
+@setting_options(setting_fields())
+def run(config: Path | None, as_json: bool, **values: Any) -> int:
+    """Evaluates a policy and prints a table of success rates.
+
+    Running the same command again, with the same --output, goes on where it ended.
+
+    \b
+    Exit codes: 0 all episodes have an outcome, 3 some ended in an error,
+    2 wrong usage, 1 the run could not be finished, 130 interrupted.
+    """  # noqa: D301 - click wants the very character
+    return evaluate_settings(read_settings(given(values), config), as_json)
