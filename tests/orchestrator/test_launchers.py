@@ -108,6 +108,7 @@ def test_ls_tells_of_all_of_them() -> None:
     assert "worker processes that give way to others" in lines["nice"]
     assert "niceness" in lines["nice"]
     assert "cannot be loaded" in lines["broken"]
+    assert "and so has every run" in lines["greedy"]
 
 
 def test_workers_of_somebody_elses_launcher_run_episodes(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from rich.text import Text
 
 from sparring.env_worker.registry import all_benchmarks, get_benchmark
 from sparring.orchestrator.display.screen import show
-from sparring.orchestrator.launchers.registry import all_launchers
+from sparring.orchestrator.launchers.registry import all_launchers, get_launcher
 from sparring.orchestrator.machine.environments import state
+from sparring.orchestrator.settings.run import own_fields
 from sparring.protos.errors import SparringError
 
 
@@ -52,11 +53,12 @@ def tasks(benchmark: str) -> None:
 def launchers() -> None:
     """Lists the launchers that --launcher takes, and their own settings."""
     rows = []
-    for name, found in all_launchers().items():
-        if isinstance(found, SparringError):
-            rows.append((name, str(found), ""))
-        else:
-            rows.append((name, found.summary, ", ".join(found.settings.model_fields)))
+    for name in all_launchers():
+        try:
+            launcher = get_launcher(name)
+            rows.append((name, launcher.summary, ", ".join(own_fields(launcher))))
+        except SparringError as error:
+            rows.append((name, str(error), ""))
     _print(("launcher", "what it is", "its settings"), rows)
 
 

@@ -1,0 +1,73 @@
+"""What a worker's container is made of follows from the settings. Needs the docker package, and no engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparring.orchestrator.launchers.base import WorkerOrder
+from sparring.orchestrator.launchers.docker.container_spec import ContainerSpec
+from sparring.orchestrator.launchers.docker.engine import OWNER_LABEL, RUN_LABEL, WORKER_LABEL, Image, owner
+from sparring.orchestrator.launchers.docker.launcher import DockerLauncher
+from sparring.orchestrator.launchers.docker.route import Route
+from sparring.orchestrator.run.retry import DEFAULT_RULES
+from sparring.orchestrator.settings import read_settings
+from sparring.protos.net.address import Address
+
+pytest.importorskip("docker.types", reason="the docker package is not installed")
+
+IMAGE = Image("sparring/toy:1", 1, {}, {}, "")
+UNIX = Route("unix", None, needs_name=False, folders=())
+GIB = 2**30
+
+
+def made_of(route: Route = UNIX, image: Image = IMAGE, **settings: Any) -> dict[str, Any]:
+    run = read_settings({"benchmark": "toy", "task": "short", "policy": "zero", "launcher": "docker", **settings})
+    order = WorkerOrder(
+        run=run,
+        folder=Path("/run"),
+        slots={"toy": 2},
+        orchestrator=Address.parse("unix:///sockets/work.sock"),
+        public=Address.parse("127.0.0.1:5555"),
+        sockets=Path("/sockets"),
+        logs=Path("/run/logs"),
+        rules=DEFAULT_RULES,
+        results_of=lambda worker: 0,
+        explain=lambda worker, reason: None,
+    )
+    return ContainerSpec(DockerLauncher().own(run), "toy", image, route, order, "/run").options("toy-0")
+
+
+def test_limits_are_by_slot_unless_they_are_set() -> None:
+    options = made_of()
+    assert (options["mem_limit"], options["memswap_limit"], options["pids_limit"]) == (4 * GIB, 4 * GIB, 512)
+    options = made_of(worker_memory="1.5g", worker_pids=77)
+    assert (options["mem_limit"], options["memswap_limit"], options["pids_limit"]) == (1.5 * GIB, 1.5 * GIB, 77)
+
+
+def test_it_has_no_rights_and_says_whose_it_is() -> None:
+    options = made_of()
+    assert (options["cap_drop"], options["read_only"], options["user"]) == (["ALL"], True, "10001:10001")
+    assert made_of(image=Image("x", 1, {}, {}, "me"))["user"] is None, "the image's own"
+    assert options["labels"] == {RUN_LABEL: "/run", WORKER_LABEL: "toy-0", OWNER_LABEL: owner()}
+
+
+def test_gpus_are_given_when_asked_for() -> None:
+    assert made_of()["device_requests"] is None
+    options = made_of(worker_gpus="all")
+    assert options["device_requests"][0]["Count"] == -1
+    assert options["environment"]["NVIDIA_DRIVER_CAPABILITIES"] == "all"
+
+
+def test_it_dials_the_socket_that_it_is_shown_or_this_machine() -> None:
+    options = made_of()
+    assert "--orchestrator=unix:///sockets/work.sock" in options["command"]
+    assert [mount["Source"] for mount in options["mounts"]] == ["/sockets"]
+    options = made_of(Route("tcp", None, needs_name=True, folders=(Path("/policy"),)))
+    assert "--orchestrator=host.docker.internal:5555" in options["command"]
+    assert options["extra_hosts"] == {"host.docker.internal": "host-gateway"}
+    assert [mount["Source"] for mount in options["mounts"]] == ["/policy"]
+    assert options["command"][0] == "worker"
+    assert {"--benchmark=toy", "--slots=2", "--name=toy-0"} < set(options["command"])
