@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from sparring.orchestrator.cli import processes
+from sparring.orchestrator.cli.commands import serve as serve_command
 from sparring.orchestrator.cli.main import cli
 from sparring.orchestrator.settings import read_settings, setting_fields
 from sparring.orchestrator.settings.groups import HostedServerSettings
@@ -66,7 +66,7 @@ def test_those_of_a_run_are_settings_of_it() -> None:
 def test_serve_hands_over_what_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     became: list[str] = []
     # Instead of becoming the server: that would be the end of this process.
-    monkeypatch.setattr(processes, "_become", lambda module, *arguments: became.extend(arguments))
+    monkeypatch.setattr(serve_command, "become", lambda module, *arguments: became.extend(arguments))
     flags = []
     for option in server_options():
         value = OTHERS[option.name]
