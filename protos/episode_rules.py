@@ -26,7 +26,7 @@ def _rule(help: str, *, moves: bool, least: int | None = None) -> dict[str, Any]
 
 @dataclass(frozen=True)
 class EpisodeRules:
-    """By which rules episodes are played; each field says it in its help."""
+    """The rules by which episodes are played; the help of each field describes it."""
 
     max_steps: int = field(
         default=0,

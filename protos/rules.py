@@ -66,7 +66,7 @@ def broken(sentence: str) -> NoReturn:
 
 
 def raise_failures(what: str, verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """The same verdicts, if all rules hold.
+    """Returns the same verdicts, if all rules hold.
 
     Args:
         what: That was checked, for the message.

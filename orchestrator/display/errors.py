@@ -19,7 +19,7 @@ from sparring.orchestrator.run.plan import EpisodeId
 
 
 def errors_list(results: Results) -> RenderableType:
-    """Everything that went wrong, each with its sentence."""
+    """Returns everything that went wrong, each with its sentence."""
     parts: list[tuple[str, str, Sequence[tuple[str, str]]]] = [
         (
             f"episodes that ended in an error of the kind {kind}",
@@ -40,7 +40,7 @@ def errors_list(results: Results) -> RenderableType:
 
 
 def errors_json(results: Results) -> dict[str, Any]:
-    """The same for a program."""
+    """Returns everything that went wrong, for a program."""
     return {
         "errors": {
             kind: [
@@ -73,7 +73,7 @@ def _lost(results: Results) -> list[JournalEvent]:
 
 
 def _retried(results: Results) -> list[JournalEvent]:
-    """Failed attempts, but for those that an episode ended with."""
+    """Returns failed attempts, but for those that an episode ended with."""
     failed = [event for event in results.events if event.kind == "error"]
     ended = {row.id for row in results.rows if row.outcome == "error" and row.error_kind != "lost"}
     last: dict[EpisodeId | None, JournalEvent] = {event.episode: event for event in failed}

@@ -65,7 +65,7 @@ class WorkerOrder:
     explain: Callable[[str, str], None]
 
     def program(self, benchmark: str, name: str, *, orchestrator: Address | None = None) -> list[str]:
-        """What a Python is started with to be one of them: it ends when its standard input closes."""
+        """Returns what a Python is started with to be one of them: it ends when its standard input closes."""
         arguments = self.arguments(benchmark, name, orchestrator=orchestrator)
         return ["-m", "sparring.env_worker", *arguments, "--exit-with-parent"]
 

@@ -63,14 +63,14 @@ def check_launcher(
 
 
 def settings_of_check(name: str, settings: dict[str, Any]) -> RunSettings:
-    """The settings of the tiny run that a launcher is tried with."""
+    """Returns the settings of the tiny run that a launcher is tried with."""
     task = settings.get("task") or default_task(get_benchmark(settings["benchmark"]))
     tiny = {"policy": "zero", "episodes": _EPISODES, "slots": 1, "max_steps": _STEPS}
     return read_settings({**tiny, **settings, "task": task, "launcher": name})
 
 
 def verdicts_of(run: RunSettings, *, seconds: float = SECONDS) -> Iterator[Verdict]:
-    """The verdict of each rule, as it is reached."""
+    """Yields the verdict of each rule, as it is reached."""
     run.launcher.check(run)
     subject = _Subject(run, seconds)
     for rule in _RULES:

@@ -96,12 +96,12 @@ class _CheckedExecution(Execution):
 
 
 def processes_of(order: WorkerOrder) -> set[Process]:
-    """The workers of an order that run on this machine, and their slots."""
+    """Returns the workers of an order that run on this machine, and their slots."""
     return with_descendants(workers_of(order)) if can_be_seen() else set()
 
 
 def workers_of(order: WorkerOrder) -> list[Process]:
-    """Every process here that was told to dial the order's address, also by another name of this machine."""
+    """Returns every process here that was told to dial the order's address, also by another name of this machine."""
     local, port = f"--orchestrator={order.orchestrator}", f":{order.public.port}"
 
     def is_one(command: Iterable[str]) -> bool:
@@ -112,7 +112,7 @@ def workers_of(order: WorkerOrder) -> list[Process]:
 
 
 def left_of(order: WorkerOrder, seen: Iterable[Process]) -> list[Process]:
-    """What is still there of workers that were ended, after a moment to go in."""
+    """Returns what is still there of workers that were ended, after a moment to go in."""
     deadline = time.monotonic() + GONE_SECONDS
     while left := [process for process in {*seen, *workers_of(order)} if process.alive]:
         if time.monotonic() > deadline:

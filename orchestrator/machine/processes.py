@@ -35,12 +35,12 @@ class Process:
 
 
 def can_be_seen() -> bool:
-    """Whether this machine tells its processes."""
+    """Returns whether this machine tells its processes."""
     return (_PROC / "self" / "stat").exists()
 
 
 def all_processes() -> list[Process]:
-    """Every process that runs and is not a zombie."""
+    """Returns every process that runs and is not a zombie."""
     return list(_all())
 
 

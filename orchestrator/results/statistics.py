@@ -91,7 +91,7 @@ class Summary:
 
 
 def kind_of(row: EpisodeRow) -> str:
-    """The kind of an episode's error; release 0.1.0 recorded none."""
+    """Returns the kind of an episode's error; release 0.1.0 recorded none."""
     return row.error_kind or _UNSPECIFIED
 
 

@@ -11,7 +11,7 @@ from sparring.protos import evaluation_pb2 as pb
 
 
 def assignment_message(settings: RunSettings, part: Evaluation) -> pb.Assignment:
-    """How the episodes of a benchmark are played; where the policy is, and what else a worker needs, is not in it."""
+    """Says how the episodes of a benchmark are played; not where the policy is, and what else a worker needs."""
     return pb.Assignment(
         benchmark=part.benchmark,
         benchmark_settings=json.dumps(benchmark_settings(settings, part)),
@@ -21,7 +21,7 @@ def assignment_message(settings: RunSettings, part: Evaluation) -> pb.Assignment
 
 
 def lease_message(settings: RunSettings, plan: Plan, lease: Lease) -> pb.Lease:
-    """Which episode to play."""
+    """Says which episode to play."""
     return pb.Lease(
         lease=lease.number,
         slot=lease.slot.number,

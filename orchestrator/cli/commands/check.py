@@ -39,7 +39,7 @@ def check() -> None:
 @click.option("--steps", type=click.IntRange(1), default=STEPS, show_default=True, help="the most steps of each")
 @click.option("--benchmark-arg", multiple=True, metavar="KEY=VALUE", help="a setting of the benchmark; may be repeated")
 def benchmark(name: str, task: str, episodes: int, steps: int, benchmark_arg: tuple[str, ...]) -> int:
-    """The benchmark NAME: determinism, looking, resetting, spaces, ends, names of tasks, settings."""
+    """Checks the benchmark NAME: determinism, looking, resetting, spaces, ends, names of tasks, settings."""
     found = get_benchmark(name)
     python = interpreter(found)
     if python != Path(sys.executable):  # its own environment has the simulator, and this command, too
@@ -52,7 +52,7 @@ def benchmark(name: str, task: str, episodes: int, steps: int, benchmark_arg: tu
 @click.argument("name")
 @setting_options(["benchmark", "task", "benchmark_arg", "assets", "listen", *launcher_fields()])
 def launcher(name: str, **values: Any) -> int:
-    """The launcher NAME: starting workers, replacing one that is killed, ending them, giving up with their last words.
+    """Checks the launcher NAME: starting workers, replacing one that is killed, ending them, giving up.
 
     A tiny run of the benchmark is played with it.
     """
