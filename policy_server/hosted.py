@@ -31,12 +31,14 @@ class Hosted(Generic[A]):
         description: What clients are told about it.
         asked: The batcher, or what asks the policy at once.
         stats: Where what is done is counted.
+        logs_warnings: Whether warnings are logged, and not only counted.
     """
 
     policy: Policy
     description: pb.PolicyDescription
     asked: A
     stats: StatsCounter
+    logs_warnings: bool = True
 
     def session(self, name: str) -> SessionHandler:
         """The answering side of a new session."""
@@ -51,7 +53,7 @@ class Hosted(Generic[A]):
         )
 
     def _warn(self, sentence: str) -> None:
-        if self.stats.warning(sentence):
+        if self.stats.warning(sentence) and self.logs_warnings:
             log.warning("%s", sentence)
 
 

@@ -68,6 +68,7 @@ class LocalPolicy:
             described(made, name, arguments or {}, checkpoint_sha256),
             _AtOnce(PolicyCalls(made, name=name, not_its_own=_THE_USERS), rng, self._stats),
             self._stats,
+            logs_warnings=False,  # who has the stats does
         )
 
     def describe(self) -> Description:

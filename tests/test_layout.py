@@ -20,10 +20,11 @@ ROOMS = {
 PACKAGE = "sparring."
 
 # evaluate() serves an object of the caller's own process, so that the policy server must run in there, too. Two files
-# do that, and import the server only when they are called.
+# do that, and import the server only when they are called. A third asks a policy in this process, without a server.
 EXCEPTIONS = {
     ROOT / "orchestrator" / "live" / "evaluator.py": {"policy_server.policies"},
     ROOT / "orchestrator" / "live" / "warm_workers.py": {"policy_server.server", "policy_server.policies.base"},
+    ROOT / "orchestrator" / "run" / "in_process.py": {"policy_server.local", "policy_server.policies"},
 }
 
 

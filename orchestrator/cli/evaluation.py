@@ -19,9 +19,10 @@ from sparring.orchestrator.display.progress import make_display
 from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.display.table import print_table
 from sparring.orchestrator.results.reading import read_journal
-from sparring.orchestrator.run.coordinator import RunStopped
-from sparring.orchestrator.run.execution import Interrupted, prepare
+from sparring.orchestrator.run.errors import Interrupted, RunStopped
+from sparring.orchestrator.run.execution import prepare
 from sparring.orchestrator.run.execution import run as run_plan
+from sparring.orchestrator.run.in_process import run_in_process
 from sparring.orchestrator.run.plan import Plan, make_plan
 from sparring.orchestrator.settings import (
     RunSettings,
@@ -43,9 +44,12 @@ def evaluate_settings(settings: RunSettings, as_json: bool) -> int:
     settings = settings.writing_to(folder)
     errors = Console(stderr=True)
     _log_through(errors)
-    display = make_display(errors, _title(settings, plan))
+    display = make_display(errors, _title(settings, plan), plain=settings.plan.in_process)
     try:
-        results = asyncio.run(run_plan(settings, plan, folder, [display]))
+        if settings.plan.in_process:
+            results = run_in_process(settings, plan, folder, [display])
+        else:
+            results = asyncio.run(run_plan(settings, plan, folder, [display]))
     except (Interrupted, RunStopped) as error:
         _tell_partial(error, folder, errors)
         return EXIT_INTERRUPTED if isinstance(error, Interrupted) else 1

@@ -26,6 +26,10 @@ def setting_options(names: Iterable[str]) -> Callable[[F], F]:
             field = fields[name]
             repeated = get_origin(field.annotation) is dict
             help_text = field.description or ""
+            if field.annotation is bool:
+                flag = name.replace("_", "-")
+                function = click.option(f"--{flag}/--no-{flag}", name, default=None, help=help_text)(function)
+                continue
             if not field.is_required() and not repeated and field.default is not None:
                 help_text += f" [default: {field.default}]"
             function = click.option(

@@ -195,9 +195,9 @@ class LiveDisplay(Display):
         return Group(Text(self._title, style="bold"), self._bar, Text(self.tally.line()), slots, *notes)
 
 
-def make_display(console: Console, title: str) -> Display:
-    """Makes a live display for a terminal, and a plain one for anything else."""
-    return LiveDisplay(console, title) if console.is_terminal else PlainDisplay(console)
+def make_display(console: Console, title: str, *, plain: bool = False) -> Display:
+    """Makes a live display for a terminal, and a plain one for anything else, or where the screen is needed."""
+    return LiveDisplay(console, title) if console.is_terminal and not plain else PlainDisplay(console)
 
 
 def _clock(seconds: float) -> str:

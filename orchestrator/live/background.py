@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, Final, TypeVar
 
-from sparring.orchestrator.run.execution import Interrupted
+from sparring.orchestrator.run.errors import Interrupted
 
 T = TypeVar("T")
 

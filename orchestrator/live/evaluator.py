@@ -20,6 +20,7 @@ from sparring.orchestrator.live.warm_workers import WarmWorkers
 from sparring.orchestrator.results.reading import FILE_NAME
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.execution import prepare
+from sparring.orchestrator.run.in_process import evaluate_in_process
 from sparring.orchestrator.run.listeners import Listeners, RunListener
 from sparring.orchestrator.run.plan import Plan, make_plan
 from sparring.orchestrator.settings import RunSettings, read_settings, setting_fields
@@ -100,6 +101,8 @@ class Evaluator:
         plan = make_plan(resolved)
         prepare(resolved)
         with self._lock, _training_preserved(policy):
+            if resolved.plan.in_process:
+                return evaluate_in_process(policy, resolved, plan, listener)
             background = self._background = self._background or Background()
             return background.run(self._evaluate(policy, resolved, plan, listener))
 

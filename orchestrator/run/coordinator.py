@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sparring.orchestrator.results.journal import Journal
+from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
 from sparring.orchestrator.run.orders import lease_message
 from sparring.orchestrator.run.plan import EpisodeId, Plan
@@ -20,10 +21,6 @@ from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
 
 log = logging.getLogger(__name__)
-
-
-class RunStopped(SparringError):
-    """The run cannot go on. What was recorded is whole, and the run can be resumed."""
 
 
 @dataclass

@@ -17,7 +17,9 @@ from sparring.orchestrator.launchers.base import LaunchFailed, WorkerOrder, shar
 from sparring.orchestrator.machine.sockets import socket_folder
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.results import Results
-from sparring.orchestrator.run.coordinator import Coordinator, RunStopped
+from sparring.orchestrator.run import in_process
+from sparring.orchestrator.run.coordinator import Coordinator
+from sparring.orchestrator.run.errors import Interrupted, RunStopped
 from sparring.orchestrator.run.listeners import Listeners, RunListener
 from sparring.orchestrator.run.plan import Plan
 from sparring.orchestrator.run.retry import RetryRules
@@ -32,16 +34,12 @@ from sparring.orchestrator.serving.policy_host import (
 from sparring.orchestrator.serving.stats import HOSTED, StatsWatch
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description
-from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.errors import UsageError
 from sparring.protos.net.address import Address
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-class Interrupted(SparringError):
-    """The user asked the run to end; what was recorded is whole."""
 
 
 def prepare(settings: RunSettings) -> None:
@@ -52,7 +50,10 @@ def prepare(settings: RunSettings) -> None:
     """
     if settings.output.record is not None:
         _check_record(settings.output.record)
-    settings.launcher.check(settings)
+    if settings.plan.in_process:
+        in_process.check(settings)
+    else:
+        settings.launcher.check(settings)
 
 
 def _check_record(folder: Path) -> None:

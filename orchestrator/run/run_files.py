@@ -21,6 +21,7 @@ from sparring.orchestrator.results.document import (
     write_document,
 )
 from sparring.orchestrator.results.journal import Journal
+from sparring.orchestrator.results.reading import FILE_NAME
 from sparring.orchestrator.results.results import Results, write_results
 from sparring.orchestrator.run.listeners import Listeners, RunEnd, RunStart
 from sparring.orchestrator.run.plan import Plan, identity
@@ -175,12 +176,12 @@ class RunFiles:
 
 @contextmanager
 def output_folder(folder: Path) -> Iterator[Journal]:
-    """The journal of an output folder, which is made if it is not there, and gone again if it never came to a run.
+    """The journal of an output folder; folder and journal are made, and gone again if it never comes to a run.
 
     Raises:
         UsageError: If the folder cannot be used.
     """
-    new = not folder.exists()
+    new, unused = not folder.exists(), not (folder / FILE_NAME).exists()
     journal = Journal(folder)
     mistaken = False
     try:
@@ -193,3 +194,5 @@ def output_folder(folder: Path) -> Iterator[Journal]:
         journal.close()
         if new and (mistaken or not claimed):  # leave no debris of a mistyped command
             shutil.rmtree(folder, ignore_errors=True)
+        elif unused and not claimed:  # the folder is as free for the next run as it was
+            journal.path.unlink(missing_ok=True)

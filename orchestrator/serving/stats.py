@@ -111,6 +111,14 @@ class StatsWatch:
         except SparringError as error:  # not there just now, or it keeps none; the run does not need them
             log.debug("no stats of %s: %s", name, error)
             return
+        self._hear(name, stats)
+
+    def heard(self, name: str, stats: pb.ServerStats) -> None:
+        """Takes down what one that cannot be asked, because it is in this process, has done."""
+        self._hear(name, stats)
+        self._warn()
+
+    def _hear(self, name: str, stats: pb.ServerStats) -> None:
         # The first that is heard of a server is where its stats stand; but one that was started while we watched
         # began at zero, for us, too.
         if stats.seconds > time.monotonic() - self._began:

@@ -73,6 +73,10 @@ class PlanSettings(SettingsGroup):
     slots: int | Literal["auto"] = Field(
         "auto", description="episodes at once; auto: 0.7 × cores, at most the episodes and 64"
     )
+    in_process: bool = Field(
+        False,
+        description="play everything in this process, one episode after the other: for pdb, and for tiny policies",
+    )
     max_parallel_tasks: int = Field(0, ge=0, description="the most tasks open at once; 0: no limit")
     retries: int = Field(3, ge=0, description="how often an episode that ends in an error is tried again")
     retries_of: dict[RetriedKind, Annotated[int, Field(ge=0)]] = Field(

@@ -20,6 +20,7 @@ from sparring.orchestrator.settings.groups import (
     RuleSettings,
     WorkerSettings,
 )
+from sparring.orchestrator.settings.in_process import problems_in_process, settings_in_process
 from sparring.orchestrator.settings.run import (
     RunSettings,
     core_fields,
@@ -59,6 +60,8 @@ def saved_settings(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str
         kept = {key: value for key, value in saved.items() if key in core_fields()}
     if saved.get("policy") is None:  # release 0.1.0 took them without a server to give them to
         kept = {key: value for key, value in kept.items() if key not in fields_of(HostedServerSettings)}
+    if now.get("in_process"):
+        kept = settings_in_process(kept)
     return {**kept, **now}
 
 
@@ -75,6 +78,7 @@ class _Reader:
         self._check_others(launcher)
         worker = self._group_with_own(WorkerSettings, launcher.settings)
         output = self._group(OutputSettings)
+        self._problems += problems_in_process(self._values, {**core_fields(), **own_fields(launcher)})
         if plan is None or policy is None or worker is None or output is None or self._problems:
             raise UsageError("; ".join(self._problems))
         return RunSettings(plan, policy, worker, output)

@@ -27,8 +27,7 @@ from toy_policies import Forward, LacksAct, Raises, Wanderer, WantsTooMuch
 from sparring import Evaluator
 from sparring.orchestrator.live.evaluator import _NOT_HERE
 from sparring.orchestrator.results.results import Results
-from sparring.orchestrator.run.coordinator import RunStopped
-from sparring.orchestrator.run.execution import Interrupted
+from sparring.orchestrator.run.errors import Interrupted, RunStopped
 from sparring.orchestrator.settings import setting_fields
 from sparring.protos.errors import UsageError
 

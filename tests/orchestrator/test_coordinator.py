@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from coordinated import LOSSES, Hand, Run
 
-from sparring.orchestrator.run.coordinator import RunStopped
+from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError

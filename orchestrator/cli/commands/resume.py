@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -16,11 +16,14 @@ from sparring.orchestrator.settings import (
     saved_settings,
 )
 
+_ALSO_NOW: Final = ("slots", "policy_server", "policy_token_file", "policy_ca", "launcher", "listen", "in_process")
+"""Settings that may be others now than they were, beside those of launchers: no number depends on them."""
+
 
 @click.command(short_help="go on with a run that was interrupted")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="print the results as JSON, and nothing else, on standard output")
-@setting_options(["slots", "policy_server", "policy_token_file", "policy_ca", "launcher", "listen", *launcher_fields()])
+@setting_options([*_ALSO_NOW, *launcher_fields()])
 def resume(folder: Path, as_json: bool, **values: Any) -> int:
     """Goes on with the run whose results are in FOLDER, with the settings saved there."""
     saved = saved_settings(read_document(folder).settings, given(values))

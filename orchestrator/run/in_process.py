@@ -1,0 +1,251 @@
+"""A run in this very process: policy and simulator side by side, one episode after the other.
+
+For pdb, whose `breakpoint()` needs the terminal, and for policies that are quicker than any way to another process. No
+server, no worker, no socket; but the same episodes, rules, journal and files as in any other run. The only file of this
+room that makes local sessions, and imports of the policy server what that takes, when it is called.
+"""
+
+from __future__ import annotations
+
+import bdb
+import contextlib
+import json
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from sparring.env_worker.episode.progress import Progress
+from sparring.env_worker.episode.session import Session
+from sparring.env_worker.gl import choose_backend
+from sparring.env_worker.registry import experts_of, get_benchmark, installed_versions
+from sparring.env_worker.worker.player import Player
+from sparring.orchestrator.machine.environments import state
+from sparring.orchestrator.results.journal import Journal
+from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.run.errors import Interrupted, RunStopped
+from sparring.orchestrator.run.listeners import Listeners, RunListener, SlotActivity
+from sparring.orchestrator.run.orders import assignment_message, lease_message
+from sparring.orchestrator.run.plan import Plan, fetch_assets
+from sparring.orchestrator.run.recorder import Recorder
+from sparring.orchestrator.run.retry import RetryRules
+from sparring.orchestrator.run.run_files import RunFiles, output_folder
+from sparring.orchestrator.run.scheduler import Lease, Scheduler, SlotId
+from sparring.orchestrator.serving.stats import HOSTED, StatsWatch
+from sparring.orchestrator.settings import Evaluation, RunSettings
+from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.advice import Hint
+from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.spec import Offer
+
+if TYPE_CHECKING:
+    from sparring.policy_server.local import LocalPolicy
+    from sparring.policy_server.policies.base import Policy
+
+WORKER: Final = "in-process"
+"""What stands where the name of a worker would."""
+_KEEP_SECONDS: Final = 5.0
+
+
+def check(settings: RunSettings) -> None:
+    """Tells, or fetches, what benchmarks lack in this Python.
+
+    Raises:
+        UsageError: If one of them is not installed here.
+        SparringError: If its assets cannot be had.
+    """
+    for part in settings.plan.parts:
+        benchmark = get_benchmark(part.benchmark)
+        found = state(benchmark)
+        if found.kind != "here":
+            other = f" It has another: {str(found.python)!r}." if found.python else ""
+            raise UsageError(
+                f"the benchmark {benchmark.name!r} cannot be played in this process: this Python lacks "
+                f"{', '.join(benchmark.missing())}.{other} Leave out {Hint('in_process')}."
+            )
+        fetch_assets(settings, part)
+
+
+def run_in_process(settings: RunSettings, plan: Plan, folder: Path, listeners: Iterable[RunListener] = ()) -> Results:
+    """Runs what is left of a plan and returns all its results; to be called in the main thread, for signals.
+
+    Raises:
+        UsageError: If the folder belongs to another plan, or the policy cannot be made.
+        Interrupted, RunStopped, and other SparringErrors: If the run could not be finished.
+    """
+
+    def load() -> LocalPolicy:
+        from sparring.policy_server.local import LocalPolicy
+        from sparring.policy_server.policies import load_policy
+
+        policy = settings.policy
+        assert policy.name is not None
+        experts = experts_of(part.benchmark for part in settings.plan.parts)
+        name, arguments = policy.name, policy.arguments
+        return LocalPolicy(lambda: load_policy(name, arguments, experts=experts), name=name, arguments=arguments)
+
+    try:
+        with _Signals() as signals, output_folder(folder) as journal:
+            return _Execution(settings, plan, folder, journal, Listeners(listeners)).run(load, signals.raised)
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted(f"interrupted by {interrupt.args[0] if interrupt.args else 'SIGINT'}.") from None
+    except bdb.BdbQuit:
+        raise Interrupted("the debugger was left.") from None
+
+
+def evaluate_in_process(policy: Policy, settings: RunSettings, plan: Plan, listener: Listeners) -> Results:
+    """Evaluates an object of the caller's, in the caller's thread; signals are the caller's, too.
+
+    Raises:
+        SparringError: As `run_in_process`.
+    """
+    from sparring.policy_server.local import LocalPolicy
+
+    name = settings.policy.name
+    assert name is not None
+
+    def load() -> LocalPolicy:
+        # The hash of a file that a policy was loaded from says nothing about weights that are being trained.
+        return LocalPolicy(policy, name=name, checkpoint_sha256="")
+
+    with tempfile.TemporaryDirectory(prefix="sparring-") as temporary:
+        folder = settings.output.folder or Path(temporary) / "run"
+        with output_folder(folder) as journal:
+            return _Execution(settings, plan, folder, journal, listener).run(load)
+
+
+class _Execution:
+    """One go at a run: from start, or resume, to its end or interruption."""
+
+    def __init__(self, settings: RunSettings, plan: Plan, folder: Path, journal: Journal, listener: Listeners) -> None:
+        self._settings = settings
+        self._plan = plan
+        self._journal = journal
+        self._listener = listener
+        self._files = RunFiles(settings, plan, folder, journal, listener)
+        done = {row.id for row in journal.rows() if row.outcome != "error"}
+        self._scheduler = Scheduler(plan, done=done, rules=RetryRules(retries=settings.plan.retries))
+        self._recorder = Recorder(plan, settings, journal, folder, listener, self._scheduler)
+        self._kept = time.monotonic()
+
+    def run(
+        self,
+        load: Callable[[], LocalPolicy],
+        interruptible: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> Results:
+        """Runs what is left; saves what there is on every way out.
+
+        Args:
+            load: Makes the policy.
+            interruptible: In which signals are raised; they are not while results are saved.
+        """
+        with self._files.saved(), interruptible():
+            self._play(load)
+        return self._files.results
+
+    def _play(self, load: Callable[[], LocalPolicy]) -> None:
+        choose_backend()  # before anybody imports a simulator, and a policy may
+        watch = StatsWatch({}, earlier=self._journal.meta("server_counts"), on_warning=self._files.warn)
+        policy = load()
+        self._files.claim(policy.describe())
+        if not self._scheduler.unfinished:
+            return
+        self._files.stats_watch = watch
+        self._files.versions[WORKER] = installed_versions()
+        self._listener.on_worker(WORKER, 1)
+        try:
+            for part in self._settings.plan.parts:
+                self._play_part(part, policy, watch)
+        finally:
+            watch.heard(HOSTED, policy.stats())
+
+    def _play_part(self, part: Evaluation, policy: LocalPolicy, watch: StatsWatch) -> None:
+        assignment = assignment_message(self._settings, part)
+        benchmark = get_benchmark(part.benchmark)
+        own_settings = benchmark.read_settings(json.loads(assignment.benchmark_settings))
+        benchmark.prepare(own_settings)
+        player = Player(benchmark, own_settings, _LocalSessions(policy, part.benchmark))
+        try:
+            while (lease := self._scheduler.lease(SlotId(part.benchmark, WORKER, 0))) is not None:
+                message = lease_message(self._settings, self._plan, lease)
+                self._record(player.play(message, assignment, [self._progress(lease)]))
+                if time.monotonic() - self._kept >= _KEEP_SECONDS:
+                    self._kept = time.monotonic()
+                    watch.heard(HOSTED, policy.stats())
+                    self._files.keep()
+        finally:
+            player.close()
+
+    def _progress(self, lease: Lease) -> Progress:
+        def tell(steps: int) -> None:
+            self._listener.on_activity(SlotActivity(WORKER, 0, lease.episode.task, lease.episode.index, steps))
+
+        tell(0)
+        return Progress(tell)
+
+    def _record(self, message: pb.WorkerMessage) -> None:
+        if message.WhichOneof("message") == "refused":
+            raise UsageError(message.refused.reason)
+        try:
+            self._recorder.result(WORKER, message.result)
+        except SparringError as error:  # it cannot be written
+            raise RunStopped(error.sentence) from error
+
+
+class _LocalSessions:
+    """A session of the policy in this process, a new one when the last failed or offered something else."""
+
+    def __init__(self, policy: LocalPolicy, benchmark: str) -> None:
+        self._policy = policy
+        self._benchmark = benchmark
+        self._session: Session | None = None
+        self._offered: Offer | None = None
+
+    def session_for(self, offer: Offer) -> Session:
+        if self._session is None or self._offered != offer:
+            self._session = self._policy.open(offer, benchmark=self._benchmark)
+            self._offered = offer
+        return self._session
+
+    def end(self) -> None:
+        self._session = None
+
+
+class _Signals:
+    """Turns signals that ask for an end into a KeyboardInterrupt, which no `except Exception` takes for its own.
+
+    Only while `raised` lasts: afterwards results are saved, and whoever is impatient must not break that.
+    """
+
+    def __init__(self) -> None:
+        self._raising = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Signals:
+        assert threading.current_thread() is threading.main_thread(), "signals come to the main thread"
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def raised(self) -> Iterator[None]:
+        """Raises them wherever the main thread is inside."""
+        self._raising = True
+        try:
+            yield
+        finally:
+            self._raising = False
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._raising:
+            raise KeyboardInterrupt(signal.Signals(number).name)
