@@ -16,7 +16,7 @@ import pytest
 import sample_policies as sample
 from sample_policies import SIGNAL, Fragile
 
-from sparring.policy_server.client import PolicyClient, PolicyFailed, PolicyRefused
+from sparring.policy_server.client import PolicyClient, PolicyFailed, PolicyRefused, ServerOptions
 from sparring.policy_server.local import LocalPolicy
 from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec, TensorSpec
 from sparring.policy_server.server import PolicyServer
@@ -46,7 +46,7 @@ def served(policy: Policy, *, benchmark: str = "", offer: Offer = OFFER) -> Iter
     def run(coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, loop).result(20)
 
-    server = PolicyServer(policy, name="sample", arguments={"a": 1})
+    server = PolicyServer(policy, ServerOptions(policy="sample", policy_args={"a": 1}))
     (address,) = run(server.start(["127.0.0.1:0"]))
     try:
         with PolicyClient(address, timeout=10) as client, client.open(offer, benchmark=benchmark) as session:
