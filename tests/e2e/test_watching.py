@@ -11,7 +11,7 @@ import pytest
 from toy_policies import Forward, Raises, WantsTooMuch
 
 from sparring import EpisodeRow, Evaluator, Results, RunEnd, RunListener, RunStart, SlotActivity
-from sparring.orchestrator.run.execution import Interrupted
+from sparring.orchestrator.run.errors import Interrupted
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.errors import UsageError
 
