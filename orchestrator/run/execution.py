@@ -22,7 +22,6 @@ from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
 from sparring.orchestrator.run.listeners import Listeners, RunListener
 from sparring.orchestrator.run.plan import Plan
-from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.run.run_files import RunFiles, output_folder
 from sparring.orchestrator.run.work_service import DEFAULT_LISTEN, WorkService
 from sparring.orchestrator.serving.policy_host import (
@@ -118,7 +117,7 @@ class Execution:
         self._folder = folder
         self._journal = journal
         self._listener = listener
-        self._rules = RetryRules(retries=settings.plan.retries, retries_of=settings.plan.retries_of)
+        self._rules = settings.plan.retry_rules
         self._files = RunFiles(settings, plan, folder, journal, listener)
 
     async def run(self, interrupted: asyncio.Future[None]) -> Results:

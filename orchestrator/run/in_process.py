@@ -32,7 +32,6 @@ from sparring.orchestrator.run.listeners import Listeners, RunListener, SlotActi
 from sparring.orchestrator.run.orders import assignment_message, lease_message
 from sparring.orchestrator.run.plan import Plan, fetch_assets
 from sparring.orchestrator.run.recorder import Recorder
-from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.run.run_files import RunFiles, output_folder
 from sparring.orchestrator.run.scheduler import Lease, Scheduler, SlotId
 from sparring.orchestrator.serving.stats import HOSTED, StatsWatch
@@ -128,7 +127,7 @@ class _Execution:
         self._listener = listener
         self._files = RunFiles(settings, plan, folder, journal, listener)
         done = {row.id for row in journal.rows() if row.outcome != "error"}
-        self._scheduler = Scheduler(plan, done=done, rules=RetryRules(retries=settings.plan.retries))
+        self._scheduler = Scheduler(plan, done=done, rules=settings.plan.retry_rules)
         self._recorder = Recorder(plan, settings, journal, folder, listener, self._scheduler)
         self._kept = time.monotonic()
 

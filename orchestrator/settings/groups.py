@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from sparring.orchestrator.launchers.base import LauncherSettings
-from sparring.orchestrator.run.retry import RetriedKind
+from sparring.orchestrator.run.retry import RetriedKind, RetryRules
 from sparring.policy_server.client import ServerOptions, server_options
 from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import UsageError
@@ -126,6 +126,11 @@ class PlanSettings(SettingsGroup):
     def rules(self) -> EpisodeRules:
         """The rules that episodes are played by."""
         return EpisodeRules(**self.own.model_dump())
+
+    @property
+    def retry_rules(self) -> RetryRules:
+        """When an episode is tried again."""
+        return RetryRules(retries=self.retries, retries_of=self.retries_of)
 
     def slot_count(self, episodes: int) -> int:
         """Returns how many slots there are, given how many episodes there are to run."""

@@ -13,8 +13,11 @@ from sparring.orchestrator.settings import RunSettings, WorkerSettings, read_set
 from sparring.orchestrator.settings.run import core_fields, fields_of
 
 BASE: dict[str, Any] = {"benchmark": "toy", "task": "good", "policy": "live:toy", "slots": 2}
-APART = {"benchmark", "benchmark_arg", "evaluations", "slots", "policy_server", "policy_token_file", "policy_ca"}
-"""What is compared otherwise, as tests below say, and what `evaluate()` does not take."""
+APART = {
+    "benchmark", "benchmark_arg", "evaluations", "slots", "in_process",
+    "policy_server", "policy_token_file", "policy_ca",
+}  # fmt: skip
+"""What is compared otherwise, as tests below say, what `evaluate()` does not take, and what has no workers."""
 OTHERS: dict[str, Any] = {
     "task": "long", "policy": "live:other", "retries_of": {"simulator": 0}, "max_queue_delay": 0.1, "metrics": ":0",
     "launcher": "none", "listen": "127.0.0.1:0", "video": "all",

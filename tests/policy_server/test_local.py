@@ -122,14 +122,21 @@ def test_the_policy_sees_the_same_and_the_caller_gets_the_same(history: int) -> 
     assert results[1][3][0] == ("Reach it", "bench", "reach", 0, OFFER, 2**63)
 
 
+@pytest.fixture
+def no_logs() -> Iterator[None]:
+    """What is logged here has odd words in it, and a report with those cannot be sent by pytest-xdist."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
 @pytest.mark.parametrize(
     "signal",
     [sample.RAISE, sample.NAN, sample.WRONG_SHAPE, sample.TOO_LONG, sample.TEXT, sample.RAGGED, sample.LONG_DOUBLE,
      sample.EXIT, sample.WORDY, sample.ODD_WORDS],
 )  # fmt: skip
-def test_a_policy_that_fails_is_told_of_in_the_same_sentence(signal: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # What is logged has odd words in it, and a report with those cannot be sent by pytest-xdist.
-    monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
+@pytest.mark.usefixtures("no_logs")
+def test_a_policy_that_fails_is_told_of_in_the_same_sentence(signal: int) -> None:
     sentences = []
     for opened in (served, local):
         with opened(Fragile()) as session:
