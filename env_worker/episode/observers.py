@@ -106,7 +106,7 @@ def _named(observer: EpisodeObserver) -> Iterator[None]:
         yield
     except Exception as error:  # the boundary: an observer may be anybody's
         if isinstance(error, SparringError):
-            said = str(error)
+            said = error.sentence
         else:
             log.exception("the observer %s raised", observer.name)
             said = f"it raised {type(error).__name__}: {error}"

@@ -69,7 +69,7 @@ def test_the_same_plan_has_the_same_rows_films_and_recordings(
 def test_metaworld_is_the_same_with_the_expert_beside_it(sparring: Sparring, tmp_path: Path) -> None:
     command = (
         "run", "--benchmark", "metaworld", "--task", "reach-v3,push-v3,window-close-v3", "--policy", "expert",
-        "--episodes", "2", "--max-steps", "90",
+        "--episodes", "2", "--max-steps", "60", "--benchmark-arg", "resolution=64",
     )  # fmt: skip
     # A process of its own, too: which GL there is must be settled before anybody imports MuJoCo.
     for output, more in (("out", ("--slots", "2")), ("here", (HERE, "--video", "first:1"))):
@@ -259,14 +259,26 @@ def test_a_benchmark_of_another_python_says_so() -> None:
     assert refused.value.told(FLAGS).endswith("Leave out --in-process.")
 
 
-@pytest.mark.parametrize("policy", ["toy_policies:WantsTooMuch", "toy_policies:LacksAct", "no_such_module:Policy"])
-def test_a_policy_that_will_not_do_is_wrong_usage_and_leaves_nothing(
-    policy: str, sparring: Sparring, usage: Sparring, tmp_path: Path
+def test_a_policy_that_does_not_fit_is_refused_in_the_same_words(
+    sparring: Sparring, usage: Sparring, tmp_path: Path
 ) -> None:
-    command = (*TOY, "--task", "short", "--policy", policy)
+    command = (*TOY, "--task", "short", "--policy", "toy_policies:WantsTooMuch")
     here, there = usage(*command, HERE), sparring(*command)
     assert (here.returncode, there.returncode) == (2, 2), here.stderr
-    assert here.stderr.strip().splitlines()[-1] == there.stderr.strip().splitlines()[-1]
+    table = here.stderr.partition("error: ")[2]
+    assert "not offered" in table
+    assert table == there.stderr.partition("error: ")[2]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("policy", ["toy_policies:LacksAct", "no_such_module:Policy", "toy_policies:NoSuchClass"])
+def test_a_policy_that_cannot_be_made_is_wrong_usage_and_leaves_nothing(
+    policy: str, usage: Sparring, tmp_path: Path
+) -> None:
+    done = usage(*TOY, "--task", "short", "--policy", policy, HERE)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
 
 
