@@ -90,7 +90,7 @@ class _CheckedExecution(Execution):
     async def _launch(self, order: WorkerOrder) -> None:
         self.seen.order = order
         try:
-            await super()._launch(order)
+            await self._settings.launcher.run(order)
         finally:  # while workers could still work: later they are told that the run has ended, and go by themselves
             self.seen.left = await asyncio.to_thread(left_of, order, self.seen.processes)
 

@@ -214,9 +214,9 @@ class Execution:
         keeping = _background(self._launch(order))
         return RunningWorkers(service, address, await stack.enter_async_context(keeping))
 
-    async def _launch(self, order: WorkerOrder) -> None:
-        """Keeps workers alive until it is cancelled."""
-        await self._settings.launcher.run(order)
+    def _launch(self, order: WorkerOrder) -> Coroutine[Any, Any, None]:
+        """Keeps workers alive until it is cancelled; holds nothing of this object, which workers may outlive."""
+        return self._settings.launcher.run(order)
 
     async def _listen(self) -> Address | None:
         """Returns where workers that are not on this machine dial in, if that is settled."""
