@@ -22,9 +22,13 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 def main() -> None:
     """Parses the command line and works until told to stop."""
+    from sparring.protos.advice import FLAGS, RenderedIn
+
     options = _parser().parse_args()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(RenderedIn(FLAGS))
     logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s", datefmt="%H:%M:%S"
+        level=logging.INFO, handlers=[handler], format="%(asctime)s %(name)s %(message)s", datefmt="%H:%M:%S"
     )
     raise SystemExit(_stay(options) if options.stay else _work(options))
 
@@ -35,6 +39,7 @@ def _work(options: argparse.Namespace) -> int:
     from sparring.env_worker.worker.addresses import orchestrator_address
     from sparring.env_worker.worker.persistent import Reporter
     from sparring.env_worker.worker.worker import OrchestratorGone, Worker, WorkerRefused
+    from sparring.protos.advice import FLAGS
     from sparring.protos.errors import SparringError, UsageError
 
     reporter = Reporter(options.report_to) if options.report_to is not None else None
@@ -55,11 +60,13 @@ def _work(options: argparse.Namespace) -> int:
         asyncio.run(_until_told(work, options))
     except SparringError as error:
         if reporter is not None and isinstance(error, WorkerRefused):
-            reporter.refused(str(error))
+            reporter.refused(error.sentence)
         elif reporter is not None and isinstance(error, OrchestratorGone):
-            reporter.lost(str(error))
+            reporter.lost(error.sentence)
         else:
-            sys.stderr.write(f"error: {error}\n")
+            # A program that has started this one, and reads this, knows whom to tell it; else people do.
+            read_by_a_program = options.exit_with_parent and reporter is None
+            sys.stderr.write(f"error: {error.sentence if read_by_a_program else error.told(FLAGS)}\n")
         return 2 if isinstance(error, UsageError) else 1
     return 0
 
@@ -68,12 +75,13 @@ def _stay(options: argparse.Namespace) -> int:
     """Works for one run after the other; returns the exit code."""
     from sparring.env_worker.worker.addresses import orchestrator_address
     from sparring.env_worker.worker.persistent import PersistentWorker
+    from sparring.protos.advice import FLAGS
     from sparring.protos.errors import UsageError
 
     try:
         address = orchestrator_address(options.orchestrator)
     except UsageError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {error.told(FLAGS)}\n")
         return 2
     given = {name: getattr(options, name) for name in ("orchestrator", "slots", "benchmark", "name", "connect_timeout")}
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]

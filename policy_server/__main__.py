@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from sparring.policy_server.options import Option, ServerOptions, server_options
 from sparring.policy_server.policies import known_policies, load_policy
 from sparring.policy_server.server import PolicyServer, serve_until
+from sparring.protos.advice import FLAGS, RenderedIn
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.process import keep_freed_memory, stop_with_parent
 
@@ -27,8 +28,10 @@ def main(argv: list[str] | None = None) -> None:
     given = _parser().parse_args(argv)
     options = options_of(given)
     keep_freed_memory()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(RenderedIn(FLAGS))
     logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s", datefmt="%H:%M:%S"
+        level=logging.INFO, handlers=[handler], format="%(asctime)s %(name)s %(message)s", datefmt="%H:%M:%S"
     )
     try:
         if given.list:
@@ -36,7 +39,8 @@ def main(argv: list[str] | None = None) -> None:
             return
         asyncio.run(_serve(options, exit_with_parent=given.exit_with_parent))
     except SparringError as error:
-        sys.stderr.write(f"error: {error}\n")
+        # A program that has started this one, and reads this, knows whom to tell it; else people do.
+        sys.stderr.write(f"error: {error.sentence if given.exit_with_parent else error.told(FLAGS)}\n")
         raise SystemExit(2 if isinstance(error, UsageError) else 1) from error
     # A policy that never answers holds its thread, and Python would wait for that at exit.
     logging.shutdown()

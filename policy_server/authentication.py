@@ -10,14 +10,16 @@ from typing import Any, Final
 import grpc
 from grpc_health.v1 import health
 
+from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
 from sparring.protos.net.access import TOKEN_HEADER, check_certificate, token_header
 
 _OPEN: Final = f"/{health.SERVICE_NAME}/"
 """Whoever runs the server (a container engine, a load balancer) must be able to ask whether it is well."""
 
-_MISSING: Final = "this policy server wants a token; give it with --policy-token-file (in Python: token=)."
-_WRONG: Final = "the token given (--policy-token-file; in Python: token=) is not the one this policy server wants."
+_TOKEN: Final = Hint("policy_token_file")
+_MISSING: Final = f"this policy server wants a token; give it with {_TOKEN}."
+_WRONG: Final = f"the token given ({_TOKEN}) is not the one this policy server wants."
 
 _Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Any]]
 

@@ -254,6 +254,6 @@ class Batcher:
                     )
                 )
         if not any(isinstance(v, PolicyFailed) for v in verdicts):
-            together = PolicyFailed(f"{failure} (only in a batch of {len(batch)}, not row by row)")
+            together = PolicyFailed(f"{failure.sentence} (only in a batch of {len(batch)}, not row by row)")
             return [self._calls.located(together, waiting.observation) for waiting in batch]
         return verdicts

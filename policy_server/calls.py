@@ -73,7 +73,7 @@ class PolicyCalls:
         task = observation.task
         where = f"{task.name} #{task.episode}, " if task.name else ""
         who = f"policy {self._name!r}, " if self._name else ""
-        return PolicyFailed(f"{who}{where}step {observation.step}: {failure}")
+        return PolicyFailed(f"{who}{where}step {observation.step}: {failure.sentence}")
 
     def new_warnings(self) -> Sequence[str]:
         """What the policy has come to say about itself since it was made, or since this was asked last."""
@@ -97,7 +97,7 @@ class PolicyCalls:
         except BaseException as error:
             log.exception("the policy's %s() raised", method)
             if isinstance(error, SparringError):  # a sentence that is meant for people
-                raise PolicyFailed(str(error)) from error
+                raise PolicyFailed(error.sentence) from error
             raise PolicyFailed(f"the policy's {method}() raised {type(error).__name__}: {error}") from error
 
 
@@ -110,7 +110,11 @@ def checked_chunk(chunk: Any, action_dim: int, chunk_length: int) -> Array:
     try:
         actions = np.asarray(chunk)
         dtype_code(actions.dtype)
-    except (ValueError, TypeError, TensorError) as error:
+    except TensorError as error:
+        raise PolicyFailed(
+            f"the policy answered with something that is no array of numbers: {error.sentence}"
+        ) from error
+    except (ValueError, TypeError) as error:
         raise PolicyFailed(f"the policy answered with something that is no array of numbers: {error}") from error
     wanted = f"a chunk is (length, action_dim) with length 1 to {chunk_length} and action_dim {action_dim}"
     if actions.ndim != 2 or not 1 <= actions.shape[0] <= chunk_length or actions.shape[1] != action_dim:

@@ -8,6 +8,7 @@ from typing import Final
 
 import grpc
 
+from sparring.protos.advice import Hint, shortened
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.net.address import Address
 
@@ -46,7 +47,7 @@ def status_message(sentence: str) -> str:
     return (
         clean
         if len(clean) <= _LONGEST_DETAILS
-        else f"{clean[:_LONGEST_DETAILS]} ... (cut; the server's log has it all)"
+        else f"{shortened(clean, _LONGEST_DETAILS)} ... (cut; the server's log has it all)"
     )
 
 
@@ -78,7 +79,7 @@ def _likely_cause(address: Address) -> str:
     """What may be wrong with an address where nobody answers. A name may be known later: a container's, say."""
     if not address.is_unix and _is_unknown(address.host):
         return f"There is no machine of the name {address.host!r}, as far as this one knows; is it written right?"
-    return "Is it running there, or is it busy for longer than that (--policy-timeout)?"
+    return f"Is it running there, or is it busy for longer than that ({Hint('policy_timeout')})?"
 
 
 def _is_unknown(host: str) -> bool:

@@ -15,6 +15,7 @@ from sparring.policy_server.session import Asked, SessionHandler
 from sparring.policy_server.stats import StatsCounter
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
+from sparring.protos.advice import Advice
 from sparring.protos.errors import SparringError, UsageError
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class Hosted(Generic[A]):
 
     def _warn(self, sentence: str) -> None:
         if self.stats.warning(sentence) and self.logs_warnings:
-            log.warning("%s", sentence)
+            log.warning("%s", Advice(sentence))
 
 
 def warm_policy(
@@ -82,7 +83,7 @@ def warm_policy(
             raise
         except BaseException as error:  # a user's policy may raise anything, and a SystemExit would end our loop
             log.exception("the warm-up of %s raised", name)
-            said = str(error) if isinstance(error, SparringError) else f"{type(error).__name__}: {error}"
+            said = error.sentence if isinstance(error, SparringError) else f"{type(error).__name__}: {error}"
             raise UsageError(f"the policy {name!r} failed in its warm-up: {said}") from error
     return made  # type: ignore[no-any-return]
 

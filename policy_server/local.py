@@ -109,7 +109,7 @@ class LocalSession(SessionClient):
         except SparringError as error:
             kind, counted = (PolicyFailed, "policy") if isinstance(error, PolicyFailed) else (PolicyRefused, "refused")
             self._stats.error(counted)
-            raise kind(status_message(str(error))) from error
+            raise kind(status_message(error.sentence)) from error
 
 
 class _AtOnce:

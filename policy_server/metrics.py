@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparring.policy_server.stats import StatsCounter
 from sparring.protos import policy_pb2 as pb
+from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
 from sparring.protos.net.address import parse_tcp
 
@@ -36,7 +37,7 @@ class MetricsServer:
             from prometheus_client.process_collector import ProcessCollector
         except ImportError as error:
             raise UsageError(
-                "--metrics needs the prometheus_client library: pip install 'sparring[metrics]'"
+                f"{Hint('metrics')} needs the prometheus_client library: pip install 'sparring[metrics]'"
             ) from error
         wanted = parse_tcp(address)
         registry = CollectorRegistry()
@@ -46,7 +47,7 @@ class MetricsServer:
             self._server, self._thread = start_http_server(wanted.port, wanted.host, registry)
         except OSError as error:
             raise UsageError(
-                f"metrics cannot be served at {address!r}: {_reason(error)}. Give another --metrics."
+                f"metrics cannot be served at {address!r}: {_reason(error)}. Give another {Hint('metrics')}."
             ) from error
         self.address = wanted.with_port(self._server.server_port)
 

@@ -100,7 +100,7 @@ def _metrics(value: Any) -> str | None:
     try:
         parse_tcp(str(value))
     except UsageError as error:
-        raise ValueError(str(error).removesuffix(".")) from error
+        raise ValueError(error.sentence.removesuffix(".")) from error
     return str(value)
 
 

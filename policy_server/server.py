@@ -83,7 +83,8 @@ class _Servicer:
             self._stats.error("full")
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"the policy server holds {self._max_sessions} sessions and takes no more; raise --max-sessions.",
+                f"the policy server holds {self._max_sessions} sessions and takes no more; "
+                "`sparring serve --max-sessions` makes room for others.",
             )
         session = hosted.session(f"session-{next(self._numbers)}")
         self.sessions[session] = asyncio.current_task()
@@ -95,13 +96,14 @@ class _Servicer:
             if not self._cut_off:
                 raise
             await context.abort(
-                grpc.StatusCode.UNAVAILABLE, "the policy server shut down before the episode ended; raise --grace."
+                grpc.StatusCode.UNAVAILABLE,
+                "the policy server shut down before the episode ended; `sparring serve --grace` gives it longer.",
             )
         except SparringError as error:
             log.warning("%s ended: %s", session.name, error)
             code, kind = _STATUS.get(type(error), (grpc.StatusCode.INTERNAL, "internal"))
             self._stats.error(kind)
-            await context.abort(code, status_message(str(error)))
+            await context.abort(code, status_message(error.sentence))
         finally:
             self.sessions.pop(session)
             self._stats.session(-1)

@@ -25,7 +25,6 @@ _BETWEEN: Final = ", "
 _NAME: Final = re.compile(r"[a-z_]+")
 _KEY: Final = re.compile(r"[\w-]+(\.[\w-]+)*")
 _DECODER: Final = json.JSONDecoder()
-_OPEN_END: Final = object()
 
 
 @dataclass(frozen=True)
@@ -40,12 +39,12 @@ class Hint:
 
     setting: str
     key: str = ""
-    value: Any = _OPEN_END
+    value: Any = ...
 
     @property
     def has_value(self) -> bool:
         """Whether it says what to set."""
-        return self.value is not _OPEN_END
+        return self.value is not ...
 
     def __str__(self) -> str:
         return together([self])
@@ -122,7 +121,7 @@ def _hint(text: str, at: int) -> tuple[Hint, int] | None:
     name = _NAME.match(text, at)
     if name is None:
         return None
-    at, key, value = name.end(), "", _OPEN_END
+    at, key, value = name.end(), "", ...
     try:
         if text.startswith(".", at):
             bare = _KEY.match(text, at + 1)

@@ -46,9 +46,9 @@ def judge(rule: Callable[..., None], *subject: Any) -> Verdict:
     try:
         rule(*subject)
     except NotApplicable as reason:
-        return Verdict(sentence, "skipped", str(reason))
+        return Verdict(sentence, "skipped", reason.sentence)
     except RuleBroken as failure:
-        return Verdict(sentence, "FAILED", str(failure))
+        return Verdict(sentence, "FAILED", failure.sentence)
     except Exception as error:  # noqa: BLE001  # what is checked is somebody else's, and raises what it pleases
         return Verdict(sentence, "FAILED", f"it raised {type(error).__name__}: {error}")
     return Verdict(sentence, "ok")

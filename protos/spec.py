@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sparring.protos import policy_pb2 as pb
+from sparring.protos.advice import Hint, together
 from sparring.protos.errors import SparringError
 from sparring.protos.tensor import dtype_code, dtype_of
 
@@ -107,7 +108,7 @@ class PolicySpec:
         chunk_length: The most actions in one answer; they are played without looking.
         history: How many of the last steps it looks at; with more than one, tensors have a leading axis of that length.
         control: What its actions mean, `relative` or `absolute`, on a benchmark that takes both; empty does not say.
-        own_names: For a policy whose observations can be renamed (--rename): what it calls each of them itself.
+        own_names: For a policy whose observations can be renamed: what it calls each of them itself.
         made_for: Of observations that it takes in any shape: what it was trained on, to warn of anything else.
     """
 
@@ -194,8 +195,8 @@ class PolicySpec:
         return replace(self, observations=settled, action_dim=offer.action_dim)
 
     def _advice(self, offer: Offer, unused: Sequence[str]) -> str:
-        """Flags that would or might make the two fit, as the end of a sentence."""
-        flags: list[str] = []
+        """Settings that would or might make the two fit, as the end of a sentence."""
+        hints: list[Hint] = []
         free = list(unused)
         for name, need in self.named.items():
             have = offer.observations.get(name)
@@ -204,17 +205,17 @@ class PolicySpec:
                 if name_there is None:
                     continue
                 free.remove(name_there)
-                flags.append(f"--rename {self.own_names.get(name, name)}={name_there}")
+                hints.append(Hint("rename", self.own_names.get(name, name), name_there))
                 have = offer.observations[name_there]
             if have is not None and _is_image(need) and _is_image(have) and not need.accepts(have):
                 assert need.shape is not None
                 height, width, _ = need.shape
                 if height == width:
-                    flags.append(f"--benchmark-arg resolution={height}")
+                    hints.append(Hint("benchmark_arg", "resolution", height))
         advice = ""
         if self.control and offer.control and self.control != offer.control:
-            advice += f"; its actions are {self.control}, so give --benchmark-arg control={self.control}"
-        return f"{advice}; if they mean the same, try {' '.join(dict.fromkeys(flags))}" if flags else advice
+            advice += f"; its actions are {self.control}, so give {Hint('benchmark_arg', 'control', self.control)}"
+        return f"{advice}; if they mean the same, try {together(hints)}" if hints else advice
 
     def warnings(self, offer: Offer) -> list[str]:
         """Sentences on what is offered, and taken, but is not what the policy was made for."""
@@ -230,11 +231,7 @@ class PolicySpec:
             )
             side, width, *_ = made_for.shape
             if side == width:
-                sentence += (
-                    f"; --benchmark-arg resolution={side} shows it what it knows (for lerobot-eval: on LIBERO "
-                    f"--env.observation_height={side} --env.observation_width={side}, else "
-                    f"-- --benchmark-arg resolution={side})"
-                )
+                sentence += f"; {Hint('benchmark_arg', 'resolution', side)} shows it what it knows"
             sentences.append(f"{sentence}.")
         return sentences
 

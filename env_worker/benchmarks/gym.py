@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from sparring.env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task
+from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.spec import Offer, TensorSpec, spec_of
 from sparring.protos.tensor import Array
@@ -51,7 +52,9 @@ class Gym(Benchmark):
     def tasks(self, selection: str) -> Sequence[Task]:
         names = dict.fromkeys(filter(None, (part.strip() for part in selection.split(","))))
         if not names:
-            raise UsageError("no environment was named; give registered ids, for example --task CartPole-v1")
+            raise UsageError(
+                f"no environment was named; give registered ids, for example {Hint('task', value='CartPole-v1')}."
+            )
         return [Task(name, name, name) for name in names]
 
     def groups(self) -> Mapping[str, Sequence[str]]:
@@ -123,7 +126,8 @@ class GymSimulator(Simulator):
         if ended and not self._judged:
             raise SparringError(
                 "this environment does not say what success is: no 'is_success' or 'success' in its info, "
-                "no reward threshold in its registration. Say it with --benchmark-arg success_return=NUMBER."
+                "no reward threshold in its registration. Say it with "
+                f"{Hint('benchmark_arg', 'success_return')}, a number."
             )
         return Step(self._observe(raw, look), float(reward), bool(terminated), truncated, success)
 

@@ -91,8 +91,8 @@ def _refused(ask: Callable[[], object], what: str, naming: str = "") -> None:
     try:
         ask()
     except UsageError as refusal:
-        expect(naming in str(refusal), f"{what} is refused, but the sentence does not name it: {refusal}")
-        expect(" " in str(refusal), f"{what} is refused without a sentence: {refusal}")
+        expect(naming in refusal.sentence, f"{what} is refused, but the sentence does not name it: {refusal.sentence}")
+        expect(" " in refusal.sentence, f"{what} is refused without a sentence: {refusal.sentence}")
         return
     except Exception as error:  # noqa: BLE001  # somebody else's, which raises what it pleases
         broken(f"{what} is refused with {type(error).__name__} ({error}) in place of a UsageError.")

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from sparring.protos.advice import Hint
 from sparring.protos.episode_rules import OutOfRange
 from sparring.protos.errors import SparringError
 from sparring.protos.spec import Offer
@@ -59,6 +60,6 @@ class ActionSpace:
             raise UnplayableAction(
                 f"the policy gave {action[where]:g} in dimension {where} of its action for step {step}; the action "
                 f"space is {self._low[where]:g} to {self._high[where]:g} there. Execute such actions with "
-                "--out-of-range clip, or pass."
+                f"{Hint('out_of_range', value='clip')}, or pass."
             )
         return action

@@ -7,6 +7,7 @@ from typing import Any
 
 from sparring.env_worker.benchmark import NOTHING, Names, Observation, Simulator, Step
 from sparring.env_worker.episode.observers import EpisodeObserver
+from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError
 from sparring.protos.record import EpisodeRecord
 from sparring.protos.tensor import Array
@@ -25,7 +26,8 @@ class Film(EpisodeObserver):
 
     def __init__(self, simulator: Simulator, *, fps: float) -> None:
         if simulator.camera is None:
-            raise SparringError("this simulator offers no camera to film with (for gym: --benchmark-arg render=true).")
+            render = Hint("benchmark_arg", "render", True)
+            raise SparringError(f"this simulator offers no camera to film with (for gym: {render}).")
         control_hz = simulator.offers.control_hz
         self.stride = max(1, round(control_hz / fps)) if control_hz > 0 else 1
         self.mp4 = b""

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Final
 
+from sparring.protos.advice import Hint
+
 _CGROUP: Final = Path("/sys/fs/cgroup")
 _UNLIMITED: Final = 1 << 60
 """Version 1 writes "no limit" as a number near 2**63."""
@@ -42,7 +44,7 @@ class OomWatch:
         self._seen += 1
         return (
             f"the slot's process was killed: out of memory (OOM) at the worker's limit of {format_memory(limit)}; "
-            "raise --worker-memory or lower --slots."
+            f"raise {Hint('worker_memory')} or lower {Hint('slots')}."
         )
 
     def _kills(self) -> int:

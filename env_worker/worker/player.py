@@ -96,10 +96,10 @@ class Player:
             connected = True
             result = self._result(stage, session, lease, assignment, observers)
         except _Refused as refusal:
-            return pb.WorkerMessage(refused=pb.Refused(reason=str(refusal)))
+            return pb.WorkerMessage(refused=pb.Refused(reason=refusal.sentence))
         except PolicyUnreachable as loss:
             self._sessions.end()
-            lost = pb.Lost(lease=lease.lease, reason=str(loss), policy_unreachable=not connected)
+            lost = pb.Lost(lease=lease.lease, reason=loss.sentence, policy_unreachable=not connected)
             return pb.WorkerMessage(lost=lost)
         except bdb.BdbQuit:  # who quits the debugger wants all of it to end
             raise
@@ -158,14 +158,14 @@ class Player:
             try:
                 self._stage = _Stage(task, self._benchmark.make(task, self._settings))
             except UsageError as error:
-                raise _Refused(str(error)) from error
+                raise _Refused(error.sentence) from error
         return self._stage
 
     def _session_for(self, simulator: Simulator) -> Session:
         try:
             return self._sessions.session_for(simulator.offers)
         except PolicyRefused as refusal:
-            raise _Refused(str(refusal)) from refusal
+            raise _Refused(refusal.sentence) from refusal
 
     def _end_stage(self) -> None:
         if self._stage is not None:
@@ -182,5 +182,5 @@ def _kind(error: Exception) -> ErrorKind:
 
 def _sentence(error: Exception) -> str:
     if isinstance(error, SparringError):
-        return str(error)
+        return error.sentence
     return f"the simulator raised {type(error).__name__}: {error}"

@@ -68,7 +68,7 @@ class PolicyServers:
             if time.monotonic() >= deadline:
                 raise PolicyUnreachable(
                     f"none of {len(self._addresses)} policy servers took a session within {self._timeout:g} s. "
-                    f"The last to be asked: {last}"
+                    f"The last to be asked: {last.sentence}"
                 ) from last
             time.sleep(_ROUND_PAUSE)
 

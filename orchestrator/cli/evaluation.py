@@ -27,6 +27,7 @@ from sparring.orchestrator.run.plan import Plan, make_plan
 from sparring.orchestrator.settings import (
     RunSettings,
 )
+from sparring.protos.advice import FLAGS, Dialect, RenderedIn
 from sparring.protos.errors import SparringError, UsageError
 
 log = logging.getLogger(__name__)
@@ -35,21 +36,21 @@ EXIT_ERRORS: Final = 3
 EXIT_INTERRUPTED: Final = 130
 
 
-def evaluate_settings(settings: RunSettings, as_json: bool) -> int:
-    """Runs what settings ask for, tells what came of it, and returns the exit code."""
+def evaluate_settings(settings: RunSettings, as_json: bool, dialect: Dialect = FLAGS) -> int:
+    """Runs what settings ask for, tells what came of it in the user's words, and returns the exit code."""
     plan = make_plan(settings)
     prepare(settings)
     _note_wrapping(plan)
     folder = settings.output.folder or _new_folder(settings)
     settings = settings.writing_to(folder)
     errors = Console(stderr=True)
-    _log_through(errors)
+    _log_through(errors, dialect)
     display = make_display(errors, _title(settings, plan), plain=settings.plan.in_process)
     try:
         if settings.plan.in_process:
-            results = run_in_process(settings, plan, folder, [display])
+            results = run_in_process(settings, plan, folder, [display], dialect=dialect)
         else:
-            results = asyncio.run(run_plan(settings, plan, folder, [display]))
+            results = asyncio.run(run_plan(settings, plan, folder, [display], dialect=dialect))
     except (Interrupted, RunStopped) as error:
         _tell_partial(error, folder, errors)
         return EXIT_INTERRUPTED if isinstance(error, Interrupted) else 1
@@ -71,7 +72,7 @@ def _note_wrapping(plan: Plan) -> None:
 
 
 def _tell_partial(error: SparringError, folder: Path, console: Console) -> None:
-    console.print(f"[bold red]stopped:[/] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+    console.print(f"[bold red]stopped:[/] {_escaped(error.told(FLAGS))}", highlight=False, soft_wrap=True)
     recorded = _recorded(folder)
     console.print(
         f"Recorded: {count(recorded, 'episode')}. Go on with: sparring resume {shlex.quote(str(folder))}",
@@ -101,7 +102,7 @@ def _new_folder(settings: RunSettings) -> Path:
     )
 
 
-def _log_through(console: Console) -> None:
+def _log_through(console: Console, dialect: Dialect) -> None:
     """Sends log lines through the console, so that they do not tear the live display; where there is none, plainly."""
     handler: logging.Handler = RichHandler(
         console=console, show_path=False, show_level=False, markup=False, log_time_format="%H:%M:%S"
@@ -109,6 +110,7 @@ def _log_through(console: Console) -> None:
     if not console.is_terminal:
         handler = logging.StreamHandler(console.file)
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    handler.addFilter(RenderedIn(dialect))
     logging.getLogger().handlers = [handler]
 
 

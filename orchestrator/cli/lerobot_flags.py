@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -121,10 +120,11 @@ _CAMERAS: Final = {
     "robot0_eye_in_hand_image": f"{_IMAGES}image2",
 }
 _STATE: Final = "observation.state"
-_OBSERVATIONS: Final = {
+OBSERVATIONS: Final = {
     "libero": {name: name for name in (*_CAMERAS.values(), _STATE)},
     "metaworld": {name: name for name in ("observation.image", _STATE)},
 }
+"""What the policies of LeRobot are shown on a benchmark, by the names that LeRobot gives it."""
 
 
 @dataclass(frozen=True)
@@ -157,8 +157,8 @@ def translate(
     if flags.get("config_path"):
         flags = {**_read_file(Path(flags["config_path"])), **flags}
     kind = _required(flags, "env.type")
-    if kind not in _OBSERVATIONS:
-        raise unknown("--env.type", kind, _OBSERVATIONS, hint=_SEE)
+    if kind not in OBSERVATIONS:
+        raise unknown("--env.type", kind, OBSERVATIONS, hint=_SEE)
     _check(flags, kind)
     path = _required(flags, "policy.path")
     episodes = _integer(flags, "eval.n_episodes", 50, least=1)
@@ -188,13 +188,6 @@ def translate(
         vain["env.episode_length"] = "LeRobot does not hand it to Meta-World either; episodes have up to 500 steps"
     notes = [f"--{flag} changes nothing here: {why}" for flag, why in vain.items() if flag in flags]
     return Translated(read_settings(values), notes)
-
-
-def in_lerobots_flags(message: str) -> str:
-    """Replaces flags of `sparring run` by LeRobot's, in a message about LIBERO that tells a user to give them."""
-    message = re.sub(r"--benchmark-arg control=(\w+)", r"--env.control_mode=\1", message)
-    size = r"--env.observation_height=\1 --env.observation_width=\1"
-    return re.sub(r"--benchmark-arg resolution=(\d+)", size, message)
 
 
 def _read(arguments: Sequence[str]) -> dict[str, Any]:
@@ -349,7 +342,7 @@ def _policy_arguments(flags: Mapping[str, Any], kind: str, path: str) -> dict[st
 
 def _names(flags: Mapping[str, Any], kind: str) -> dict[str, str]:
     """Returns what the policy calls each observation: LeRobot names cameras first, then maps names of observations."""
-    names = dict(_OBSERVATIONS[kind])
+    names = dict(OBSERVATIONS[kind])
     for camera, name in _mapping(flags, "env.camera_name_mapping").items():
         if camera not in _CAMERAS:
             raise unknown("camera in --env.camera_name_mapping:", camera, _CAMERAS)

@@ -13,6 +13,7 @@ from typing import Final
 import click
 
 from sparring.orchestrator.cli import commands
+from sparring.protos.advice import FLAGS, RenderedIn
 from sparring.protos.errors import SparringError, UsageError, unknown
 
 EXIT_FAILED: Final = 1
@@ -50,7 +51,9 @@ def main() -> None:
     """Entry point of the `sparring` command."""
     # gRPC's own notes on handshakes that fail, beside the sentence of ours that says so; children inherit it.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(RenderedIn(FLAGS))
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
     logging.getLogger("sparring").setLevel(logging.INFO)
     try:
         code = cli.main(standalone_mode=False)
@@ -60,7 +63,7 @@ def main() -> None:
         _tell(error.format_message())
         raise SystemExit(EXIT_USAGE) from None
     except SparringError as error:
-        _tell(str(error))
+        _tell(error.told(FLAGS))
         raise SystemExit(EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED) from None
     raise SystemExit(code if isinstance(code, int) else 0)
 

@@ -168,7 +168,9 @@ def _gives_up_with_last_words(subject: _Subject) -> None:
             try:
                 await subject.launcher.run(order)
             except LaunchFailed as failure:
-                expect(_LAST_WORDS in str(failure), f"it does not say what its workers said last: {failure}")
+                expect(
+                    _LAST_WORDS in failure.sentence, f"it does not say what its workers said last: {failure.sentence}"
+                )
             else:
                 broken("run() returned, with nobody to keep alive.")
 

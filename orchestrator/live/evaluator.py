@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from sparring.orchestrator.live.background import Background
+from sparring.orchestrator.live.keywords import KEYWORDS, told_in_keywords
 from sparring.orchestrator.live.warm_workers import WarmWorkers
 from sparring.orchestrator.results.reading import FILE_NAME
 from sparring.orchestrator.results.results import Results
@@ -24,6 +25,7 @@ from sparring.orchestrator.run.in_process import evaluate_in_process
 from sparring.orchestrator.run.listeners import Listeners, RunListener
 from sparring.orchestrator.run.plan import Plan, make_plan
 from sparring.orchestrator.settings import RunSettings, read_settings, setting_fields
+from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError, unknown
 
 if TYPE_CHECKING:
@@ -94,17 +96,18 @@ class Evaluator:
         if self._pid != os.getpid():
             raise UsageError("an Evaluator cannot be used in a forked process; make a new one there.")
         name = f"live:{type(policy).__module__}.{type(policy).__qualname__}"
-        checked(name, policy)
         values = {"benchmark": benchmark, "task": tasks, "episodes": episodes, "slots": slots, "output": output}
-        listener = Listeners(watchers)
-        resolved = _settings(name, values, settings)
-        plan = make_plan(resolved)
-        prepare(resolved)
-        with self._lock, _training_preserved(policy):
-            if resolved.plan.in_process:
-                return evaluate_in_process(policy, resolved, plan, listener)
-            background = self._background = self._background or Background()
-            return background.run(self._evaluate(policy, resolved, plan, listener))
+        with told_in_keywords():
+            checked(name, policy)
+            listener = Listeners(watchers)
+            resolved = _settings(name, values, settings)
+            plan = make_plan(resolved)
+            prepare(resolved)
+            with self._lock, _training_preserved(policy):
+                if resolved.plan.in_process:
+                    return evaluate_in_process(policy, resolved, plan, listener, KEYWORDS)
+                background = self._background = self._background or Background()
+                return background.run(self._evaluate(policy, resolved, plan, listener))
 
     def close(self) -> None:
         """Ends the workers, and an evaluation that another thread is waiting for. Evaluating again starts others."""
@@ -170,7 +173,7 @@ def _settings(name: str, values: dict[str, Any], others: dict[str, Any]) -> RunS
             "give each call an output folder of its own."
         )
     if output.folder is None and output.video != "none":
-        raise UsageError("films are written to the output folder: give one with output=.")
+        raise UsageError(f"films are written to the output folder: give one with {Hint('output')}.")
     return settings
 
 

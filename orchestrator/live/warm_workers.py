@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from sparring.orchestrator.live.keywords import KEYWORDS
 from sparring.orchestrator.machine.child import open_socket
 from sparring.orchestrator.machine.sockets import socket_folder
 from sparring.orchestrator.results.journal import Journal
@@ -105,7 +106,7 @@ class _LiveExecution(Execution):
         workers: WarmWorkers,
         number: int,
     ) -> None:
-        super().__init__(settings, plan, folder, journal, listener)
+        super().__init__(settings, plan, folder, journal, listener, KEYWORDS)
         self.settings = settings
         self._live = policy
         self._workers = workers

@@ -16,6 +16,7 @@ from sparring.orchestrator.results.migrations import prepare
 from sparring.orchestrator.results.reading import FILE_NAME, LOCK_NAME, JournalEvent, events_of, rows_of
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.plan import EpisodeId
+from sparring.protos.advice import Hint
 from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import SparringError, UsageError
 
@@ -90,7 +91,7 @@ class Journal:
         if different:
             lines = "\n".join(f"  {line}" for key in different for line in _told(key, recorded.get(key), given[key]))
             raise UsageError(
-                f"{str(self.path.parent)!r} holds the results of another plan:\n{lines}\nGive another --output."
+                f"{str(self.path.parent)!r} holds the results of another plan:\n{lines}\nGive another {Hint('output')}."
             )
 
     def record(self, row: EpisodeRow) -> bool:
@@ -151,7 +152,7 @@ def _locked(path: Path, folder: Path) -> IO[str]:
                 continue
             lock.close()
             raise UsageError(
-                f"another run is writing to {str(folder)!r}; wait for it, or give another --output."
+                f"another run is writing to {str(folder)!r}; wait for it, or give another {Hint('output')}."
             ) from None
 
 
@@ -161,13 +162,14 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         if "not a database" in str(error) or "malformed" in str(error):
-            raise UsageError(f"{str(path)!r} is not a journal ({error}); give another --output.") from error
+            raise UsageError(f"{str(path)!r} is not a journal ({error}); give another {Hint('output')}.") from error
         raise JournalError(
             f"the journal {str(path)!r} cannot be written: {error}. Is the disk full or read-only?"
         ) from error
     except OSError as error:
         raise JournalError(
-            f"the output folder {str(path.parent)!r} cannot be written: {error.strerror}. Name another with --output."
+            f"the output folder {str(path.parent)!r} cannot be written: {error.strerror}. Name another with "
+            f"{Hint('output')}."
         ) from error
 
 

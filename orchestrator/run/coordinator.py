@@ -18,6 +18,7 @@ from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.run.scheduler import Lease, Scheduler, SlotId
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.advice import FLAGS, Dialect, render
 from sparring.protos.errors import SparringError, UsageError
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,11 @@ class _Worker:
 
 
 class Coordinator:
-    """Knows the workers, the queue and the journal. All methods are called from the event loop."""
+    """Knows the workers, the queue and the journal. All methods are called from the event loop.
+
+    What workers and launchers say comes in with hints that are not rendered, and is from here on in the words of those
+    who read about this run.
+    """
 
     def __init__(
         self,
@@ -43,15 +48,17 @@ class Coordinator:
         folder: Path,
         listener: RunListener,
         rules: RetryRules,
+        dialect: Dialect = FLAGS,
     ) -> None:
         self._plan = plan
         self._settings = settings
         self._journal = journal
         self._listener = listener
         self._rules = rules
+        self._dialect = dialect
         done = {row.id for row in journal.rows() if row.outcome != "error"}
         self._scheduler = Scheduler(plan, done=done, rules=rules, max_parallel_tasks=settings.plan.max_parallel_tasks)
-        self._recorder = Recorder(plan, settings, journal, folder, listener, self._scheduler)
+        self._recorder = Recorder(plan, settings, journal, folder, listener, self._scheduler, dialect)
         self._workers: dict[str, _Worker] = {}
         self._unreachable_in_a_row = 0
         self._lost_by: dict[str, list[EpisodeId]] = {}
@@ -128,7 +135,7 @@ class Coordinator:
                 self._lost_by.setdefault(worker, []).append(lease.episode)
                 self._lost(lease, reason, worker)
         except SparringError as error:  # the journal cannot be written
-            self.stop(RunStopped(str(error)))
+            self.stop(RunStopped(error.sentence))
         self._listener.on_worker(worker, 0)
         self._serve_waiting()
 
@@ -141,16 +148,17 @@ class Coordinator:
         try:
             self._handle(worker, message)
         except SparringError as error:  # the journal cannot be written
-            self.stop(RunStopped(str(error)))
+            self.stop(RunStopped(error.sentence))
 
     def explain(self, worker: str, reason: str) -> None:
         """Notes why a worker died, as its launcher found out after it had left, for the episodes that it lost."""
+        reason = render(reason, self._dialect)
         try:
             for episode in self._lost_by.pop(worker, []):
                 self._explained[episode] = reason
                 self._journal.note("lost", reason, episode=episode, worker=worker)
         except SparringError as error:  # the journal cannot be written
-            self.stop(RunStopped(str(error)))
+            self.stop(RunStopped(error.sentence))
 
     def stop(self, reason: SparringError) -> None:
         """Ends the run with an error."""

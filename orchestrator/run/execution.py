@@ -33,6 +33,7 @@ from sparring.orchestrator.serving.policy_host import (
 from sparring.orchestrator.serving.stats import HOSTED, StatsWatch
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description
+from sparring.protos.advice import FLAGS, Dialect, Hint
 from sparring.protos.errors import UsageError
 from sparring.protos.net.address import Address
 
@@ -63,19 +64,34 @@ def _check_record(folder: Path) -> None:
             pass
     except OSError as error:
         raise UsageError(
-            f"recordings cannot be written to {str(folder)!r}: {error.strerror}. Name another folder with --record."
+            f"recordings cannot be written to {str(folder)!r}: {error.strerror}. Name another folder with "
+            f"{Hint('record')}."
         ) from error
 
 
-async def run(settings: RunSettings, plan: Plan, folder: Path, listeners: Iterable[RunListener] = ()) -> Results:
+async def run(
+    settings: RunSettings,
+    plan: Plan,
+    folder: Path,
+    listeners: Iterable[RunListener] = (),
+    *,
+    dialect: Dialect = FLAGS,
+) -> Results:
     """Runs what is left of a plan and returns all its results.
+
+    Args:
+        settings: Of the run.
+        plan: All of its episodes.
+        folder: For what comes of it.
+        listeners: Who watches.
+        dialect: The words of those who read about it.
 
     Raises:
         UsageError: If the folder belongs to another plan, or the policy cannot be made.
         Interrupted, RunStopped, and other SparringErrors: If the run could not be finished.
     """
     with output_folder(folder) as journal:
-        return await Execution(settings, plan, folder, journal, Listeners(listeners)).run(_on_signals())
+        return await Execution(settings, plan, folder, journal, Listeners(listeners), dialect).run(_on_signals())
 
 
 @dataclass(frozen=True)
@@ -111,14 +127,23 @@ class RunningWorkers:
 class Execution:
     """One go at a run: from start, or resume, to its end or interruption."""
 
-    def __init__(self, settings: RunSettings, plan: Plan, folder: Path, journal: Journal, listener: Listeners) -> None:
+    def __init__(
+        self,
+        settings: RunSettings,
+        plan: Plan,
+        folder: Path,
+        journal: Journal,
+        listener: Listeners,
+        dialect: Dialect = FLAGS,
+    ) -> None:
         self._settings = settings
         self._plan = plan
         self._folder = folder
         self._journal = journal
         self._listener = listener
+        self._dialect = dialect
         self._rules = settings.plan.retry_rules
-        self._files = RunFiles(settings, plan, folder, journal, listener)
+        self._files = RunFiles(settings, plan, folder, journal, listener, dialect)
 
     async def run(self, interrupted: asyncio.Future[None]) -> Results:
         """Runs what is left, unless `interrupted` fails first; saves what there is on every way out."""
@@ -141,7 +166,9 @@ class Execution:
         policy = await _first(asyncio.ensure_future(self._describe(access)), watched)
         self._files.claim(policy)
 
-        coordinator = Coordinator(self._plan, settings, self._journal, self._folder, self._listener, self._rules)
+        coordinator = Coordinator(
+            self._plan, settings, self._journal, self._folder, self._listener, self._rules, self._dialect
+        )
         if coordinator.ended.done():
             return
         await self._watch_stats(stack, access)
@@ -153,7 +180,7 @@ class Execution:
         try:
             await _first(coordinator.ended, watched)
         except (LaunchFailed, PolicyHostFailed) as error:
-            raise RunStopped(str(error)) from error
+            raise RunStopped(error.sentence) from error
 
     async def _host(
         self, stack: AsyncExitStack, sockets: Path, listen: Address | None, watched: list[asyncio.Future[None]]
@@ -234,7 +261,7 @@ async def _attended(coordinator: Coordinator, settings: RunSettings, address: Ad
                 raise RunStopped(
                     f"no worker of {name} has been here for {settings.plan.worker_timeout:g} s. Start one with "
                     f"`sparring worker --benchmark {name} --orchestrator {address}` (in containers: the service "
-                    f"worker-{name}), or raise --worker-timeout."
+                    f"worker-{name}), or raise {Hint('worker_timeout')}."
                 )
         await asyncio.sleep(min(1.0, settings.plan.worker_timeout / 4))
 

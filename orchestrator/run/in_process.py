@@ -37,7 +37,7 @@ from sparring.orchestrator.run.scheduler import Lease, Scheduler, SlotId
 from sparring.orchestrator.serving.stats import HOSTED, StatsWatch
 from sparring.orchestrator.settings import Evaluation, RunSettings
 from sparring.protos import evaluation_pb2 as pb
-from sparring.protos.advice import Hint
+from sparring.protos.advice import FLAGS, Dialect, Hint
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.spec import Offer
 
@@ -69,8 +69,22 @@ def check(settings: RunSettings) -> None:
         fetch_assets(settings, part)
 
 
-def run_in_process(settings: RunSettings, plan: Plan, folder: Path, listeners: Iterable[RunListener] = ()) -> Results:
+def run_in_process(
+    settings: RunSettings,
+    plan: Plan,
+    folder: Path,
+    listeners: Iterable[RunListener] = (),
+    *,
+    dialect: Dialect = FLAGS,
+) -> Results:
     """Runs what is left of a plan and returns all its results; to be called in the main thread, for signals.
+
+    Args:
+        settings: Of the run.
+        plan: All of its episodes.
+        folder: For what comes of it.
+        listeners: Who watches.
+        dialect: The words of those who read about it.
 
     Raises:
         UsageError: If the folder belongs to another plan, or the policy cannot be made.
@@ -89,14 +103,17 @@ def run_in_process(settings: RunSettings, plan: Plan, folder: Path, listeners: I
 
     try:
         with _Signals() as signals, output_folder(folder) as journal:
-            return _Execution(settings, plan, folder, journal, Listeners(listeners)).run(load, signals.raised)
+            execution = _Execution(settings, plan, folder, journal, Listeners(listeners), dialect)
+            return execution.run(load, signals.raised)
     except KeyboardInterrupt as interrupt:
         raise Interrupted(f"interrupted by {interrupt.args[0] if interrupt.args else 'SIGINT'}.") from None
     except bdb.BdbQuit:
         raise Interrupted("the debugger was left.") from None
 
 
-def evaluate_in_process(policy: Policy, settings: RunSettings, plan: Plan, listener: Listeners) -> Results:
+def evaluate_in_process(
+    policy: Policy, settings: RunSettings, plan: Plan, listener: Listeners, dialect: Dialect
+) -> Results:
     """Evaluates an object of the caller's, in the caller's thread; signals are the caller's, too.
 
     Raises:
@@ -114,21 +131,29 @@ def evaluate_in_process(policy: Policy, settings: RunSettings, plan: Plan, liste
     with tempfile.TemporaryDirectory(prefix="sparring-") as temporary:
         folder = settings.output.folder or Path(temporary) / "run"
         with output_folder(folder) as journal:
-            return _Execution(settings, plan, folder, journal, listener).run(load)
+            return _Execution(settings, plan, folder, journal, listener, dialect).run(load)
 
 
 class _Execution:
     """One go at a run: from start, or resume, to its end or interruption."""
 
-    def __init__(self, settings: RunSettings, plan: Plan, folder: Path, journal: Journal, listener: Listeners) -> None:
+    def __init__(
+        self,
+        settings: RunSettings,
+        plan: Plan,
+        folder: Path,
+        journal: Journal,
+        listener: Listeners,
+        dialect: Dialect,
+    ) -> None:
         self._settings = settings
         self._plan = plan
         self._journal = journal
         self._listener = listener
-        self._files = RunFiles(settings, plan, folder, journal, listener)
+        self._files = RunFiles(settings, plan, folder, journal, listener, dialect)
         done = {row.id for row in journal.rows() if row.outcome != "error"}
         self._scheduler = Scheduler(plan, done=done, rules=settings.plan.retry_rules)
-        self._recorder = Recorder(plan, settings, journal, folder, listener, self._scheduler)
+        self._recorder = Recorder(plan, settings, journal, folder, listener, self._scheduler, dialect)
         self._kept = time.monotonic()
 
     def run(

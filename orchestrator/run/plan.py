@@ -12,6 +12,7 @@ from typing import Any
 from sparring.env_worker.benchmark import Task
 from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.settings import Evaluation, RunSettings
+from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
 
 
@@ -83,7 +84,7 @@ def make_plan(settings: RunSettings) -> Plan:
         benchmark.read_settings(benchmark_settings(settings, part))
         tasks[benchmark.name] = benchmark.tasks(part.task)
     if settings.worker.assets is not None and all(get_benchmark(name).assets is None for name in tasks):
-        raise UsageError(f"--assets is of no use here: {' and '.join(tasks)} has none.")
+        raise UsageError(f"{Hint('assets')} is of no use here: {' and '.join(tasks)} has none.")
     return Plan(tasks, settings.plan.episodes, settings.plan.seed)
 
 

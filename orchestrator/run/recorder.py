@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from sparring.orchestrator.results.journal import Journal
@@ -11,6 +12,7 @@ from sparring.orchestrator.run.plan import EpisodeId, Plan
 from sparring.orchestrator.run.scheduler import Lease, Scheduler
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.advice import FLAGS, Dialect, render
 from sparring.protos.errors import SparringError
 from sparring.protos.record import EpisodeRecord, Outcome
 
@@ -25,6 +27,7 @@ class Recorder:
         folder: For films.
         listener: Hears of it.
         scheduler: Says which results are final, and takes back episodes that are to be tried again.
+        dialect: The words of those who read about the run: in the journal, advice is in these.
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class Recorder:
         folder: Path,
         listener: RunListener,
         scheduler: Scheduler,
+        dialect: Dialect = FLAGS,
     ) -> None:
         self._plan = plan
         self._settings = settings
@@ -42,6 +46,7 @@ class Recorder:
         self._folder = folder
         self._listener = listener
         self._scheduler = scheduler
+        self._dialect = dialect
         self._tasks = {(name, task.name): task for name, tasks in plan.tasks.items() for task in tasks}
 
     def result(self, worker: str, result: pb.Result) -> bool:
@@ -52,6 +57,7 @@ class Recorder:
         """
         lease = self._scheduler.holder(result.lease)
         record = EpisodeRecord.from_message(result)
+        record = replace(record, error=render(record.error, self._dialect))
         verdict = self._scheduler.finish(result.lease, record)
         if lease is None or verdict == "stale":
             return False
@@ -78,6 +84,7 @@ class Recorder:
         Raises:
             SparringError: If it cannot be written.
         """
+        reason, given_up = render(reason, self._dialect), render(given_up, self._dialect)
         self._journal.note("lost", reason, episode=lease.episode, worker=worker)
         if self._scheduler.lose(lease.number) == "retry":
             self._listener.on_retry(lease.episode, reason)

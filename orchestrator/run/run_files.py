@@ -29,6 +29,7 @@ from sparring.orchestrator.serving.policy_host import policy_identity
 from sparring.orchestrator.serving.stats import StatsWatch
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description
+from sparring.protos.advice import FLAGS, Dialect, render
 from sparring.protos.errors import SparringError, UsageError
 
 log = logging.getLogger(__name__)
@@ -43,14 +44,24 @@ class RunFiles:
         folder: Its output folder.
         journal: Of that folder.
         listener: Hears of the start and the end.
+        dialect: The words of those who read about this run; files are in those of the command, which are for everybody.
     """
 
-    def __init__(self, settings: RunSettings, plan: Plan, folder: Path, journal: Journal, listener: Listeners) -> None:
+    def __init__(
+        self,
+        settings: RunSettings,
+        plan: Plan,
+        folder: Path,
+        journal: Journal,
+        listener: Listeners,
+        dialect: Dialect = FLAGS,
+    ) -> None:
         self._settings = settings
         self._plan = plan
         self._folder = folder
         self._journal = journal
         self._listener = listener
+        self._dialect = dialect
         self._began = time.monotonic()
         self._seconds_before = float(journal.meta("seconds") or 0.0)
         self._policy: Description | None = None
@@ -78,6 +89,8 @@ class RunFiles:
                 raise
             self._results = self._save("finished")
         except BaseException as error:
+            if isinstance(error, SparringError):
+                error.dialect = error.dialect or self._dialect
             self._listener.on_end(RunEnd(self._results, error))
             raise
         self._listener.on_end(RunEnd(self._results, None))
@@ -112,8 +125,9 @@ class RunFiles:
 
     def warn(self, sentence: str) -> None:
         """Says what people should know about this run."""
-        log.warning("%s", sentence)
-        self._listener.on_warning(sentence)
+        told = render(sentence, self._dialect)
+        log.warning("%s", told)
+        self._listener.on_warning(told)
 
     def _start(self) -> RunStart:
         recorded = [row for row in self._journal.rows() if row.outcome != "error"]
@@ -149,11 +163,16 @@ class RunFiles:
             status=status,
             policy=document.policy,
             versions=document.versions,
-            server_stats=document.server_stats,
+            server_stats=self._told_stats() or document.server_stats,
             events=self._journal.events(),
         )
         write_results(results)
         return replace(results, folder=self._results_folder)
+
+    def _told_stats(self) -> ServerStats | None:
+        """What the servers did, with advice for those who read about this run."""
+        told = self.stats_watch.summary(self._dialect) if self.stats_watch else None
+        return None if told is None else ServerStats.model_validate(told)
 
     def _write_run(self, status: RunStatus) -> RunDocument:
         stats = self._journal.meta("server_stats")

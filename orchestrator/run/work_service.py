@@ -128,7 +128,7 @@ class WorkService(WorkServicer):
                 spread = self._balance.assign(register.worker, assignment.slots)
                 assignment.policy_addresses[:] = map(str, spread)
         except SparringError as error:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, error.sentence)
         reason = f"the connection to worker {register.worker!r} was lost."
         self._outboxes.add(outbox)
         outbox.put_nowait(pb.OrchestratorMessage(assignment=assignment))

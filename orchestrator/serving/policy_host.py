@@ -16,6 +16,7 @@ from sparring.orchestrator.machine.child import Child, open_socket
 from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description, PolicyClient, ServerOptions
+from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.net.access import read_ca, read_token
 from sparring.protos.net.address import Address
@@ -131,8 +132,8 @@ class PolicyAccess:
                 log.warning("the token travels unencrypted to %s; a server with TLS is at tls://HOST:PORT", address)
         return cls(
             addresses,
-            token=read_token(token_file, flag="--policy-token-file") if token_file else "",
-            ca=read_ca(ca, flag="--policy-ca") if ca else b"",
+            token=read_token(token_file, flag=str(Hint("policy_token_file"))) if token_file else "",
+            ca=read_ca(ca, flag=str(Hint("policy_ca"))) if ca else b"",
             replicas=len(addresses) > 1,
         )
 

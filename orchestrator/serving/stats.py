@@ -12,6 +12,7 @@ from google.protobuf import json_format
 
 from sparring.policy_server.client import fetch_stats
 from sparring.protos import policy_pb2 as pb
+from sparring.protos.advice import FLAGS, Advice, Dialect, render
 from sparring.protos.errors import SparringError
 from sparring.protos.net.address import Address
 
@@ -50,7 +51,7 @@ class StatsWatch:
         self._addresses = addresses
         self._token = token
         self._ca = ca
-        self._on_warning = on_warning or (lambda sentence: log.warning("%s", sentence))
+        self._on_warning = on_warning or (lambda sentence: log.warning("%s", Advice(sentence)))
         self._earlier = {
             name: json_format.ParseDict(stats, pb.ServerStats()) for name, stats in (earlier or {}).items()
         }
@@ -92,14 +93,18 @@ class StatsWatch:
         """Returns the stats of this execution and earlier ones, by server, for the next one to go on from."""
         return {name: json_format.MessageToDict(stats) for name, stats in self._by_server().items()}
 
-    def summary(self) -> dict[str, Any] | None:
-        """Returns what run.json says about the servers; None if none of them keeps stats."""
+    def summary(self, dialect: Dialect = FLAGS) -> dict[str, Any] | None:
+        """Returns what run.json says about the servers; None if none of them keeps stats.
+
+        Args:
+            dialect: In whose words warnings give advice; those of the command are for everybody.
+        """
         by_server = self._by_server()
         if not by_server:
             return None
-        document = summarized(total(list(by_server.values())))
+        document = summarized(total(list(by_server.values())), dialect)
         if len(by_server) > 1:
-            document["servers"] = {name: summarized(stats) for name, stats in sorted(by_server.items())}
+            document["servers"] = {name: summarized(stats, dialect) for name, stats in sorted(by_server.items())}
         return document
 
     async def _ask_all(self) -> None:
@@ -181,7 +186,7 @@ def _histogram(one: pb.Histogram, other: pb.Histogram, sign: int) -> pb.Histogra
     return pb.Histogram(bounds=one.bounds, counts=counts, sum=one.sum + sign * other.sum)
 
 
-def summarized(stats: pb.ServerStats) -> dict[str, Any]:
+def summarized(stats: pb.ServerStats, dialect: Dialect = FLAGS) -> dict[str, Any]:
     """Reduces stats to the numbers that people want to see."""
     batches = sum(stats.batches.values())
     return {
@@ -194,7 +199,7 @@ def summarized(stats: pb.ServerStats) -> dict[str, Any]:
         "queue_wait_s": _spread(stats.queue_wait_seconds),
         "inference_s": {"total": stats.inference_seconds.sum, **_spread(stats.inference_seconds)},
         "errors": dict(stats.errors),
-        "warnings": sorted(stats.warnings),
+        "warnings": sorted(render(sentence, dialect) for sentence in stats.warnings),
     }
 
 

@@ -24,6 +24,7 @@ from pydantic import (
 from sparring.orchestrator.launchers.base import LauncherSettings
 from sparring.orchestrator.run.retry import RetriedKind, RetryRules
 from sparring.policy_server.client import ServerOptions, server_options
+from sparring.protos.advice import Hint
 from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import UsageError
 from sparring.protos.net.address import Address, parse_servers, parse_tcp
@@ -107,7 +108,7 @@ class PlanSettings(SettingsGroup):
         if not self.evaluations:
             for name in ("benchmark", "task"):
                 if getattr(self, name) is None:
-                    raise ValueError(f"--{name} is missing")
+                    raise ValueError(f"{Hint(name)} is missing")
         names = [evaluation.benchmark for evaluation in self.evaluations]
         if len(set(names)) < len(names):
             raise ValueError("evaluations names a benchmark twice; give its tasks in one comma-separated list")
@@ -184,23 +185,28 @@ class PolicySettings(SettingsGroup):
 
     @model_validator(mode="after")
     def _one_policy(self) -> PolicySettings:
+        policy, server = Hint("policy"), Hint("policy_server")
         if (self.name is None) == (self.policy_server is None):
-            raise ValueError("give either --policy (hosted for this run) or --policy-server (hosted elsewhere)")
+            raise ValueError(f"give either {policy} (hosted for this run) or {server} (hosted elsewhere)")
         if self.policy_arg and self.name is None:
-            raise ValueError("--policy-arg goes with --policy; a policy hosted elsewhere has its arguments already")
+            raise ValueError(
+                f"{Hint('policy_arg')} goes with {policy}; a policy hosted elsewhere has its arguments already"
+            )
         if self.rename and self.name is None:
             raise ValueError(
-                "--rename goes with --policy; a policy hosted elsewhere is started with it (sparring serve)"
+                f"{Hint('rename')} goes with {policy}; a policy hosted elsewhere is started with it (sparring serve)"
             )
         if self.rename and "rename" in self.policy_arg:
-            raise ValueError("--rename and --policy-arg rename=... are the same; give one of them")
+            same = f"{Hint('rename')} and {Hint('policy_arg', 'rename')}"
+            raise ValueError(f"{same} are the same; give one of them")
         for name in self.own.model_fields_set if self.name is None else ():
             if getattr(self.own, name) != type(self.own).model_fields[name].default:
-                flag = "--" + name.replace("_", "-")
-                raise ValueError(f"{flag} goes with --policy; give it to the servers of a policy hosted elsewhere")
-        for flag, value in (("--policy-token-file", self.policy_token_file), ("--policy-ca", self.policy_ca)):
-            if value is not None and self.policy_server is None:
-                raise ValueError(f"{flag} goes with --policy-server; a policy hosted for this run needs none")
+                raise ValueError(
+                    f"{Hint(name)} goes with {policy}; give it to the servers of a policy hosted elsewhere"
+                )
+        for name in ("policy_token_file", "policy_ca"):
+            if getattr(self, name) is not None and self.policy_server is None:
+                raise ValueError(f"{Hint(name)} goes with {server}; a policy hosted for this run needs none")
         return self
 
     @field_validator("policy_server")
@@ -287,4 +293,4 @@ def _or_value_error(read: Callable[[str], object], text: str) -> None:
     try:
         read(text)
     except UsageError as error:
-        raise ValueError(str(error).removesuffix(".")) from error
+        raise ValueError(error.sentence.removesuffix(".")) from error

@@ -30,6 +30,7 @@ from sparring.orchestrator.settings.run import (
     owners,
     setting_fields,
 )
+from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError, unknown
 
 G = TypeVar("G", bound=BaseModel)
@@ -101,7 +102,8 @@ class _Reader:
             if name in fields_of(launcher.settings) or name not in self._values:
                 continue
             if self._values[name] != field.get_default(call_default_factory=True):
-                self._problems.append(f"{_flag(name)} goes with --launcher {' or '.join(owners(name))}.")
+                with_these = " or ".join(str(Hint("launcher", value=owner)) for owner in owners(name))
+                self._problems.append(f"{Hint(name)} goes with {with_these}.")
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -118,7 +120,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _sentence(problem: Any) -> str:
-    where = _flag(str(problem["loc"][0])) if problem["loc"] else ""
+    where = str(Hint(str(problem["loc"][0]))) if problem["loc"] else ""
     if problem["type"] == "missing":
         return f"{where} is missing."
     said = problem["msg"].removeprefix("Value error, ")
@@ -127,7 +129,3 @@ def _sentence(problem: Any) -> str:
     if repr(problem["input"]) in said:  # it has been quoted already
         return f"{where}: {said.rstrip('.')}."
     return f"{where}: {said[0].lower()}{said[1:]}, not {json.dumps(problem['input'], default=str)}."
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

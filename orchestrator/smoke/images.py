@@ -30,6 +30,7 @@ from sparring.orchestrator.launchers.docker.engine import (
     release,
 )
 from sparring.orchestrator.smoke.episode import SmokeFailed, policy_arguments, smoke_test
+from sparring.protos.advice import FLAGS
 from sparring.protos.errors import SparringError, UsageError
 
 _ROLES: Final = ("policy-server", "orchestrator")
@@ -197,4 +198,4 @@ class _Stage:
 
 def explain(error: SparringError) -> str:
     """Tells a failure in one line."""
-    return " ".join(str(error).split())
+    return " ".join(error.told(FLAGS).split())

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sparring.policy_server.compliance import reached, verdicts_of
 from sparring.policy_server.compliance.wire import Way
+from sparring.protos.advice import FLAGS
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.net.access import read_ca, read_token
 
@@ -34,7 +35,7 @@ def main() -> None:
                 sys.stdout.write(json.dumps(asdict(verdict)) + "\n")
                 sys.stdout.flush()
     except SparringError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {error.told(FLAGS)}\n")
         raise SystemExit(2 if isinstance(error, UsageError) else 1) from error
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparring.policy_server.policies.base import Policy
+from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError, unknown
 from sparring.protos.spec import PolicySpec
 
@@ -83,7 +84,9 @@ def _find(name: str, experts: Mapping[str, str]) -> Any:
 
 def _find_experts(references: Mapping[str, str]) -> Any:
     if not references:
-        raise UsageError("the policy 'expert' is a different one for each benchmark: name it with --benchmark.")
+        raise UsageError(
+            f"the policy 'expert' is a different one for each benchmark: name it with {Hint('benchmark')}."
+        )
     for benchmark, reference in references.items():
         if not reference:
             raise UsageError(f"there is no scripted expert for the benchmark {benchmark!r}. See: sparring ls policies")

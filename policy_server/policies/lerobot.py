@@ -101,7 +101,7 @@ class LeRobotPolicy(TorchPolicy):
         )
         for name in ("pretrained_path", "pretrained_revision"):
             if name in overrides:
-                raise UsageError(f"{name} is decided by --policy lerobot:FOLDER or lerobot:OWNER/NAME@REVISION.")
+                raise UsageError(f"{name} is decided by the checkpoint's name: FOLDER or OWNER/NAME@REVISION.")
         require_lerobot()
         if any_resolution not in (True, False, _WARN):
             raise UsageError(f"any_resolution must be true, false or {_WARN}, not {any_resolution!r}.")

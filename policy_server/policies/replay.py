@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
+from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
 
 
@@ -37,7 +38,7 @@ class ReplayPolicy(Policy):
         path = Path(file)
         if not path.exists():
             raise UsageError(
-                f"there is no recording {file!r}; give a folder or an .npz file with --policy-arg file=PATH."
+                f"there is no recording {file!r}; give a folder or an .npz file with {Hint('policy_arg', 'file')}."
             )
         try:
             self._tapes = _read_folder(path) if path.is_dir() else _read_archive(path)
@@ -62,7 +63,8 @@ class ReplayPolicy(Policy):
             # Played in another episode, the same actions mean nothing: a silent failure.
             raise UsageError(
                 f"the recording of {name!r} is of an episode with the seed {tape.seed}, and this one has {seed}; run "
-                f"with the seed that it was recorded with: --seed {tape.seed - task.episode}."
+                f"with the seed that it was recorded with: "
+                f"{Hint('seed', value=tape.seed - task.episode)}."
             )
         return tape
 

@@ -15,6 +15,7 @@ import torch
 from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy
 from sparring.policy_server.policies.checkpoints import load_weights, sha256_of
 from sparring.policy_server.policies.torch_batch import Batch, TorchSession, zero_observation
+from sparring.protos.advice import Advice, Hint
 from sparring.protos.errors import SparringError, UsageError
 
 __all__ = ["Batch", "TooManyRows", "TorchPolicy", "TorchSession", "choose_device"]
@@ -128,7 +129,7 @@ class TorchPolicy(Policy):
 
     def warn(self, sentence: str) -> None:
         """Says something that whoever evaluates this policy should know: in the log, and among the run's warnings."""
-        log.warning("%s", sentence)
+        log.warning("%s", Advice(sentence))
         self.warnings.append(sentence)
 
     def new_session(self, task: Instruction, seed: int) -> TorchSession:
@@ -178,7 +179,7 @@ class TorchPolicy(Policy):
             if size == 1:
                 raise SparringError(
                     f"there is not enough memory on {self.device} for one observation; half precision "
-                    "(--policy-arg dtype=bfloat16) takes half of it."
+                    f"({Hint('policy_arg', 'dtype', 'bfloat16')}) takes half of it."
                 ) from error
             self._halve(size)
         # Out of the except block: its traceback holds on to the tensors that did not fit.

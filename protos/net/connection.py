@@ -12,11 +12,14 @@ from typing import Final
 
 import grpc
 
+from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
 from sparring.protos.net.access import TOKEN_HEADER as TOKEN_HEADER
 from sparring.protos.net.access import check_token, token_header, trusting
 from sparring.protos.net.address import Address
 from sparring.protos.net.rpc import CLIENT_OPTIONS
+
+_CA: Final = Hint("policy_ca")
 
 _LOOK_SECONDS: Final = 0.1
 _PROBE_SECONDS: Final = 5.0
@@ -51,11 +54,11 @@ class Connection:
 
     def __post_init__(self) -> None:
         if self.address.is_unix and self.ca:
-            raise UsageError(f"{self.address} is a unix socket, which is never encrypted: leave out --policy-ca.")
+            raise UsageError(f"{self.address} is a unix socket, which is never encrypted: leave out {_CA}.")
         if self.token:
             check_token(self.token, "the token")
         if self.ca:
-            trusting(self.ca, source="the CA (--policy-ca)")
+            trusting(self.ca, source=f"the CA ({_CA})")
 
     @property
     def encrypted(self) -> bool:
@@ -105,7 +108,7 @@ class Connection:
             if self.encrypted and error.reason in ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST"):
                 return (
                     f"the server at {self.address.target} does not speak TLS: start it with --tls-cert and --tls-key, "
-                    "or leave out tls:// and --policy-ca."
+                    f"or leave out tls:// and {_CA}."
                 )
             return ""
         except (OSError, UnicodeError):  # not there, going away (it may come), or no name at all
@@ -113,7 +116,7 @@ class Connection:
         if not self.encrypted:
             return (
                 f"the policy server at {self.address.target} speaks TLS only: "
-                f"give its address as {self.address.with_tls()}, and its CA with --policy-ca if it is not a public one."
+                f"give its address as {self.address.with_tls()}, and its CA with {_CA} if it is not a public one."
             )
         return (
             ""
@@ -127,7 +130,7 @@ class Connection:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE  # nothing is sent: this only asks whether it is TLS
         elif roots := self.ca or _system_roots():
-            context = trusting(roots, source="the CA (--policy-ca)")
+            context = trusting(roots, source=f"the CA ({_CA})")
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as gRPC does
         else:
             context = ssl.create_default_context()
@@ -143,9 +146,9 @@ class Connection:
         if error.verify_code in _WRONG_NAMES:
             return f"{start}its certificate is for another name than {host!r}; use the name it was made for."
         advice = (
-            "is the file given with --policy-ca the one that signed it?"
+            f"is what was given with {_CA} the one that signed it?"
             if self.ca
-            else "give the CA that signed it with --policy-ca."
+            else f"give the CA that signed it with {_CA}."
         )
         return f"{start}its certificate was not signed by a known CA ({error.verify_message}); {advice}"
 

@@ -7,6 +7,7 @@ from typing import Final
 
 import grpc
 
+from sparring.protos.advice import FLAGS
 from sparring.protos.errors import UsageError
 from sparring.protos.net.address import Address
 
@@ -34,7 +35,7 @@ def main() -> None:
     try:
         address = Address.parse(sys.argv[1])
     except UsageError as error:
-        sys.exit(str(error))
+        sys.exit(error.told(FLAGS))
     sys.exit(probe(address) or 0)
 
 

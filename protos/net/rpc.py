@@ -9,6 +9,7 @@ from typing import Final
 
 import grpc
 
+from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
 from sparring.protos.net.address import Address
 from sparring.protos.tensor import MAX_TENSOR_BYTES
@@ -81,7 +82,7 @@ def bind(server: grpc.aio.Server, address: Address, credentials: grpc.ServerCred
     if credentials is None and address.is_encrypted:
         raise UsageError(f"cannot listen at {address}: TLS needs --tls-cert and --tls-key.")
     if not address.is_unix and _is_taken(address):  # gRPC would say so, too, on standard error
-        raise UsageError(f"cannot listen at {address}: it is taken. Give another with --listen.")
+        raise UsageError(f"cannot listen at {address}: it is taken. Give another with {Hint('listen')}.")
     try:
         if credentials is None or address.is_unix:
             port = server.add_insecure_port(address.target)
@@ -91,7 +92,8 @@ def bind(server: grpc.aio.Server, address: Address, credentials: grpc.ServerCred
         port = 0
     if port == 0:
         raise UsageError(
-            f"cannot listen at {address}: it is taken, or not an address of this machine. Give another with --listen."
+            f"cannot listen at {address}: it is taken, or not an address of this machine. Give another with "
+            f"{Hint('listen')}."
         )
     if address.is_unix:
         return address

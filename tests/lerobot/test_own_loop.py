@@ -17,6 +17,8 @@ from test_lerobot_policy import refusal
 from tiny_rnn import TinyRNNConfig
 from tiny_vla import TinyVLAConfig
 
+from sparring.protos.advice import FLAGS, render
+
 try:
     from lerobot.policies.sac.configuration_sac import SACConfig as ActorConfig
 except ImportError:  # what LeRobot 0.6 has made of it
@@ -105,7 +107,7 @@ def test_a_policy_that_cannot_be_tried_out_is_told_to_whoever_evaluates_it(tmp_p
     assert policy.spec.chunk_length == 4
     (warning,) = policy.warnings
     assert "ValueError: what is the goal?" in warning
-    assert "--policy-arg own_loop=true" in warning
+    assert "--policy-arg own_loop=true" in render(warning, FLAGS)
     assert load(tmp_path / "picky", own_loop=True).spec.chunk_length == 1
 
 

@@ -234,7 +234,7 @@ def test_a_step_without_a_registered_name_takes_no_other_away(saved: Any, tmp_pa
 def test_relative_control_is_refused_with_the_flag_to_give(saved: Any) -> None:
     needs = load(saved("published")).spec_for("libero")
     assert needs.settle(OFFER).action_dim == 7
-    with pytest.raises(SpecMismatch, match="give --benchmark-arg control=absolute:"):
+    with pytest.raises(SpecMismatch, match=r"give benchmark_arg=\{\"control\": \"absolute\"\}:"):
         needs.settle(replace(OFFER, control="relative"))
 
 

@@ -44,7 +44,7 @@ def test_tls_with_a_name_that_means_the_container_is_refused(server: str) -> Non
 def test_an_engine_elsewhere_needs_names_that_mean_something_there() -> None:
     with pytest.raises(UsageError, match="means another machine to containers"):
         route("gpu:1, localhost:5", ELSEWHERE, listen="box:50052")
-    with pytest.raises(UsageError, match=r"--listen 0\.0\.0\.0:50052 means nothing"):
+    with pytest.raises(UsageError, match=r'listen="0\.0\.0\.0:50052" means nothing'):
         route("gpu:1", ELSEWHERE, listen="0.0.0.0:50052")
     assert route("gpu:1", ELSEWHERE, listen="box:50052").kind == "tcp"
 

@@ -15,6 +15,7 @@ from support import ROOT
 
 from sparring.orchestrator.results.journal import Journal, JournalError
 from sparring.orchestrator.results.row import COLUMNS, EpisodeRow
+from sparring.protos.advice import FLAGS
 from sparring.protos.errors import UsageError
 
 ROW = EpisodeRow(
@@ -86,7 +87,7 @@ def test_another_plan_is_told_by_what_differs_not_by_all_there_is(tmp_path: Path
         journal.claim(
             {"tasks": {"a": [*many[:40], "z"], "b": ["y"]}, "policy": {"name": "p", "arguments": {"gain": 2}}}
         )
-    assert str(told.value).splitlines()[1:] == [
+    assert told.value.told(FLAGS).splitlines()[1:] == [
         "  tasks a: task-40, task-41, task-42, task-43 and 6 more only there, z only now",
         "  policy arguments gain: not given there, 2 now",
         "Give another --output.",

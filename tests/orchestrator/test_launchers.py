@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from sparring.orchestrator.launchers.registry import all_launchers, get_launcher
 from sparring.orchestrator.live.evaluator import Evaluator
 from sparring.orchestrator.run.execution import prepare
 from sparring.orchestrator.settings import read_settings, saved_settings
+from sparring.protos.advice import FLAGS
 from sparring.protos.errors import SparringError, UsageError
 
 BASE: dict[str, Any] = {"benchmark": "toy", "task": "short", "policy": "zero"}
@@ -74,14 +76,15 @@ def test_its_settings_are_flags_and_keys_like_all_others(tmp_path: Path) -> None
     ],
 )
 def test_wrong_values_are_refused_with_a_sentence(change: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence):
+    with pytest.raises(UsageError) as caught:
         read_settings({**BASE, **change})
+    assert re.search(sentence, caught.value.told(FLAGS))
 
 
 def test_a_launcher_checks_the_machine_before_anything_starts() -> None:
     with pytest.raises(UsageError, match="13 is unlucky here"):
         prepare(read_settings({**BASE, "launcher": "nice", "niceness": 13}))
-    with pytest.raises(UsageError, match="--image names 'metaworld', which is not part of this run"):
+    with pytest.raises(UsageError, match="image= names 'metaworld', which is not part of this run"):
         prepare(read_settings({**BASE, "launcher": "docker", "image": {"metaworld": "x"}}))
 
 
@@ -98,7 +101,7 @@ def test_settings_of_one_launcher_are_not_those_of_another_when_a_run_goes_on() 
 def test_settings_of_a_hosted_server_that_release_0_1_0_saved_without_one_are_no_obstacle() -> None:
     saved = {**BASE, "policy": None, "policy_server": "a:1", "max_batch": 8, "launcher": "process"}
     assert read_settings(saved_settings(saved, {})).policy.policy_server == "a:1"
-    with pytest.raises(UsageError, match="--max-batch goes with --policy"):
+    with pytest.raises(UsageError, match="max_batch= goes with policy="):
         read_settings(saved)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sparring.orchestrator.cli.lerobot_flags import Translated, in_lerobots_flags, translate
+from sparring.orchestrator.cli.lerobot_flags import Translated, translate
 from sparring.orchestrator.run.plan import make_plan
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos.errors import UsageError
@@ -274,10 +274,3 @@ def test_what_cannot_be_done_is_a_sentence(arguments: tuple[str, ...], sentence:
 def test_task_ids_that_a_suite_does_not_have_are_a_sentence() -> None:
     with pytest.raises(UsageError, match="libero_10 has tasks 0 to 9"):
         make_plan(settings(*LIBERO, "--env.task_ids=[10]"))
-
-
-def test_advice_names_the_flags_that_the_user_knows() -> None:
-    advice = "give --benchmark-arg control=absolute; try --rename a=b --benchmark-arg resolution=64:"
-    assert in_lerobots_flags(advice) == (
-        "give --env.control_mode=absolute; try --rename a=b --env.observation_height=64 --env.observation_width=64:"
-    )

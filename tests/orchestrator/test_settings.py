@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from sparring.orchestrator.cli.main import cli
 from sparring.orchestrator.cli.options import FILE_ONLY
 from sparring.orchestrator.launchers.base import share_slots
 from sparring.orchestrator.settings import parse_pairs, read_settings, setting_fields
+from sparring.protos.advice import FLAGS
 from sparring.protos.errors import UsageError
 
 BASE = {"benchmark": "toy", "task": "short", "policy": "zero"}
@@ -60,15 +62,19 @@ def test_files_with_mistakes(tmp_path: Path, text: str, sentence: str) -> None:
     ],
 )
 def test_values_that_are_wrong(change: dict[str, object], sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence):
-        read_settings({**BASE, **change}, None)
+    assert re.search(sentence, refused({**BASE, **change}))
 
 
 def test_what_is_missing_is_named() -> None:
-    with pytest.raises(UsageError, match="--benchmark is missing"):
-        read_settings({"policy": "zero"}, None)
-    with pytest.raises(UsageError, match="--task is missing"):
-        read_settings({"policy": "zero", "benchmark": "toy"}, None)
+    assert refused({"policy": "zero"}) == "--benchmark is missing."
+    assert refused({"policy": "zero", "benchmark": "toy"}) == "--task is missing."
+
+
+def refused(settings: dict[str, object]) -> str:
+    """What the command says about settings."""
+    with pytest.raises(UsageError) as caught:
+        read_settings(settings)
+    return caught.value.told(FLAGS)
 
 
 def test_every_setting_is_a_flag() -> None:
@@ -134,9 +140,8 @@ def test_rename_is_an_argument_of_the_policy() -> None:
     assert read_settings(base, None).policy.arguments == {}, "what is not asked for is not told to policies"
     with pytest.raises(UsageError, match="the same; give one of them"):
         read_settings({**base, "rename": pairs, "policy_arg": {"rename": {}}}, None)
-    with pytest.raises(UsageError, match="--rename goes with --policy"):
-        read_settings({"benchmark": "a", "task": "b", "policy_server": "c:1", "rename": pairs}, None)
-    with pytest.raises(UsageError, match="--rename"):
-        read_settings({**base, "rename": {"camera1": 3}}, None)
+    elsewhere = {"benchmark": "a", "task": "b", "policy_server": "c:1", "rename": pairs}
+    assert "--rename goes with --policy" in refused(elsewhere)
+    assert "--rename" in refused({**base, "rename": {"camera1": 3}})
     with pytest.raises(UsageError, match="not KEY=VALUE"):
         parse_pairs(("camera..1=x",), "--rename")

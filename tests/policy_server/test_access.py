@@ -97,7 +97,7 @@ def test_tls_without_a_ca_trusts_what_the_machine_trusts(
 ) -> None:
     sentence = denied(PolicyClient(secured.address, timeout=TIMEOUT, token=TOKEN))
     assert "not signed by a known CA" in sentence
-    assert "give the CA that signed it with --policy-ca" in sentence
+    assert "give the CA that signed it with ca=" in sentence
     monkeypatch.delenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", raising=False)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca))
     assert play(PolicyClient(secured.address, timeout=TIMEOUT, token=TOKEN)) == 20.5
@@ -107,13 +107,13 @@ def test_tls_without_a_ca_trusts_what_the_machine_trusts(
 
 def test_the_unix_socket_is_plain_but_wants_the_token(socket_address: str, secured: Server) -> None:
     assert play(PolicyClient(socket_address, timeout=TIMEOUT, token=TOKEN)) == 20.5
-    assert "--policy-token-file" in denied(PolicyClient(socket_address, timeout=TIMEOUT))
+    assert "give it with token=." in denied(PolicyClient(socket_address, timeout=TIMEOUT))
 
 
 @pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x", TOKEN[:-1]])
 def test_without_the_right_token_nobody_is_let_in(secured: Server, certificates: Certificates, token: str) -> None:
     sentence = denied(PolicyClient(secured.address, timeout=TIMEOUT, token=token, ca=certificates.trusted))
-    assert "--policy-token-file" in sentence
+    assert "token=" in sentence
     assert ("wants a token" if not token else "is not the one") in sentence
     assert token not in sentence or not token
 
@@ -152,7 +152,7 @@ def test_a_plain_client_is_told_that_the_server_speaks_tls(secured: Server) -> N
     address = secured.address.removeprefix("tls://")
     sentence = denied(PolicyClient(address, timeout=TIMEOUT, token=TOKEN))
     assert f"tls://{address}" in sentence
-    assert "--policy-ca" in sentence
+    assert "ca=" in sentence
 
 
 def test_a_client_with_tls_is_told_that_the_server_speaks_none(plain: Server, certificates: Certificates) -> None:
@@ -167,7 +167,7 @@ def test_another_ca_is_a_sentence(secured: Server, certificates: Certificates) -
     other = certificates.other_ca.read_bytes()
     sentence = denied(PolicyClient(secured.address, timeout=TIMEOUT, token=TOKEN, ca=other))
     assert "not signed by a known CA" in sentence
-    assert "--policy-ca" in sentence
+    assert "ca=" in sentence
 
 
 @pytest.mark.parametrize(

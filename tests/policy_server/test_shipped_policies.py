@@ -142,7 +142,7 @@ def test_replay_refuses_episodes_with_another_seed_than_the_recorded_one(tmp_pat
     policy = load_policy("replay", {"file": str(tmp_path)})
     instruction = task(episode=1)
     assert len(policy.new_session(instruction, 4001).actions) == 3
-    with pytest.raises(UsageError, match=r"seed 4001, and this one has 1001; .*: --seed 4000\."):
+    with pytest.raises(UsageError, match=r"seed 4001, and this one has 1001; .*: seed=4000\."):
         policy.new_session(instruction, 1001)
 
 
@@ -214,7 +214,7 @@ def test_replay_refuses_pickles_and_does_not_run_them(tmp_path: Path) -> None:
 
 
 def test_replay_says_what_to_give_when_there_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--policy-arg file=PATH"):
+    with pytest.raises(UsageError, match=r"with file=\.\.\. where the policy is made"):
         load_policy("replay", {"file": str(tmp_path / "none.npz")})
 
 
@@ -247,7 +247,7 @@ def test_the_expert_knows_no_task_but_metaworld_s() -> None:
 
 
 def test_the_expert_needs_to_know_whose() -> None:
-    with pytest.raises(UsageError, match="--benchmark"):
+    with pytest.raises(UsageError, match="benchmark="):
         load_policy("expert", {})
     with pytest.raises(UsageError, match=r"no scripted expert for the benchmark 'chess'.*sparring ls policies"):
         load_policy("expert", {}, experts={**METAWORLD, "chess": ""})

@@ -47,7 +47,6 @@ NAME = Hint("rename", "observation.images.top", "observation.image")
             'rename={"a }}, b=": "{{c}} d"} where the policy is made',
         ),
     ],
-    ids=str,
 )
 def test_a_hint_in_a_sentence(hint: Hint, notation: str, flags: str, python: str) -> None:
     assert str(hint) == notation

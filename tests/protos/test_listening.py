@@ -49,7 +49,7 @@ def test_a_port_that_is_taken(host: str, capfd: pytest.CaptureFixture[str]) -> N
 
         async def listen() -> None:
             server = grpc.aio.server(options=SERVER_OPTIONS)
-            with pytest.raises(UsageError, match=r"it is taken\. Give another with --listen"):
+            with pytest.raises(UsageError, match=r"it is taken\. Give another with listen="):
                 bind(server, Address.parse(f"{host}:{port}"))
             other.close()
             assert bind(server, Address.parse(f"{host}:{port}")) == Address.parse(f"{host}:{port}")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sparring.protos import policy_pb2 as pb
+from sparring.protos.advice import FLAGS
 from sparring.protos.errors import SparringError
 from sparring.protos.spec import Offer, PolicySpec, SpecMismatch, TensorSpec, spec_of
 
@@ -25,7 +26,7 @@ OFFER = Offer(
 def refusal(spec: PolicySpec, offer: Offer = OFFER) -> str:
     with pytest.raises(SpecMismatch) as caught:
         spec.settle(offer)
-    return str(caught.value)
+    return caught.value.told(FLAGS)
 
 
 @pytest.mark.parametrize(

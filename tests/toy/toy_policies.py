@@ -97,3 +97,13 @@ class WantsTooMuch(Forward):
     def __init__(self) -> None:
         super().__init__()
         self.spec = PolicySpec({"image": TensorSpec("uint8", (32, 32, 3)), "depth": TensorSpec()}, action_dim=7)
+
+
+class OtherImages(Forward):
+    """Wants images of another size than the toy shows, or takes them and was trained on others."""
+
+    def __init__(self, strict: bool = True) -> None:
+        super().__init__()
+        wanted = TensorSpec("uint8", (224, 224, 3))
+        needs = POSITION | {"image": wanted if strict else TensorSpec("uint8", (-1, -1, 3))}
+        self.spec = PolicySpec(needs, action_dim=1, made_for={"image": wanted})

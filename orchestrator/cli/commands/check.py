@@ -21,6 +21,7 @@ from sparring.orchestrator.launchers.check import settings_of_check
 from sparring.orchestrator.launchers.check import verdicts_of as launcher_verdicts
 from sparring.orchestrator.machine.environments import interpreter
 from sparring.orchestrator.settings import launcher_fields, parse_pairs
+from sparring.protos.advice import FLAGS, render
 from sparring.protos.errors import UsageError
 from sparring.protos.rules import Verdict
 
@@ -97,7 +98,7 @@ def report(verdicts: Iterable[Verdict]) -> int:
     kinds: list[str] = []
     for verdict in verdicts:
         colour = {"ok": "green", "FAILED": "red"}.get(verdict.kind, "yellow")
-        kind, _, rest = str(verdict).partition(" ")
+        kind, _, rest = render(str(verdict), FLAGS).partition(" ")
         click.echo(f"{click.style(kind, fg=colour)} {rest}")
         kinds.append(verdict.kind)
     failed, skipped = kinds.count("FAILED"), kinds.count("skipped")

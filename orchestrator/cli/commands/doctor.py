@@ -22,6 +22,7 @@ from sparring.orchestrator.display.screen import show
 from sparring.orchestrator.launchers.registry import working_launchers
 from sparring.orchestrator.machine.environments import environment_state, recipes, state
 from sparring.orchestrator.machine.finding import Finding, Verdict
+from sparring.protos.advice import FLAGS, render
 
 _MARKS: Final = {
     "ok": Text("ok", style="green"),
@@ -63,7 +64,7 @@ def doctor() -> int:
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     findings = list(examine())
     for finding in findings:
-        table.add_row(_MARKS[finding.state], Text(finding.what), Text(finding.detail))
+        table.add_row(_MARKS[finding.state], Text(finding.what), Text(render(finding.detail, FLAGS)))
     show(table)
     return 1 if any(finding.state == "bad" for finding in findings) else 0
 

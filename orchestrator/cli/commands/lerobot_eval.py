@@ -9,9 +9,10 @@ import click
 
 from sparring.orchestrator.cli.commands.run import run
 from sparring.orchestrator.cli.evaluation import evaluate_settings
-from sparring.orchestrator.cli.lerobot_flags import in_lerobots_flags, translate
+from sparring.orchestrator.cli.lerobot_advice import LeRobotFlags
+from sparring.orchestrator.cli.lerobot_flags import translate
 from sparring.orchestrator.cli.options import given
-from sparring.protos.errors import UsageError
+from sparring.protos.errors import SparringError
 
 log = logging.getLogger(__name__)
 
@@ -52,15 +53,16 @@ def lerobot_eval(flags: tuple[str, ...], own: tuple[str, ...]) -> int:
     After a lone --, flags of `sparring run` may follow and win: -- --video none --slots 8.
     docs/lerobot-eval.md says what each means here.
     """  # noqa: D301 - click wants the very character
-    translated = translate(flags, own=_own_settings(own))
-    for note in translated.notes:
-        log.info("%s", note)
+    dialect = LeRobotFlags()
     try:
-        return evaluate_settings(translated.settings, as_json=False)
-    except UsageError as error:
-        if translated.settings.plan.benchmark != "libero":
-            raise
-        raise UsageError(in_lerobots_flags(str(error))) from error
+        translated = translate(flags, own=_own_settings(own))
+        dialect = LeRobotFlags(translated.settings.plan.benchmark or "")
+        for note in translated.notes:
+            log.info("%s", note)
+        return evaluate_settings(translated.settings, as_json=False, dialect=dialect)
+    except SparringError as error:
+        error.dialect = error.dialect or dialect
+        raise
 
 
 def _own_settings(arguments: tuple[str, ...]) -> dict[str, Any]:

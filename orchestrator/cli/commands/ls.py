@@ -16,6 +16,7 @@ from sparring.orchestrator.display.screen import show
 from sparring.orchestrator.launchers.registry import all_launchers, get_launcher
 from sparring.orchestrator.machine.environments import state
 from sparring.orchestrator.settings.run import own_fields
+from sparring.protos.advice import FLAGS
 from sparring.protos.errors import SparringError
 
 
@@ -58,7 +59,7 @@ def launchers() -> None:
             launcher = get_launcher(name)
             rows.append((name, launcher.summary, ", ".join(own_fields(launcher))))
         except SparringError as error:
-            rows.append((name, str(error), ""))
+            rows.append((name, error.told(FLAGS), ""))
     _print(("launcher", "what it is", "its settings"), rows)
 
 

@@ -15,6 +15,7 @@ from sparring.orchestrator.launchers.docker.container_spec import ContainerSpec
 from sparring.orchestrator.launchers.docker.engine import Engine, refusal
 from sparring.orchestrator.launchers.keep_alive import Death
 from sparring.orchestrator.machine.child import last_words
+from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError
 
 log = logging.getLogger(__name__)
@@ -183,7 +184,8 @@ def _cannot_start(error: Any, spec: ContainerSpec, name: str) -> LaunchFailed:
         return LaunchFailed(f"the image {spec.image!r} is gone; build it again and resume.")
     if "gpu" in said.lower() or "nvidia" in said.lower():
         return LaunchFailed(
-            f"containers get no GPU here: {said} Install the NVIDIA container toolkit, or use --worker-gpus none."
+            f"containers get no GPU here: {said} Install the NVIDIA container toolkit, or use "
+            f"{Hint('worker_gpus', value='none')}."
         )
     if "OOM" in said:  # the limit is too small for the container to come up at all
         return LaunchFailed(f"worker {name} was killed as it started: {_out_of_memory(spec.memory)}")
@@ -194,10 +196,12 @@ def _cannot_start(error: Any, spec: ContainerSpec, name: str) -> LaunchFailed:
 
 def _not_a_worker(image: str, said: str) -> LaunchFailed:
     return LaunchFailed(
-        f"the image {image!r} is not a Sparring worker: it has no `sparring worker`. Name one that has with --image. "
+        f"the image {image!r} is not a Sparring worker: it has no `sparring worker`. Name one that has with "
+        f"{Hint('image')}. "
         f"It said: {said}"
     )
 
 
 def _out_of_memory(limit: int) -> str:
-    return f"out of memory (OOM) at its limit of {format_memory(limit)}; raise --worker-memory or lower --slots"
+    advice = f"raise {Hint('worker_memory')} or lower {Hint('slots')}"
+    return f"out of memory (OOM) at its limit of {format_memory(limit)}; {advice}"

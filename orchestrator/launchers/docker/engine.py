@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from sparring.env_worker.registry import get_benchmark
 from sparring.protos import WORK_PROTOCOL_VERSION
+from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.net.address import Address
 
@@ -131,13 +132,14 @@ class Engine:
         if image is None:
             raise UsageError(
                 f"there is no image {name!r} for the benchmark {benchmark!r}. {_how_to_build(benchmark)}, get it with "
-                f"`docker pull {name}`, or name another with --image {benchmark}=NAME."
+                f"`docker pull {name}`, or name another with {Hint('image', benchmark, 'NAME')}."
             )
         spoken = image.labels.get(PROTOCOL_LABEL)
         if spoken is not None and spoken != str(WORK_PROTOCOL_VERSION):
             raise UsageError(
                 f"the image {name!r} speaks protocol version {spoken}, this orchestrator {WORK_PROTOCOL_VERSION}: "
-                f"it is of another release. {_how_to_build(benchmark)}, or name another with --image {benchmark}=NAME."
+                f"it is of another release. {_how_to_build(benchmark)}, or name another with "
+                f"{Hint('image', benchmark, 'NAME')}."
             )
         return image
 

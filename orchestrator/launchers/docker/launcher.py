@@ -27,6 +27,7 @@ from sparring.orchestrator.launchers.keep_alive import Death, keep_all, keep_wor
 from sparring.orchestrator.machine.finding import Finding
 from sparring.orchestrator.run.plan import assets_of, fetch_assets
 from sparring.orchestrator.settings import RunSettings
+from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.net.address import Address
 
@@ -44,7 +45,7 @@ class DockerLauncher(Launcher[DockerSettings]):
         benchmarks = [part.benchmark for part in run.plan.parts]
         for benchmark in self.own(run).image:
             if benchmark not in benchmarks:
-                raise UsageError(f"--image names {benchmark!r}, which is not part of this run.")
+                raise UsageError(f"{Hint('image')} names {benchmark!r}, which is not part of this run.")
         engine = connect()
         for benchmark in benchmarks:
             engine.worker_image(benchmark, self._image_name(run, benchmark))
@@ -66,13 +67,14 @@ class DockerLauncher(Launcher[DockerSettings]):
             engine = connect()
             yield Finding("container engine", "ok", engine.describe())
         except SparringError as error:
-            yield Finding("container engine", "note", str(error))
+            yield Finding("container engine", "note", error.sentence)
             return
+        only = f"for {Hint('launcher', value=self.name)} only"
         for name in all_benchmarks():
             try:
                 image = engine.worker_image(name, image_of(name))
             except SparringError as error:
-                yield Finding(f"image {name}", "note", f"for --launcher docker only: {error}")
+                yield Finding(f"image {name}", "note", f"{only}: {error.sentence}")
             else:
                 yield Finding(f"image {name}", "ok", f"{image.name}, {image.size / 1e6:.0f} MB")
 
@@ -80,7 +82,7 @@ class DockerLauncher(Launcher[DockerSettings]):
         try:
             await self._run_in(await to_the_end(connect), order)
         except EngineFailed as error:
-            raise LaunchFailed(str(error)) from error
+            raise LaunchFailed(error.sentence) from error
 
     async def _run_in(self, engine: Engine, order: WorkerOrder) -> None:
         route = await to_the_end(find_route, order.run, self.own(order.run), engine)

@@ -11,6 +11,7 @@ from typing import Final, Literal
 from sparring.orchestrator.launchers.docker.engine import Engine
 from sparring.orchestrator.launchers.docker.settings import DockerSettings
 from sparring.orchestrator.settings import RunSettings
+from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
 from sparring.protos.net.address import Address
 
@@ -56,15 +57,15 @@ def find_route(run: RunSettings, own: DockerSettings, engine: Engine) -> Route:
     if kind == "unix" and not engine.local:
         raise UsageError(
             f"the container engine at {engine.address} is on another machine, where sockets of this one are not: use "
-            "--worker-connection tcp with --listen HOST:PORT."
+            f"{Hint('worker_connection', value='tcp')} with {Hint('listen', value='HOST:PORT')}."
         )
     servers = run.policy.servers
     local_servers = [server for server in servers if server.is_local and not server.is_unix]
     for server in local_servers:
         if server.is_encrypted:
             raise UsageError(
-                f"--policy-server {server} means the container itself to workers in containers, and its certificate is "
-                "for a name: give the name by which this machine is reached."
+                f"{Hint('policy_server', value=str(server))} means the container itself to workers in containers, and "
+                "its certificate is for a name: give the name by which this machine is reached."
             )
     _check_policy(local_servers, engine)
     listen = _listen(run.worker.listen_address, engine) if kind == "tcp" else None
@@ -84,17 +85,17 @@ def _listen(given: Address | None, engine: Engine) -> Address | None:
             return Address("tcp", gateway)  # any port; seen by containers and by nobody else
         raise UsageError(
             f"containers of the engine at {engine.address} need an address of this machine to dial: give it with "
-            "--listen HOST:PORT."
+            f"{Hint('listen', value='HOST:PORT')}."
         )
     if not engine.local and given.is_local:
         raise UsageError(
-            f"--listen {given} means nothing to containers of the engine at {engine.address}, which is on another "
-            "machine: give the name or address by which this machine is reached from there."
+            f"{Hint('listen', value=str(given))} means nothing to containers of the engine at {engine.address}, "
+            "which is on another machine: give the name or address by which this machine is reached from there."
         )
     if given.is_local and not given.is_every_interface:
         raise UsageError(
-            f"--listen {given} cannot be reached from containers: leave it out, give 0.0.0.0:PORT, or use "
-            "--worker-connection unix."
+            f"{Hint('listen', value=str(given))} cannot be reached from containers: leave it out, give 0.0.0.0:PORT, "
+            f"or use {Hint('worker_connection', value='unix')}."
         )
     return None
 
@@ -103,16 +104,16 @@ def _check_policy(local_servers: Iterable[Address], engine: Engine) -> None:
     for server in local_servers:
         if not engine.local:
             raise UsageError(
-                f"--policy-server {server} means another machine to containers of the engine at {engine.address}: give "
-                "the name or address by which this machine is reached from there."
+                f"{Hint('policy_server', value=str(server))} means another machine to containers of the engine at "
+                f"{engine.address}: give the name or address by which this machine is reached from there."
             )
         gateway = engine.gateway()
         there = server if gateway is None else server.with_host(gateway)
         if gateway is not None and not _answers(there):
             raise UsageError(
                 f"the policy server at {server} cannot be reached from containers: nothing listens at {there}. "
-                f"Start it with --listen 0.0.0.0:{server.port}, or with --listen unix:///path/policy.sock and name "
-                "that."
+                f"Start it with `sparring serve --listen 0.0.0.0:{server.port}`, or with --listen "
+                "unix:///path/policy.sock, and name that."
             )
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from sparring.policy_server.policies._lerobot.memory import ACTION
+from sparring.protos.advice import Hint
 from sparring.protos.spec import PolicySpec, SpecMismatch, TensorSpec
 
 STATE: Final = "observation.state"
@@ -69,7 +70,7 @@ class XvlaOnLibero:
         if state != STATE:
             raise SpecMismatch(
                 f"the state of an X-VLA on LIBERO is made by LeRobot's environment processor, from {_POSITION} and "
-                f"{_ROTATION}; it cannot be {state!r} (--rename)."
+                f"{_ROTATION}; it cannot be {state!r} ({Hint('rename')})."
             )
         needs = {name: need for name, need in spec.named.items() if name != STATE}
         needs |= {_POSITION: TensorSpec(None, (3,)), _ROTATION: TensorSpec(None, (3, 3))}

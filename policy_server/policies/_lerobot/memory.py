@@ -17,6 +17,7 @@ from sparring.policy_server.policies._lerobot.module_state import Changes, Modul
 from sparring.policy_server.policies._lerobot.own_loop import OwnLoop, Show
 from sparring.policy_server.policies._lerobot.trial import Trial
 from sparring.policy_server.policies.torch_batch import Batch
+from sparring.protos.advice import Hint
 
 ACTION: Final = "action"
 IMAGES: Final = "observation.images"
@@ -92,7 +93,7 @@ def _why_own_loop(policy: Any, inner: Any, trial: Trial, warn: Callable[[str], N
         warn(
             f"whether a LeRobot policy of type {inner.config.type!r} remembers more than its queues could not be tried "
             f"out: it does not answer to an observation that was made up ({type(error).__name__}: {error}). If it "
-            "does, episodes mix; --policy-arg own_loop=true keeps them apart (docs/lerobot.md)."
+            f"does, episodes mix; {Hint('policy_arg', 'own_loop', True)} keeps them apart (docs/lerobot.md)."
         )
     return "as what it answers depends on what it saw before" if differs else ""
 

@@ -1,0 +1,78 @@
+"""Who passes one of our errors on passes its sentence on, with its hints: in `str()` they are in Python's words."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+from support import ROOT
+
+ROOMS = ("protos", "policy_server", "env_worker", "orchestrator")
+TREES = {path: ast.parse(path.read_text()) for room in ROOMS for path in (ROOT / room).rglob("*.py")}
+
+
+def our_errors() -> set[str]:
+    """Names of SparringError and of all that derive from it."""
+    known, before = {"SparringError"}, 0
+    while len(known) > before:
+        before = len(known)
+        for tree in TREES.values():
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ClassDef) and known & {ast.unparse(b).rpartition(".")[2] for b in node.bases}:
+                    known.add(node.name)
+    return known
+
+
+OURS = our_errors()
+
+
+def rendered(tree: ast.AST) -> Iterator[str]:
+    """Places where an error of ours that was caught becomes text that is rendered."""
+    for handler in ast.walk(tree):
+        if not isinstance(handler, ast.ExceptHandler) or handler.name is None or handler.type is None:
+            continue
+        caught = {n.id if isinstance(n, ast.Name) else getattr(n, "attr", "") for n in ast.walk(handler.type)}
+        ours = bool(caught & OURS)
+        asked = any(f"isinstance({handler.name}, {name})" in ast.unparse(handler) for name in OURS)
+        for node in (inner for statement in handler.body for inner in ast.walk(statement)):
+            if ours and isinstance(node, ast.FormattedValue) and ast.unparse(node.value) == handler.name:
+                yield f"line {node.lineno}: {{{handler.name}}}"
+            if (ours or asked) and ast.unparse(node) == f"str({handler.name})":
+                yield f"line {node.lineno}: str({handler.name})"
+
+
+def test_our_errors_are_known() -> None:
+    assert {"UsageError", "SpecMismatch", "PolicyDenied", "RunStopped", "LaunchFailed"} <= OURS
+    assert "StreamEnded" not in OURS
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_errors_are_passed_on_with_their_hints(room: str) -> None:
+    trees = {path: tree for path, tree in TREES.items() if path.is_relative_to(ROOT / room)}
+    found = [f"{path}, {place}" for path, tree in trees.items() for place in rendered(tree)]
+    assert not found, "use .sentence to pass an error on, or .told(dialect) to show it"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "try: f()\nexcept UsageError as e:\n    raise RunStopped(str(e)) from e",
+        "try: f()\nexcept (OSError, errors.PolicyRefused) as e:\n    say(f'at last: {e}')",
+        "try: f()\nexcept Exception as e:\n    return str(e) if isinstance(e, SparringError) else repr(e)",
+    ],
+)
+def test_the_check_sees_text_that_is_rendered_too_early(wrong: str) -> None:
+    assert list(rendered(ast.parse(wrong)))
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        "try: f()\nexcept UsageError as e:\n    raise RunStopped(e.sentence) from e",
+        "try: f()\nexcept UsageError as e:\n    say(e.told(FLAGS))",
+        "try: f()\nexcept OSError as e:\n    say(f'{e}')",
+    ],
+)
+def test_the_check_leaves_others_alone(right: str) -> None:
+    assert not list(rendered(ast.parse(right)))
