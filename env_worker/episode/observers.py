@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -104,6 +105,8 @@ class Observers:
 def _named(observer: EpisodeObserver) -> Iterator[None]:
     try:
         yield
+    except bdb.BdbQuit:  # who quits the debugger wants all of it to end
+        raise
     except Exception as error:  # the boundary: an observer may be anybody's
         if isinstance(error, SparringError):
             said = error.sentence

@@ -247,6 +247,7 @@ class _Signals:
 
     def __init__(self) -> None:
         self._raising = False
+        self._early = ""
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> _Signals:
@@ -266,10 +267,14 @@ class _Signals:
         """Raises them wherever the main thread is inside."""
         self._raising = True
         try:
+            if self._early:  # it came while the journal was being opened
+                raise KeyboardInterrupt(self._early)
             yield
         finally:
             self._raising = False
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
         if self._raising:
-            raise KeyboardInterrupt(signal.Signals(number).name)
+            raise KeyboardInterrupt(name)
+        self._early = name

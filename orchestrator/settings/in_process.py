@@ -29,8 +29,6 @@ def problems_in_process(values: Mapping[str, Any], fields: Mapping[str, FieldInf
         values: All that was given.
         fields: Of these settings.
     """
-    if not values.get("in_process"):
-        return []
     return [
         f"{Hint(name)} is of no use with {Hint('in_process')}: {reason}."
         for name, reason in _NO_USE.items()

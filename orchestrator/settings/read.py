@@ -79,7 +79,8 @@ class _Reader:
         self._check_others(launcher)
         worker = self._group_with_own(WorkerSettings, launcher.settings)
         output = self._group(OutputSettings)
-        self._problems += problems_in_process(self._values, {**core_fields(), **own_fields(launcher)})
+        if plan is not None and plan.in_process:
+            self._problems += problems_in_process(self._values, core_fields())
         if plan is None or policy is None or worker is None or output is None or self._problems:
             raise UsageError("; ".join(self._problems))
         return RunSettings(plan, policy, worker, output)

@@ -159,6 +159,16 @@ def test_an_interrupted_run_is_whole_and_goes_on_with_workers(
     assert document["server_stats"]["episodes"] == 12, "what was done before the interruption counts, too"
 
 
+def test_a_signal_that_comes_early_is_not_forgotten(tmp_path: Path) -> None:
+    class Early(RunListener):
+        def on_start(self, start: RunStart) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted, match="SIGTERM"):
+        play(tmp_path / "out", Early())
+    assert not (tmp_path / "out").exists(), "it never came to a run"
+
+
 def test_a_run_with_workers_goes_on_in_one_process(sparring: Sparring, usage: Sparring, tmp_path: Path) -> None:
     (tmp_path / "flags").mkdir()
     command = (
@@ -249,6 +259,10 @@ def test_settings_that_mean_nothing_are_refused(setting: dict[str, Any], sentenc
 @pytest.mark.parametrize("setting", [{"slots": 1}, {"slots": "1"}, {"slots": "auto"}, {"launcher": "process"}])
 def test_settings_that_are_true_anyway_are_not(setting: dict[str, Any]) -> None:
     assert read_settings({**VALUES, **setting}).plan.in_process
+
+
+def test_no_is_no_however_it_is_written() -> None:
+    assert not read_settings({**VALUES, "in_process": "false", "slots": 2}).plan.in_process
 
 
 def test_a_benchmark_of_another_python_says_so() -> None:

@@ -1,0 +1,174 @@
+"""The player: what it answers a lease with, and what it keeps from one lease to the next."""
+
+from __future__ import annotations
+
+import bdb
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from toy_benchmark import Toy, ToySettings
+from toy_policies import Forward, Raises, WantsTooMuch
+
+from sparring.env_worker.benchmark import Simulator, Step, Task
+from sparring.env_worker.episode.observers import EpisodeObserver
+from sparring.env_worker.episode.session import Session
+from sparring.env_worker.worker.player import Player
+from sparring.policy_server.client import PolicyUnreachable
+from sparring.policy_server.local import LocalPolicy
+from sparring.policy_server.policies.base import Policy
+from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.episode_rules import EpisodeRules
+from sparring.protos.errors import UsageError
+from sparring.protos.spec import Offer
+from sparring.protos.tensor import Array
+
+ASSIGNMENT = pb.Assignment(benchmark="toy", video_fps=20.0)
+
+
+class Counted(Toy):
+    """Counts the simulators that are made."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self.refused = ""
+
+    def make(self, task: Task, settings: ToySettings) -> Simulator:
+        self.made.append(task.name)
+        if task.name == self.refused:
+            raise UsageError("there is no such world here.")
+        return super().make(task, settings)
+
+
+class Sessions:
+    """Of a policy in this process; counts how often they are opened and ended."""
+
+    def __init__(self, policy: Policy, before: Callable[[], None] = lambda: None) -> None:
+        self._policy = LocalPolicy(policy, name="toy")
+        self._before = before
+        self._session: Session | None = None
+        self.opened = self.ended = 0
+
+    def session_for(self, offer: Offer) -> Session:
+        self._before()
+        if self._session is None:
+            self._session = self._policy.open(offer)
+            self.opened += 1
+        return self._session
+
+    def end(self) -> None:
+        self._session = None
+        self.ended += 1
+
+
+def player_of(policy: Policy, **sessions: Any) -> tuple[Player, Counted, Sessions]:
+    benchmark, opened = Counted(), Sessions(policy, **sessions)
+    return Player(benchmark, ToySettings(), opened), benchmark, opened
+
+
+def lease(task: str = "short", index: int = 0, **more: Any) -> pb.Lease:
+    return pb.Lease(lease=7, task=task, index=index, seed=1000 + index, **more)
+
+
+def test_a_result_has_the_record_and_what_the_lease_asked_for() -> None:
+    player, _, _ = player_of(Forward())
+    result = player.play(lease(film=True, record=True), ASSIGNMENT).result
+    assert (result.lease, result.outcome, result.error) == (7, pb.OUTCOME_SUCCESS, "")
+    assert result.steps > 0
+    assert result.seconds >= result.physics_s > 0
+    assert b"ftyp" in result.video[:16]
+    assert result.recording.startswith(b"PK")
+    plain = player.play(lease(), ASSIGNMENT).result
+    assert (plain.video, plain.recording) == (b"", b"")
+
+
+def test_simulator_and_session_stay_from_lease_to_lease_of_a_task() -> None:
+    player, benchmark, sessions = player_of(Forward())
+    for task in ("short", "short", "long", "short"):
+        player.play(lease(task), ASSIGNMENT)
+    assert benchmark.made == ["short", "long", "short"]
+    assert (sessions.opened, sessions.ended) == (1, 0)
+
+
+def test_after_an_error_both_are_new() -> None:
+    player, benchmark, sessions = player_of(Raises())
+    failed = player.play(lease(index=1), ASSIGNMENT).result
+    assert (failed.outcome, failed.error_kind) == (pb.OUTCOME_ERROR, pb.ERROR_KIND_POLICY)
+    assert "my knees are weak" in failed.error
+    assert player.play(lease(index=2), ASSIGNMENT).result.outcome == pb.OUTCOME_SUCCESS
+    assert benchmark.made == ["short", "short"]
+    assert (sessions.opened, sessions.ended) == (2, 1)
+
+
+@pytest.mark.parametrize("task", ["raises", "unmakeable"])
+def test_whatever_a_simulator_raises_is_its_error(task: str) -> None:
+    player, _, _ = player_of(Forward())
+    failed = player.play(lease(task), ASSIGNMENT).result
+    assert (failed.outcome, failed.error_kind) == (pb.OUTCOME_ERROR, pb.ERROR_KIND_SIMULATOR)
+    assert failed.error.startswith("the simulator raised ")
+
+
+def test_an_observer_that_raises_is_an_error_and_never_a_score() -> None:
+    class Clumsy(EpisodeObserver):
+        def on_step(self, step: int, action: Array, result: Step) -> None:
+            raise ValueError("dropped it")
+
+    player, _, _ = player_of(Forward())
+    failed = player.play(lease(), ASSIGNMENT, [Clumsy()]).result
+    assert (failed.outcome, failed.error_kind) == (pb.OUTCOME_ERROR, pb.ERROR_KIND_INTERNAL)
+    assert "'Clumsy'" in failed.error
+    assert failed.steps == 0
+
+
+def test_what_does_not_fit_or_cannot_be_refuses_the_run() -> None:
+    player, _, _ = player_of(WantsTooMuch())
+    assert "not offered" in player.play(lease(), ASSIGNMENT).refused.reason
+    player, benchmark, _ = player_of(Forward())
+    benchmark.refused = "long"
+    assert player.play(lease("long"), ASSIGNMENT).refused.reason == "there is no such world here."
+
+
+def test_a_policy_that_cannot_be_reached_loses_the_lease() -> None:
+    def gone() -> None:
+        raise PolicyUnreachable("nobody is there.")
+
+    player, _, _ = player_of(Forward(), before=gone)
+    lost = player.play(lease(), ASSIGNMENT).lost
+    assert (lost.lease, lost.reason, lost.policy_unreachable) == (7, "nobody is there.", True)
+
+
+def test_a_policy_that_goes_away_in_the_middle_loses_the_lease_and_the_session() -> None:
+    class Leaves(EpisodeObserver):
+        """Stands in for a server that is killed: only a session can say so, and a local one never does."""
+
+        def __init__(self, sessions: Sessions) -> None:
+            self._sessions = sessions
+
+        def on_reset(self, observation: object) -> None:
+            def act(tensors: object, *, step: int) -> None:
+                raise PolicyUnreachable("it went away.")
+
+            self._sessions._session.act = act  # type: ignore[union-attr,assignment,method-assign]
+
+    player, _, sessions = player_of(Forward())
+    lost = player.play(lease(), ASSIGNMENT, [Leaves(sessions)]).lost
+    assert (lost.reason, lost.policy_unreachable) == ("it went away.", False)
+    assert sessions.ended == 1
+
+
+def test_who_quits_the_debugger_quits_it_all() -> None:
+    class Quits(EpisodeObserver):
+        def on_look(self, step: int, seen: object) -> None:
+            raise bdb.BdbQuit
+
+    player, _, _ = player_of(Forward())
+    with pytest.raises(bdb.BdbQuit):
+        player.play(lease(), ASSIGNMENT, [Quits()])
+
+
+def test_the_rules_of_the_assignment_hold() -> None:
+    player, _, _ = player_of(Forward(gain=3.0))
+    rules = EpisodeRules(out_of_range="error").to_message()
+    failed = player.play(lease(), pb.Assignment(benchmark="toy", rules=rules)).result
+    assert failed.error_kind == pb.ERROR_KIND_ACTION
+    assert player.play(lease(), ASSIGNMENT).result.outcome == pb.OUTCOME_SUCCESS
