@@ -59,6 +59,7 @@ ENV PATH=/opt/venv/bin:/opt/sparring/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     HOME=/tmp \
     XDG_CACHE_HOME=/cache \
+    HF_HUB_DISABLE_XET=1 \
     SPARRING_HEARTBEAT=/tmp/heartbeat \
     MESA_SHADER_CACHE_DIR=/tmp/mesa \
     MPLCONFIGDIR=/tmp/matplotlib \

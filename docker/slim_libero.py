@@ -1,5 +1,7 @@
 """Takes out of LIBERO's environment what no LIBERO task uses: most of robosuite's meshes, fonts for PDFs, tests.
 
+Also hf_xet, 12 MB: the hub's files can be downloaded without it (HF_HUB_DISABLE_XET says so to huggingface_hub).
+
 python slim_libero.py SITE_PACKAGES
 """
 
@@ -36,7 +38,12 @@ def main() -> None:
     """Removes it all."""
     packages = Path(sys.argv[1])
     tests = [folder for folder in packages.rglob("tests") if folder.is_dir()]
-    for path in [*useless(packages / "robosuite/models/assets"), packages / "fontTools", *tests]:
+    for path in [
+        *useless(packages / "robosuite/models/assets"),
+        packages / "fontTools",
+        *packages.glob("hf_xet*"),
+        *tests,
+    ]:
         if path.is_dir():
             shutil.rmtree(path)
         elif path.exists():  # else its folder has gone already

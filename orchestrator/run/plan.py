@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from sparring.env_worker.benchmark import Task
+from sparring.env_worker.hub import AssetsError, HubMissing
 from sparring.env_worker.registry import get_benchmark
+from sparring.orchestrator.machine.environments import interpreter
 from sparring.orchestrator.settings import Evaluation, RunSettings
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
@@ -119,8 +124,17 @@ def fetch_assets(settings: RunSettings, part: Evaluation) -> None:
     Raises:
         SparringError: If they cannot be had.
     """
-    benchmark = get_benchmark(part.benchmark)
-    benchmark.fetch(benchmark.read_settings(benchmark_settings(settings, part)))
+    benchmark, given = get_benchmark(part.benchmark), benchmark_settings(settings, part)
+    try:
+        benchmark.fetch(benchmark.read_settings(given))
+    except HubMissing:
+        python = interpreter(benchmark)
+        if python == Path(sys.executable):
+            raise
+        command = [str(python), "-m", "sparring.env_worker.fetch", benchmark.name, json.dumps(given)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # as long as a download takes
+        if done.returncode != 0:
+            raise AssetsError(done.stdout or f"the assets of {benchmark.name!r} could not be fetched.") from None
 
 
 def identity(settings: RunSettings, plan: Plan) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Assets: found where they are named, else downloaded whole.
 
 Most tests download from a server on loopback that stands in for the Hugging Face hub: it speaks the part of the hub's
-HTTP interface that is used (a revision, its tree in pages, files behind a redirect, Range), because tests must pass
-without a network, and because a real hub neither breaks off nor corrupts a file when a test wants it to.
+HTTP interface that huggingface_hub uses for it (a revision, its tree in pages, metadata of files, large ones behind a
+redirect, Range), because tests must pass without a network, and because a real hub neither breaks off nor corrupts a
+file when a test wants it to.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -23,15 +23,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import quote, unquote, urlsplit
 
 import pytest
 from support import free_port, wait_for
 
-from sparring.env_worker import assets
 from sparring.env_worker import hub as hub_module
 from sparring.env_worker.assets import find_assets, is_complete
-from sparring.env_worker.hub import AssetsError, AssetSource
+from sparring.env_worker.hub import AssetsError, AssetSource, HubMissing
 from sparring.env_worker.locks import one_at_a_time
 from sparring.protos.errors import SparringError, UsageError
 
@@ -40,8 +39,10 @@ PARTS = ("meshes", "textures")
 LARGE = "meshes/large mesh.stl"
 COMMIT = "c0ffee" + "0" * 34
 VARIABLE = "SPARRING_TEST_ASSETS"
+CHUNK = 10 * 2**20
+"""What huggingface_hub writes at once, and so what it goes on from."""
 FILES = {
-    LARGE: os.urandom(700_000),
+    LARGE: os.urandom(2 * CHUNK + 700_000),
     "meshes/small.xml": b"<mujoco/>",
     "textures/wood.png": b"brown",
     "textures/same.png": b"brown",
@@ -77,6 +78,11 @@ class FakeHub:
             entries.append(entry)
         return entries
 
+    def etag(self, path: str) -> str:
+        entry = next(entry for entry in self.tree() if entry["path"] == path)
+        lfs = entry.get("lfs")
+        return str(lfs["oid"] if isinstance(lfs, dict) else entry["oid"])
+
     def count(self) -> Counter[str]:
         return Counter(path for path, _ in self.asked)
 
@@ -84,23 +90,41 @@ class FakeHub:
 def handler_of(hub: FakeHub, storage: str) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            role = "storage" if self.path.startswith("/storage/") else "hub"
+            path = urlsplit(self.path).path
+            role = "storage" if path.startswith("/storage/") else "hub"
             hub.tokens.setdefault(role, set()).add(self.headers.get("Authorization"))
-            if self.path == "/api/datasets/someone/things/revision/main":
-                self.answer(json.dumps({"sha": COMMIT}).encode())
-            elif found := re.fullmatch(
-                rf"/api/datasets/someone/things/tree/{COMMIT}\?recursive=true(&page=2)?", self.path
-            ):
-                self.page(second=bool(found[1]))
-            elif self.path.startswith(prefix := f"/datasets/someone/things/resolve/{COMMIT}/"):
-                self.send_response(302)
-                self.send_header("Location", f"{storage}/storage/{self.path.removeprefix(prefix)}")
+            if path in [f"/api/datasets/someone/things/revision/{revision}" for revision in ("main", COMMIT)]:
+                siblings = [{"rfilename": name} for name in hub.files]
+                self.answer(json.dumps({"id": "someone/things", "sha": COMMIT, "siblings": siblings}).encode())
+            elif path == f"/api/datasets/someone/things/tree/{COMMIT}":
+                self.page(second="page=2" in self.path)
+            elif path.startswith(prefix := f"/datasets/someone/things/resolve/{COMMIT}/"):
+                self.resolve(unquote(path.removeprefix(prefix)))
+            elif role == "storage":
+                self.file(unquote(path.removeprefix("/storage/")))
+            else:
+                self.send_response(404)
+                self.send_header("X-Error-Code", "RepoNotFound")
                 self.send_header("Content-Length", "0")
                 self.end_headers()
-            elif role == "storage":
-                self.file(unquote(self.path.removeprefix("/storage/")))
-            else:
-                self.send_error(404)
+
+        do_HEAD = do_GET
+
+        def resolve(self, path: str) -> None:
+            """Large files are elsewhere; the headers say what they are all the same."""
+            entry = next(entry for entry in hub.tree() if entry["path"] == path)
+            if path != LARGE and self.command == "GET":
+                self.file(path)
+                return
+            large = path == LARGE
+            self.send_response(302 if large else 200)
+            self.send_header("X-Repo-Commit", COMMIT)
+            self.send_header("X-Linked-Etag" if large else "ETag", f'"{hub.etag(path)}"')
+            self.send_header("X-Linked-Size", str(entry["size"]))
+            self.send_header("Content-Length", "0" if large else str(entry["size"]))
+            if large:
+                self.send_header("Location", f"{storage}/storage/{quote(path)}")
+            self.end_headers()
 
         def page(self, *, second: bool) -> None:
             entries = hub.tree()
@@ -117,7 +141,8 @@ def handler_of(hub: FakeHub, storage: str) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def file(self, path: str) -> None:
-            hub.asked.append((path, self.headers.get("Range")))
+            if self.command == "GET":
+                hub.asked.append((path, self.headers.get("Range")))
             if path in hub.refuse_with:
                 self.send_error(hub.refuse_with[path])
                 return
@@ -132,6 +157,8 @@ def handler_of(hub: FakeHub, storage: str) -> type[BaseHTTPRequestHandler]:
                 self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
             self.send_header("Content-Length", str(len(content) - start))
             self.end_headers()
+            if self.command == "HEAD":
+                return
             stops = hub.break_off_at.get(path)
             end = stops.pop(0) if stops else hub.silent_at.get(path, len(content))
             self.wfile.write(content[start:end])
@@ -178,7 +205,7 @@ def start_finding() -> subprocess.Popen[str]:
     code = (
         # A shell that starts us in the background makes us ignore Ctrl-C, and our children with us.
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from sparring.env_worker.assets import AssetSource, find_assets\n"
+        "from sparring.env_worker.assets import find_assets\nfrom sparring.env_worker.hub import AssetSource\n"
         f"find_assets(setting=None, variable={VARIABLE!r}, cache_name='things', parts={PARTS!r}, source={SOURCE!r})"
     )
     return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
@@ -188,8 +215,9 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path: (folder / path).read_bytes() for path in FILES}
 
 
-def partials(folder: Path) -> list[int]:
-    return [assets._size(file) for file in (folder / assets.PARTIAL).glob("*")]
+def arriving(folder: Path) -> int:
+    """Bytes of a file that is on its way, as huggingface_hub keeps them."""
+    return max((file.stat().st_size for file in folder.rglob("*.incomplete")), default=0)
 
 
 class TestNamedFolders:
@@ -218,11 +246,11 @@ class TestDownload:
     def test_everything_arrives_and_is_not_asked_for_again(self, hub: FakeHub) -> None:
         folder = find()
         assert contents(folder) == FILES
-        assert json.loads((folder / assets.MARKER).read_text())["commit"] == COMMIT
-        assert not (folder / assets.PARTIAL).exists()
+        assert json.loads((folder / hub_module.MARKER).read_text())["commit"] == COMMIT
+        assert {path.name for path in folder.iterdir()} == {*PARTS, hub_module.MARKER, ".cache"}
         asked = len(hub.asked)
         assert find() == folder
-        assert len(hub.asked) == asked == len(FILES)
+        assert len(hub.asked) == asked == len(FILES) - 1, "an empty file is not worth asking"
 
     def test_progress_is_told_in_lines_when_nobody_watches(
         self, hub: FakeHub, capfd: pytest.CaptureFixture[str]
@@ -230,8 +258,9 @@ class TestDownload:
         find()
         said = capfd.readouterr()
         assert said.out == ""
-        assert "assets things: downloading 0.7 MB" in said.err
-        assert "0.7 of 0.7 MB" in said.err
+        assert "assets things: downloading 21.7 MB" in said.err
+        assert "10.5 of 21.7 MB" in said.err
+        assert "21.7 of 21.7 MB" in said.err
 
     def test_the_token_is_for_the_hub_only(self, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HF_TOKEN", "secret")
@@ -247,7 +276,7 @@ class TestDownload:
 
     def test_a_folder_without_a_marker_is_not_taken_for_complete(self, hub: FakeHub) -> None:
         folder = find()
-        (folder / assets.MARKER).unlink()
+        (folder / hub_module.MARKER).unlink()
         (folder / LARGE).write_bytes(FILES[LARGE][:1000])
         assert not is_complete(folder, parts=PARTS, source=SOURCE)
         hub.asked.clear()
@@ -260,10 +289,31 @@ class TestDownload:
         assert is_complete(folder, parts=PARTS, source=SOURCE)
         assert not is_complete(folder, parts=PARTS, source=other)
 
+    def test_what_release_0_1_downloaded_is_found(self, hub: FakeHub, tmp_path: Path) -> None:
+        folder = tmp_path / "cache/sparring/things"
+        for path, content in FILES.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
+        source = {"repo": "someone/things", "kind": "datasets", "revision": "main"}
+        sizes = {path: len(content) for path, content in FILES.items()}
+        (folder / ".complete.json").write_text(json.dumps({"source": source, "commit": COMMIT, "files": sizes}))
+        assert find() == folder
+        assert (hub.asked, hub.tokens) == ([], {}), "nobody was asked"
+
+    def test_without_the_package_what_is_here_is_found_and_what_is_not_is_a_sentence(
+        self, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = find()
+        monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # as if it were not installed
+        assert find() == folder
+        (folder / hub_module.MARKER).unlink()
+        with pytest.raises(HubMissing, match="needs the package huggingface_hub"):
+            find()
+
     def test_a_marker_that_makes_no_sense_is_none(self, hub: FakeHub) -> None:
         folder = find()
         for nonsense in ("", "[]", '{"source": 1}', json.dumps({"source": vars(SOURCE), "files": []})):
-            (folder / assets.MARKER).write_text(nonsense)
+            (folder / hub_module.MARKER).write_text(nonsense)
             assert not is_complete(folder, parts=PARTS, source=SOURCE)
 
     def test_parts_that_the_hub_does_not_have(self, hub: FakeHub) -> None:
@@ -271,7 +321,9 @@ class TestDownload:
         with pytest.raises(AssetsError, match=r"'someone/things' on the hub \(revision main\) lacks textures"):
             find()
 
-    @pytest.mark.parametrize("path", ["../escaped", "/tmp/escaped", ".complete.json", "a/../../escaped"])
+    @pytest.mark.parametrize(
+        "path", ["../escaped", "/tmp/escaped", ".complete.json", ".cache/escaped", "a/../../escaped"]
+    )
     def test_names_that_would_leave_the_folder(self, hub: FakeHub, path: str, tmp_path: Path) -> None:
         hub.files = {path: b"evil"}
         with pytest.raises(AssetsError, match="may not be written"):
@@ -281,38 +333,39 @@ class TestDownload:
 
 class TestInterruptions:
     def test_a_connection_that_breaks_goes_on_by_range(self, hub: FakeHub) -> None:
-        hub.break_off_at[LARGE] = [100_000, 300_000]
+        hub.break_off_at[LARGE] = [CHUNK + 1000, 2 * CHUNK + 1000]
         assert contents(find()) == FILES
-        assert [r for path, r in hub.asked if path == LARGE] == [None, "bytes=100000-", "bytes=300000-"]
+        assert [r for path, r in hub.asked if path == LARGE] == [None, f"bytes={CHUNK}-", f"bytes={2 * CHUNK}-"]
 
     def test_a_server_without_ranges_begins_again(self, hub: FakeHub) -> None:
         hub.ranges = False
-        hub.break_off_at[LARGE] = [100_000]
+        hub.break_off_at[LARGE] = [CHUNK + 1000]
         assert contents(find()) == FILES
 
-    def test_a_killed_download_goes_on_by_range(self, hub: FakeHub, tmp_path: Path) -> None:
-        hub.silent_at[LARGE] = 500_000
+    def test_a_killed_download_keeps_the_files_that_arrived(self, hub: FakeHub, tmp_path: Path) -> None:
+        hub.silent_at[LARGE] = 2 * CHUNK + 1000
         process = start_finding()
         folder = tmp_path / "cache/sparring/things"
         others = len(FILES) - 1
         wait_for(lambda: sum((folder / file).exists() for file in FILES) == others)
-        wait_for(lambda: partials(folder) and max(partials(folder)) >= 200_000)
+        wait_for(lambda: arriving(folder) >= 2 * CHUNK)
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=10)
         assert not is_complete(folder, parts=PARTS, source=SOURCE)
+        assert arriving(folder) > 0
 
-        (kept,) = partials(folder)
         hub.silent_at.clear()
         hub.released.set()
         hub.asked.clear()
         assert contents(find()) == FILES
-        assert hub.asked == [(LARGE, f"bytes={kept}-")]
+        assert hub.count() == {LARGE: 1}
+        assert arriving(folder) == 0, "what was cut off is not left to lie there"
 
-    def test_ctrl_c_ends_it_and_keeps_what_arrived(self, hub: FakeHub, tmp_path: Path) -> None:
-        hub.silent_at[LARGE] = 500_000
+    def test_ctrl_c_ends_it(self, hub: FakeHub, tmp_path: Path) -> None:
+        hub.silent_at[LARGE] = 2 * CHUNK + 1000
         process = start_finding()
         folder = tmp_path / "cache/sparring/things"
-        wait_for(lambda: (folder / assets.PARTIAL).is_dir() and max([0, *partials(folder)]) >= 200_000)
+        wait_for(lambda: arriving(folder) >= 2 * CHUNK)
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)
         hub.released.set()
@@ -336,14 +389,14 @@ class TestInterruptions:
 
     def test_a_file_that_is_refused_keeps_the_others(self, hub: FakeHub) -> None:
         hub.refuse_with[LARGE] = 403
-        with pytest.raises(AssetsError, match=r"broke off at .*HTTP 403.* is kept"):
+        with pytest.raises(AssetsError, match=r"broke off: HTTP 403 Forbidden\. What has arrived is kept"):
             find()
         assert hub.count()[LARGE] == 1, "a refusal is not worth another attempt"
         hub.refuse_with.clear()
         assert contents(find()) == FILES
 
     def test_no_room(self, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(assets, "_SPARE", 1 << 60)
+        monkeypatch.setattr(hub_module, "_SPARE", 1 << 60)
         with pytest.raises(AssetsError, match=r"cannot be kept in .*MB are needed"):
             find()
         assert hub.asked == []
@@ -356,7 +409,7 @@ class TestInterruptions:
 
 class TestSeveralProcesses:
     def test_one_downloads_and_the_other_waits(self, hub: FakeHub, tmp_path: Path) -> None:
-        hub.silent_at[LARGE] = 500_000
+        hub.silent_at[LARGE] = 2 * CHUNK + 1000
         first = start_finding()
         wait_for(lambda: hub.asked)
         second = start_finding()
@@ -405,7 +458,7 @@ class TestOffline:
         monkeypatch.setattr(hub_module, "TIMEOUT", 0.3)
         with socket.create_server(("127.0.0.1", 0)) as silent:
             monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
-            assert "no answer within 0.3 s" in self.sentence()
+            assert "no answer in time" in self.sentence()
 
     def test_told_to_stay_offline(self, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
