@@ -82,7 +82,7 @@ async def _serve(options: ServerOptions, *, exit_with_parent: bool) -> None:
 
 
 async def _loaded(server: PolicyServer, stop: asyncio.Event) -> bool:
-    """Whether the policy was loaded before somebody wanted this program to end."""
+    """Returns whether the policy was loaded before somebody wanted this program to end."""
     loading, stopping = asyncio.ensure_future(server.load()), asyncio.ensure_future(stop.wait())
     await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if loading.done():
@@ -94,7 +94,7 @@ async def _loaded(server: PolicyServer, stop: asyncio.Event) -> bool:
 
 
 def options_of(given: argparse.Namespace) -> ServerOptions:
-    """The server's options among what was parsed."""
+    """Returns the server's options among what was parsed."""
     values: dict[str, Any] = {}
     for option in server_options():
         value = getattr(given, option.name)

@@ -33,7 +33,7 @@ class TokenCheck(grpc.aio.ServerInterceptor):
     async def intercept_service(
         self, continuation: _Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> Any:
-        """As gRPC calls it for each call."""
+        """Checks the token of a call; gRPC calls this for each one."""
         handler = await continuation(handler_call_details)
         if handler is None or handler_call_details.method.startswith(_OPEN):
             return handler
@@ -51,7 +51,7 @@ def _bytes(value: str | bytes) -> bytes:
 
 
 def _refusing(handler: Any, sentence: str) -> Any:
-    """A handler of the same kind that ends the call at once."""
+    """Returns a handler of the same kind that ends the call at once."""
 
     async def refuse(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, sentence)
@@ -62,7 +62,7 @@ def _refusing(handler: Any, sentence: str) -> Any:
 
 
 def server_credentials(cert: Path | None, key: Path | None) -> grpc.ServerCredentials | None:
-    """What connections over TCP are encrypted with; None: they are not.
+    """Returns what connections over TCP are encrypted with; None: they are not.
 
     Raises:
         UsageError: If one of the two files is missing, or they cannot be used.

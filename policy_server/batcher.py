@@ -87,7 +87,7 @@ class Batcher:
         self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="policy")
 
     async def new_session(self, task: Instruction, seed: int, *, who: object = None) -> Any:
-        """The policy's memory of a new episode.
+        """Makes the policy's memory of a new episode.
 
         Args:
             task: What is to be done in it.
@@ -102,7 +102,7 @@ class Batcher:
         return await self._loop.run_in_executor(self._thread, self._calls.new_session, task, seed)
 
     async def act(self, observation: Observation, state: Any, *, action_dim: int, who: object = None) -> Answer:
-        """The policy's answer to one observation.
+        """Returns the policy's answer to one observation.
 
         Args:
             observation: What the policy sees.

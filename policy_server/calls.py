@@ -35,7 +35,7 @@ class PolicyCalls:
         self._said = len(warnings_of(policy))
 
     def new_session(self, task: Instruction, seed: int) -> Any:
-        """The policy's memory of a new episode.
+        """Makes the policy's memory of a new episode.
 
         Raises:
             PolicyFailed: If it raised.
@@ -43,7 +43,7 @@ class PolicyCalls:
         return self._calling("new_session", lambda: self._policy.new_session(task, seed))
 
     def act(self, observations: Sequence[Observation], states: Sequence[Any]) -> list[Any]:
-        """One answer per observation, not looked at yet.
+        """Returns one answer per observation, not looked at yet.
 
         Raises:
             PolicyFailed: If it raised, or gave another number of answers.
@@ -58,7 +58,7 @@ class PolicyCalls:
         return chunks
 
     def checked(self, chunk: Any, observation: Observation, action_dim: int) -> Array:
-        """One of those answers as actions.
+        """Returns one of those answers as actions.
 
         Raises:
             PolicyFailed: If it is not a chunk of usable actions, with where that happened.
@@ -69,21 +69,21 @@ class PolicyCalls:
             raise self.located(failure, observation) from failure
 
     def located(self, failure: PolicyFailed, observation: Observation) -> PolicyFailed:
-        """The failure with where it happened."""
+        """Returns the failure with where it happened."""
         task = observation.task
         where = f"{task.name} #{task.episode}, " if task.name else ""
         who = f"policy {self._name!r}, " if self._name else ""
         return PolicyFailed(f"{who}{where}step {observation.step}: {failure.sentence}")
 
     def new_warnings(self) -> Sequence[str]:
-        """What the policy has come to say about itself since it was made, or since this was asked last."""
+        """Returns what the policy has come to say about itself since it was made, or since this was asked last."""
         warnings = warnings_of(self._policy)
         new = warnings[self._said :]
         self._said = len(warnings)
         return new
 
     def _calling(self, method: str, call: Callable[[], T]) -> T:
-        """The result of a method of the policy.
+        """Calls a method of the policy and returns its result.
 
         Raises:
             PolicyFailed: Whatever it raised. Not only exceptions proper: a `SystemExit` or a `KeyboardInterrupt` ends
@@ -102,7 +102,7 @@ class PolicyCalls:
 
 
 def checked_chunk(chunk: Any, action_dim: int, chunk_length: int) -> Array:
-    """A policy's answer to one observation, if it is a chunk of usable actions.
+    """Returns a policy's answer to one observation, if it is a chunk of usable actions.
 
     Raises:
         PolicyFailed: If its type, shape or values are wrong, with what they should be.

@@ -42,7 +42,7 @@ class QueueFull(SparringError):
 
 
 def status_message(sentence: str) -> str:
-    """A sentence as the status of a stream can carry it: a few kilobytes, in characters that have a UTF-8 form."""
+    """Makes a sentence fit the status of a stream: a few kilobytes, in characters that have a UTF-8 form."""
     clean = sentence.encode("utf-8", "replace").decode("utf-8").replace("\x00", "?")
     return (
         clean
@@ -52,7 +52,7 @@ def status_message(sentence: str) -> str:
 
 
 def translated(error: grpc.RpcError, address: Address, timeout: float) -> SparringError:
-    """What a call that failed means to whoever made it.
+    """Returns what a call that failed means to whoever made it.
 
     Args:
         error: As gRPC has it.
@@ -76,7 +76,7 @@ def translated(error: grpc.RpcError, address: Address, timeout: float) -> Sparri
 
 
 def _likely_cause(address: Address) -> str:
-    """What may be wrong with an address where nobody answers. A name may be known later: a container's, say."""
+    """Returns what may be wrong with an address where nobody answers. A name may be known later: a container's, say."""
     if not address.is_unix and _is_unknown(address.host):
         return f"There is no machine of the name {address.host!r}, as far as this one knows; is it written right?"
     return f"Is it running there, or is it busy for longer than that ({Hint('policy_timeout')})?"

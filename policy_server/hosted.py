@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Generic, TypeVar
 
 from sparring.policy_server.policies.base import Policy, spec_on, warnings_of
-from sparring.policy_server.session import Asked, SessionHandler
+from sparring.policy_server.session import PolicyRunner, SessionHandler
 from sparring.policy_server.stats import StatsCounter
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
@@ -20,34 +20,34 @@ from sparring.protos.errors import SparringError, UsageError
 
 log = logging.getLogger(__name__)
 
-A = TypeVar("A", bound=Asked)
+R = TypeVar("R", bound=PolicyRunner)
 
 
 @dataclass(frozen=True)
-class Hosted(Generic[A]):
-    """A policy, what is said of it, and what is asked in its place.
+class HostedPolicy(Generic[R]):
+    """A policy, what is said of it, and what runs it.
 
     Attributes:
         policy: Made and warm.
         description: What clients are told about it.
-        asked: The batcher, or what asks the policy at once.
+        runner: The batcher, or what runs the policy at once.
         stats: Where what is done is counted.
         logs_warnings: Whether warnings are logged, and not only counted.
     """
 
     policy: Policy
     description: pb.PolicyDescription
-    asked: A
+    runner: R
     stats: StatsCounter
     logs_warnings: bool = True
 
     def session(self, name: str) -> SessionHandler:
-        """The answering side of a new session."""
+        """Returns the answering side of a new session."""
         return SessionHandler(
             name,
             self.description,
             partial(spec_on, self.policy),
-            self.asked,
+            self.runner,
             on_episode=self.stats.episode,
             on_warning=self._warn,
             on_welcome=lambda: self.stats.policy_warnings(warnings_of(self.policy)),
@@ -61,7 +61,7 @@ class Hosted(Generic[A]):
 def warm_policy(
     policy: Policy | Callable[[], Policy], name: str, *, not_its_own: tuple[type[BaseException], ...] = ()
 ) -> Policy:
-    """The policy, made if it is a function that makes it, and warmed up.
+    """Makes the policy, if it is a function that makes it, and warms it up.
 
     Args:
         policy: Or what makes it.
@@ -91,7 +91,7 @@ def warm_policy(
 def described(
     policy: Policy, name: str, arguments: Mapping[str, Any], checkpoint_sha256: str | None = None
 ) -> pb.PolicyDescription:
-    """What clients are told about a policy.
+    """Returns what clients are told about a policy.
 
     Args:
         policy: Made.

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 from sparring.policy_server.batcher import Answer
 from sparring.policy_server.calls import PolicyCalls
 from sparring.policy_server.errors import PolicyFailed, PolicyRefused, status_message
-from sparring.policy_server.hosted import Hosted, described, warm_policy
+from sparring.policy_server.hosted import HostedPolicy, described, warm_policy
 from sparring.policy_server.policies.base import Instruction, Observation, Policy
 from sparring.policy_server.policies.separate_rng import SeparateRng
 from sparring.policy_server.session import SessionHandler
@@ -63,7 +63,7 @@ class LocalPolicy:
         with rng.in_use():
             made = warm_policy(policy, name, not_its_own=_THE_USERS)
         self._stats = StatsCounter()
-        self._hosted = Hosted(
+        self._hosted = HostedPolicy(
             made,
             described(made, name, arguments or {}, checkpoint_sha256),
             _AtOnce(PolicyCalls(made, name=name, not_its_own=_THE_USERS), rng, self._stats),
@@ -72,11 +72,11 @@ class LocalPolicy:
         )
 
     def describe(self) -> Description:
-        """What is hosted here."""
+        """Returns what is hosted here."""
         return Description.from_message(self._hosted.description)
 
     def stats(self) -> pb.ServerStats:
-        """What it has done so far."""
+        """Returns what it has done so far."""
         return self._stats.to_message()
 
     def open(self, offer: Offer, *, benchmark: str = "") -> LocalSession:
@@ -139,7 +139,7 @@ class _AtOnce:
 
 
 def _without_waiting(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that waits for nothing, so that it needs no event loop."""
+    """Returns the result of a coroutine that waits for nothing, so that it needs no event loop."""
     try:
         coroutine.send(None)
     except StopIteration as done:

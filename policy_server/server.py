@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection
 from sparring.policy_server.authentication import TokenCheck, server_credentials
 from sparring.policy_server.batcher import Batcher
 from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed, QueueFull, status_message
-from sparring.policy_server.hosted import Hosted, described, warm_policy
+from sparring.policy_server.hosted import HostedPolicy, described, warm_policy
 from sparring.policy_server.metrics import MetricsServer
 from sparring.policy_server.options import ServerOptions
 from sparring.policy_server.policies.base import Policy
@@ -50,7 +50,7 @@ _STATUS: Final[dict[type[SparringError], tuple[grpc.StatusCode, str]]] = {
 
 
 class _Servicer:
-    def __init__(self, hosted: asyncio.Future[Hosted[Batcher]], stats: StatsCounter, max_sessions: int) -> None:
+    def __init__(self, hosted: asyncio.Future[HostedPolicy[Batcher]], stats: StatsCounter, max_sessions: int) -> None:
         self._hosted = hosted
         self._stats = stats
         self._max_sessions = max_sessions
@@ -67,8 +67,8 @@ class _Servicer:
     async def Stats(self, request: pb.StatsRequest, context: grpc.aio.ServicerContext[Any, Any]) -> pb.ServerStats:
         return self._stats.to_message()
 
-    async def _ready(self) -> Hosted[Batcher]:
-        """What is hosted, when it is loaded; callers have deadlines of their own."""
+    async def _ready(self) -> HostedPolicy[Batcher]:
+        """Waits for what is hosted until it is loaded; callers have deadlines of their own."""
         return await asyncio.shield(self._hosted)
 
     def playing(self) -> int:
@@ -109,7 +109,7 @@ class _Servicer:
             self._stats.session(-1)
 
     def drain(self) -> None:
-        """No new sessions, and no new episodes in those that are open."""
+        """Refuses new sessions, and new episodes in those that are open."""
         self.draining = True
         for session in self.sessions:
             session.draining = True
@@ -123,7 +123,7 @@ class _Servicer:
 
 
 def _handlers(servicer: _Servicer) -> grpc.GenericRpcHandler:
-    """As generated, but that Rollout gets messages as they arrived: observations are read without protobuf's copies."""
+    """Returns the generated handlers, but that Rollout gets messages as bytes: observations are read without copies."""
     methods: dict[str, Any] = {
         "Describe": grpc.unary_unary_rpc_method_handler(
             servicer.Describe,
@@ -194,7 +194,7 @@ class PolicyServer:
             UsageError: If an address is none, or cannot be listened at.
         """
         wanted = [Address.listening(address) for address in addresses]
-        self._hosted: asyncio.Future[Hosted[Batcher]] = asyncio.get_running_loop().create_future()
+        self._hosted: asyncio.Future[HostedPolicy[Batcher]] = asyncio.get_running_loop().create_future()
         self._servicer = _Servicer(self._hosted, self.stats, self._options.max_sessions)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="policy")
         self._health = health.aio.HealthServicer()
@@ -232,7 +232,7 @@ class PolicyServer:
             thread=self._thread,
         )
         description = described(policy, self._name, self._options.policy_args, self._checkpoint_sha256)
-        self._hosted.set_result(Hosted(policy, description, batcher, self.stats))
+        self._hosted.set_result(HostedPolicy(policy, description, batcher, self.stats))
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
 
     @property
@@ -263,7 +263,7 @@ class PolicyServer:
         if rest and not await self._at_rest(rest):
             log.warning("%s has not finished what it was asked %.0f s ago; it goes on in a thread", self._name, rest)
         if self._hosted.done():
-            await self._hosted.result().asked.close()
+            await self._hosted.result().runner.close()
         else:
             self._thread.shutdown(wait=False, cancel_futures=True)
         if self.metrics is not None:

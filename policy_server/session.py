@@ -26,8 +26,8 @@ class Draining(SparringError):
     """The server is about to end and starts nothing new."""
 
 
-class Asked(Protocol):
-    """What a session asks: a batcher, or whatever else has the policy's answers."""
+class PolicyRunner(Protocol):
+    """What runs the policy for a session: a batcher, or whatever else has the policy's answers."""
 
     async def new_session(self, task: Instruction, seed: int, *, who: object = None) -> Any:
         """Makes the policy's memory of a new episode."""
@@ -48,7 +48,7 @@ class SessionHandler:
         name: str,
         description: pb.PolicyDescription,
         spec_for: Callable[[str], PolicySpec],
-        asked: Asked,
+        runner: PolicyRunner,
         *,
         on_episode: Callable[[], None] = lambda: None,
         on_warning: Callable[[str], None] = lambda sentence: None,
@@ -61,7 +61,7 @@ class SessionHandler:
         self._on_welcome = on_welcome
         self._description = description
         self._spec_for = spec_for
-        self._asked = asked
+        self._runner = runner
         self._needs: PolicySpec | None = None
         self._codec: ObservationCodec | None = None
         self._offer: Offer | None = None
@@ -144,7 +144,7 @@ class SessionHandler:
         # start must never be answered from the memory of the episode before.
         self._task = self._state = None
         self._episode, self._step = start.number, -1
-        self._state = await self._asked.new_session(task, start.seed, who=self)
+        self._state = await self._runner.new_session(task, start.seed, who=self)
         self._task = task
         self._on_episode()
         return pb.EpisodeStarted(number=start.number)
@@ -165,7 +165,7 @@ class SessionHandler:
         self._step = step
         observation = Observation(tensors, self._task, step)
         assert self._needs.action_dim is not None
-        answer = await self._asked.act(observation, self._state, action_dim=self._needs.action_dim, who=self)
+        answer = await self._runner.act(observation, self._state, action_dim=self._needs.action_dim, who=self)
         return pb.Chunk(
             episode=episode,
             step=step,

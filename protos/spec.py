@@ -42,7 +42,7 @@ class TensorSpec:
         return self.dtype is not None and self.shape is not None and all(n >= 0 for n in self.shape)
 
     def accepts(self, offered: TensorSpec) -> bool:
-        """Whether an offered tensor is what is needed here."""
+        """Returns whether an offered tensor is what is needed here."""
         if self.dtype is not None and self.dtype != offered.dtype:
             return False
         if self.shape is None:
@@ -69,7 +69,7 @@ class Offer:
         return len(self.action_low)
 
     def to_message(self) -> pb.Offer:
-        """As it stands in a Hello."""
+        """Returns its form in a Hello."""
         return pb.Offer(
             observations=_spec_messages(self.observations),
             action_low=self.action_low,
@@ -80,7 +80,7 @@ class Offer:
 
     @classmethod
     def from_message(cls, message: pb.Offer) -> Offer:
-        """From a Hello."""
+        """Reads an offer from a Hello."""
         if len(message.action_low) != len(message.action_high):
             raise SpecMismatch(
                 f"the offer has {len(message.action_low)} lower and {len(message.action_high)} upper action bounds."
@@ -140,7 +140,7 @@ class PolicySpec:
         return self.observations
 
     def to_message(self) -> pb.Needs:
-        """As it stands in a Welcome."""
+        """Returns its form in a Welcome."""
         return pb.Needs(
             observations=_spec_messages(self.named),
             history=self.history,
@@ -151,7 +151,7 @@ class PolicySpec:
 
     @classmethod
     def from_message(cls, message: pb.Needs) -> PolicySpec:
-        """From a Welcome."""
+        """Reads a spec from a Welcome."""
         return cls(
             observations=_specs(message.observations),
             action_dim=message.action_dim or None,
@@ -161,7 +161,7 @@ class PolicySpec:
         )
 
     def settle(self, offer: Offer) -> PolicySpec:
-        """The same needs with every open type, shape and size filled in from what is offered.
+        """Returns the same needs with every open type, shape and size filled in from what is offered.
 
         Raises:
             SpecMismatch: If something needed is not offered, with both sides as a table.
@@ -195,7 +195,7 @@ class PolicySpec:
         return replace(self, observations=settled, action_dim=offer.action_dim)
 
     def _advice(self, offer: Offer, unused: Sequence[str]) -> str:
-        """Settings that would or might make the two fit, as the end of a sentence."""
+        """Returns settings that would or might make the two fit, as the end of a sentence."""
         hints: list[Hint] = []
         free = list(unused)
         for name, need in self.named.items():
@@ -218,7 +218,7 @@ class PolicySpec:
         return f"{advice}; if they mean the same, try {together(hints)}" if hints else advice
 
     def warnings(self, offer: Offer) -> list[str]:
-        """Sentences on what is offered, and taken, but is not what the policy was made for."""
+        """Returns sentences on what is offered, and taken, but is not what the policy was made for."""
         sentences = []
         for name, made_for in self.made_for.items():
             have = offer.observations.get(name)
@@ -236,7 +236,7 @@ class PolicySpec:
         return sentences
 
     def batched_shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a settled observation as it is sent: with the history axis, if there is one."""
+        """Returns the shape of a settled observation as it is sent: with the history axis, if there is one."""
         shape = self.named[name].shape
         assert shape is not None
         return (self.history, *shape) if self.history > 1 else shape
@@ -247,7 +247,7 @@ def _is_image(spec: TensorSpec) -> bool:
 
 
 def _nearest(need: TensorSpec, names: Sequence[str], offer: Offer) -> str | None:
-    """What is offered under another name and would do: of the right shape, or at least an image as well."""
+    """Returns what is offered under another name and would do: of the right shape, or at least an image as well."""
     fitting = [name for name in names if need.accepts(offer.observations[name])]
     images = [name for name in names if _is_image(need) and _is_image(offer.observations[name])]
     # Names of LeRobot's layout first: images under other names may hang upside down.
@@ -286,6 +286,6 @@ def _specs(messages: Any) -> dict[str, TensorSpec]:
 
 
 def spec_of(array: Any) -> TensorSpec:
-    """The spec of an array as it is."""
+    """Returns the spec of an array as it is."""
     array = np.asarray(array)
     return TensorSpec(dtype=array.dtype.name, shape=array.shape)

@@ -6,6 +6,7 @@ import ast
 import pkgutil
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,24 @@ def test_modules_that_a_page_names_exist(page: Path) -> None:
         pkgutil.resolve_name(name)
 
 
+def described(tree: ast.AST, name: str = "") -> Iterator[tuple[str, str]]:
+    """Public functions and methods that have a docstring, with its first line; properties are described like values."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and not node.name.startswith("_"):
+            yield from described(node, f"{name}{node.name}.")
+            is_value = any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+            if not isinstance(node, ast.ClassDef) and not is_value and (text := ast.get_docstring(node)):
+                yield f"{name}{node.name}", text.partition("\n")[0]
+
+
+def test_docstrings_of_functions_say_what_they_do() -> None:
+    """They begin with a verb: Returns, Makes, Called (of what others override). Those of rules say the rule instead."""
+    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+        if "compliance" not in path.parts and "_pb2" not in path.stem:
+            for name, line in described(ast.parse(path.read_text())):
+                assert re.match(r"([A-Z][a-z]+s|Called)\b", line), f"{path}: {name}: {line}"
+
+
 def test_the_checks_see_what_is_wrong() -> None:
     assert glossary(
         "## Words\n| word | meaning | in |\n|---|---|---|\n| lease | a loan | `Lease`, `Loan` |\n\n## A"
@@ -86,5 +105,8 @@ def test_the_checks_see_what_is_wrong() -> None:
     assert paths("`env_worker/nothing.py`, `docs/<name>.md`, `HOST/path`, `docker`") == [
         "env_worker/nothing.py",
         "docs/*.md",
+    ]
+    assert list(described(ast.parse("class A:\n def f(self): 'From a Hello.'\n def _g(self): 'None.'"))) == [
+        ("A.f", "From a Hello.")
     ]
     assert modules("`sparring.protos.spec`, `sparring run`") == ["sparring.protos.spec"]

@@ -37,7 +37,7 @@ class ActionSpace:
         self._out_of_range = out_of_range
 
     def outside(self, chunk: Array) -> Array:
-        """Which actions of a chunk are outside the space, by more than a rounding error.
+        """Returns which actions of a chunk are outside the space, by more than a rounding error.
 
         Raises:
             UnplayableAction: If there is a NaN or an infinity in it. Our own server never lets one through.
@@ -47,7 +47,7 @@ class ActionSpace:
         return np.asarray(((chunk < self._least) | (chunk > self._most)).any(axis=-1))
 
     def playable(self, action: Array, *, outside: bool, step: int) -> Array:
-        """The action that is executed for one that the policy gave.
+        """Returns the action that is executed for one that the policy gave.
 
         Raises:
             UnplayableAction: If it is outside the space, and that is to be an error.

@@ -78,7 +78,7 @@ class _Encoder:
             self._container.mux(packet)
 
     def finish(self) -> bytes:
-        """The mp4. There must have been a frame."""
+        """Returns the mp4. There must have been a frame."""
         for packet in self._stream.encode():
             self._container.mux(packet)
         self._container.close()

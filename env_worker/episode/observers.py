@@ -28,24 +28,24 @@ class EpisodeObserver:
 
     @property
     def name(self) -> str:
-        """For errors."""
+        """The name that errors tell."""
         return type(self).__name__
 
     def looks(self, step: int) -> Names:
-        """What this observer wants to be shown after so many steps; 0 is the reset.
+        """Returns what this observer wants to be shown after so many steps; 0 is the reset.
 
         It is made for the observer, even where the policy does not look; what both look at is made once.
         """
         return NOTHING
 
     def on_reset(self, observation: Observation) -> None:
-        """The episode has begun. The observation has at least what `looks(0)` named."""
+        """Called when the episode has begun. The observation has at least what `looks(0)` named."""
 
     def on_look(self, step: int, seen: Mapping[str, Array]) -> None:
-        """The policy is about to be asked, after so many steps, and is shown this, with its history."""
+        """Called when the policy is about to be asked, after so many steps, and is shown this, with its history."""
 
     def on_step(self, step: int, action: Array, result: Step) -> None:
-        """An action was executed.
+        """Called when an action was executed.
 
         Args:
             step: How many have been, with this one.
@@ -54,7 +54,7 @@ class EpisodeObserver:
         """
 
     def on_end(self, record: EpisodeRecord) -> None:
-        """The episode has come to its end, with this record. Not called for an episode that ends in an error."""
+        """Called when the episode has come to its end, with its record; not if it ends in an error."""
 
 
 class Observers:
@@ -64,7 +64,7 @@ class Observers:
         self._observers = observers
 
     def looks(self, step: int) -> Names:
-        """What any of them wants to be shown after so many steps."""
+        """Returns what any of them wants to be shown after so many steps."""
         names = NOTHING
         for observer in self._observers:
             with _named(observer):
@@ -121,7 +121,7 @@ def _read_only(tensors: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _view(array: Array) -> Array:
-    """The same elements; whoever tries to change them through it gets an error, and the episode one, too."""
+    """Returns the same elements; whoever tries to change them through it gets an error, and the episode one, too."""
     view = array.view()
     view.flags.writeable = False
     return view

@@ -42,7 +42,7 @@ class Sessions(Protocol):
     """Where a player's session comes from; it has one at a time."""
 
     def session_for(self, offer: Offer) -> Session:
-        """A session for a simulator that offers this: the one there is, if it still will do.
+        """Returns a session for a simulator that offers this: the one there is, if it still will do.
 
         Raises:
             PolicyRefused: If the policy does not fit what is offered.
@@ -151,7 +151,7 @@ class Player:
         }
 
     def _staged(self, name: str) -> _Stage:
-        """The simulator of a task, made if the last lease was of another one."""
+        """Returns the simulator of a task, made if the last lease was of another one."""
         if self._stage is None or self._stage.task.name != name:
             self._end_stage()
             task = self._benchmark.tasks(name)[0]
@@ -176,7 +176,7 @@ class Player:
 
 
 def _kind(error: Exception) -> ErrorKind:
-    """Whose error it is; the simulator's, unless it is known better."""
+    """Returns whose error it is; the simulator's, unless it is known better."""
     return next((kind for known, kind in _KINDS.items() if isinstance(error, known)), "simulator")
 
 

@@ -30,7 +30,7 @@ _BENCHMARK_ARGUMENTS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
 
 @dataclass(frozen=True)
 class LeRobotFlags:
-    """As flags of `lerobot-eval`: `--env.observation_height=224 --env.observation_width=224`.
+    """The words of `lerobot-eval`: `--env.observation_height=224 --env.observation_width=224`.
 
     What LeRobot has no flag for is given as to `sparring run`, after a lone `--`.
 
@@ -41,7 +41,7 @@ class LeRobotFlags:
     benchmark: str = ""
 
     def phrase(self, hints: Sequence[Hint]) -> str:
-        """LeRobot's flags first, then ours."""
+        """Says LeRobot's flags first, then ours."""
         theirs: list[str] = []
         ours: list[str] = []
         names: dict[str, str] = {}

@@ -48,7 +48,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point of the `sparring` command."""
+    """Runs the `sparring` command."""
     # gRPC's own notes on handshakes that fail, beside the sentence of ours that says so; children inherit it.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     handler = logging.StreamHandler(sys.stderr)

@@ -170,7 +170,7 @@ class RunFiles:
         return replace(results, folder=self._results_folder)
 
     def _told_stats(self) -> ServerStats | None:
-        """What the servers did, with advice for those who read about this run."""
+        """Returns what the servers did, with advice for those who read about this run."""
         told = self.stats_watch.summary(self._dialect) if self.stats_watch else None
         return None if told is None else ServerStats.model_validate(told)
 
@@ -195,7 +195,7 @@ class RunFiles:
 
 @contextmanager
 def output_folder(folder: Path) -> Iterator[Journal]:
-    """The journal of an output folder; folder and journal are made, and gone again if it never comes to a run.
+    """Opens the journal of an output folder; both are made, and removed again if it never comes to a run.
 
     Raises:
         UsageError: If the folder cannot be used.

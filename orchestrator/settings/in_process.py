@@ -23,7 +23,7 @@ _NO_USE: Final = {
 
 
 def problems_in_process(values: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> list[str]:
-    """Sentences on settings that say something, and mean nothing in a run that is played in one process.
+    """Returns sentences on settings that say something, and mean nothing in a run that is played in one process.
 
     Args:
         values: All that was given.
@@ -37,7 +37,7 @@ def problems_in_process(values: Mapping[str, Any], fields: Mapping[str, FieldInf
 
 
 def settings_in_process(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Saved settings without those that a run in one process has no use for.
+    """Returns saved settings without those that a run in one process has no use for.
 
     That the policy is elsewhere stays among them: such a run cannot go on in one process, and is told so.
     """
@@ -45,6 +45,6 @@ def settings_in_process(saved: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _meaningless(name: str, field: FieldInfo) -> tuple[Any, ...]:
-    """Values that ask for nothing: the default, and what is true anyway."""
+    """Returns values that ask for nothing: the default, and what is true anyway."""
     default = field.get_default(call_default_factory=True)
     return (default, 1, "1") if name == "slots" else (default, None)

@@ -72,7 +72,7 @@ def launcher(name: str, **values: Any) -> int:
 @click.option("--benchmark", "of", default="", help="the benchmark of --task")
 @click.option("--task", default="", help="a task that its policy knows, if it cares")
 def policy_server(address: str, token_file: Path | None, ca: Path | None, of: str, task: str) -> int:
-    """The policy server at ADDRESS: every rule of the protocol, whatever it is written in."""
+    """Checks the policy server at ADDRESS: every rule of the protocol, whatever it is written in."""
     files = {"token-file": token_file, "ca": ca}
     command = [
         sys.executable,
