@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from support import EVERYTHING, Sparring, read_csv
 
+from sparring import Evaluator
+from sparring.policy_server.policies import load_policy
+
 EPISODES = 5 if EVERYTHING else 1
 SEED = 1000
 
@@ -60,15 +63,14 @@ def test_all_experts_match_themselves_driven_directly(sparring: Sparring, tmp_pa
     assert sum(outcome == "success" for _, _, outcome, _, _ in ours) > 0.9 * len(ours)
 
 
-def test_one_look_per_chunk_gives_the_rewards_of_looking_always(sparring: Sparring, tmp_path: Path) -> None:
+def test_one_look_per_chunk_gives_the_rewards_of_looking_always(warm: Evaluator, tmp_path: Path) -> None:
     tables = {}
     for observe in ("on-demand", "every-step"):
-        done = sparring(
-            "run", "--benchmark", "metaworld", "--task", "reach-v3,push-v3", "--policy", "random", "--episodes", "1",
-            "--policy-arg", "chunk=10", "--policy-arg", 'observations=["observation.image"]', "--max-steps", "25",
-            "--benchmark-arg", "resolution=64", "--observe", observe, "--output", observe,
+        warm.evaluate(
+            load_policy("random", {"chunk": 10, "observations": ["observation.image"]}), benchmark="metaworld",
+            tasks="reach-v3,push-v3", episodes=1, max_steps=25, benchmark_arg={"resolution": 64}, slots=2,
+            observe=observe, output=tmp_path / observe,
         )  # fmt: skip
-        assert done.returncode == 0, done.stderr
         tables[observe] = read_csv(tmp_path / observe)
     assert [int(r["renders"]) for r in tables["on-demand"]] == [3, 3]
     assert [int(r["renders"]) for r in tables["every-step"]] == [26, 26]
