@@ -188,7 +188,7 @@ def test_importing_the_client_imports_nothing_heavy(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     loaded = done.stdout.split()
     assert not {name.partition(".")[0] for name in loaded} & set(heavy)
-    parts = {f"sparring.policy_server.{name}" for name in ("client", "errors", "session_client")}
+    parts = {f"sparring.policy_server.{name}" for name in ("client", "errors", "options", "session_client")}
     assert {name for name in loaded if name.startswith("sparring.policy_server.")} == parts
     assert not [name for name in loaded if name.startswith(("sparring.orchestrator", "sparring.env_worker"))]
 
