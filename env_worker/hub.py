@@ -80,7 +80,7 @@ class RemoteFile:
         return cls(str(path), entry.lfs.size, entry.lfs.sha256, large=True)
 
     def matches(self, file: Path) -> bool:
-        """Whether a file is this one, by its size and hash."""
+        """Returns whether a file is this one, by its size and hash."""
         if not file.is_file() or file.stat().st_size != self.size:
             return False
         digest = hashlib.sha256() if self.large else hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)
@@ -210,7 +210,7 @@ class Download:
 
 
 def _reason(error: BaseException) -> str:
-    """Why a request failed, in a few words: the innermost of the errors that libraries wrap into each other."""
+    """Returns why a request failed, in a few words: the innermost of the errors that libraries wrap into each other."""
     while True:
         response = getattr(error, "response", None)
         if response is not None:
