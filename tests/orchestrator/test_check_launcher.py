@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import sys
@@ -43,7 +44,7 @@ def test_the_example_in_the_docs_does_so_too_by_the_command(monkeypatch: pytest.
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     # The command's flags were made before it was installed, so they are given as settings.
     settings = {"ssh_host": "there", "ssh_python": sys.executable, "listen": "127.0.0.1:0"}
-    monkeypatch.setattr("sparring.orchestrator.cli.check.given", lambda values: {**given(values), **settings})
+    monkeypatch.setattr("sparring.orchestrator.cli.commands.check.given", lambda values: {**given(values), **settings})
     done = CliRunner().invoke(cli, ["check", "launcher", "ssh", "--benchmark", "toy"], standalone_mode=False)
     assert done.return_value == 0, done.output
     assert "6 rules: 6 ok" in done.output
@@ -121,6 +122,7 @@ def failures(monkeypatch: pytest.MonkeyPatch, launcher: Launcher[Any], seconds: 
 
 def test_workers_that_are_left_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     said = failures(monkeypatch, LeavesWorkers(), 60)
+    gc.collect()  # now, and not in a test that has done nothing
     assert "the launcher 'theirs': 2 of 6 rules do not hold" in said
     assert "nothing of its workers is left.\n         processes are left: " in said
     assert "leaves nothing.\n         processes are left: " in said
