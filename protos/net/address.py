@@ -160,9 +160,9 @@ def parse_tcp(text: str) -> Address:
     try:
         address = Address.listening(text)
     except UsageError as error:
-        raise UsageError(f"{text!r} is not HOST:PORT or :PORT.") from error
+        raise UsageError(f"{text!r} is not HOST:PORT or :PORT, with a port up to 65535.") from error
     if address.scheme != "tcp":
-        raise UsageError(f"{text!r} is not HOST:PORT or :PORT.")
+        raise UsageError(f"{text!r} is not HOST:PORT or :PORT, with a port up to 65535.")
     return address
 
 

@@ -132,7 +132,7 @@ def test_a_port_that_is_taken_is_a_sentence() -> None:
 @pytest.mark.parametrize("address", ["9090", "localhost", ":port", "127.0.0.1:99999"])
 def test_an_address_that_is_none_is_a_sentence(address: str) -> None:
     said = refused_start("--policy=zero", "--listen=127.0.0.1:0", f"--metrics={address}")
-    assert f"{address!r} is not HOST:PORT or :PORT." in said
+    assert f"{address!r} is not HOST:PORT or :PORT" in said
 
 
 def test_a_missing_library_is_a_sentence() -> None:
