@@ -20,7 +20,7 @@ def main() -> None:
     try:
         benchmark.fetch(benchmark.read_settings(json.loads(sys.argv[2])))
     except SparringError as error:
-        sys.stdout.write(str(error))
+        sys.stdout.write(error.sentence)
         raise SystemExit(1) from error
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -21,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from policy_serving import ROOT, TIMEOUT, Server, refused_start
+from policy_serving import TIMEOUT, Server, refused_start
 
 from sparring.policy_server.__main__ import main
 from sparring.policy_server.client import Offer, PolicyClient, PolicyDenied, PolicyRefused, PolicyUnreachable
@@ -273,17 +271,3 @@ def test_a_token_that_travels_unencrypted_is_warned_of(serve: Serve, certificate
         server.send(signal.SIGTERM)
         assert server.wait() == 0
         assert warning not in server.log
-
-
-def test_the_compliance_suite_passes_through_token_and_tls(secured: Server, certificates: Certificates) -> None:
-    suite = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/compliance"]
-    way = [f"--policy-server={secured.address}", f"--policy-ca={certificates.ca}"]
-    token = f"--policy-token-file={certificates.token}"
-    done = subprocess.run([*suite, *way, token], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stdout
-    assert " passed" in done.stdout
-    assert "skipped" not in done.stdout
-    one = ["-k", "test_describe_says"]
-    done = subprocess.run([*suite, *way, *one], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 1, "the token is what let it in"
-    assert "UNAUTHENTICATED" in done.stdout
