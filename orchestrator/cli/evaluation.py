@@ -22,7 +22,6 @@ from sparring.orchestrator.results.reading import read_journal
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
 from sparring.orchestrator.run.execution import prepare
 from sparring.orchestrator.run.execution import run as run_plan
-from sparring.orchestrator.run.in_process import run_in_process
 from sparring.orchestrator.run.plan import Plan, make_plan
 from sparring.orchestrator.settings import (
     RunSettings,
@@ -48,6 +47,8 @@ def evaluate_settings(settings: RunSettings, as_json: bool, dialect: Dialect = F
     display = make_display(errors, _title(settings, plan), plain=settings.plan.in_process)
     try:
         if settings.plan.in_process:
+            from sparring.orchestrator.run.in_process import run_in_process  # imports what is a worker's otherwise
+
             results = run_in_process(settings, plan, folder, [display], dialect=dialect)
         else:
             results = asyncio.run(run_plan(settings, plan, folder, [display], dialect=dialect))

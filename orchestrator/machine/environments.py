@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import tomllib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -364,6 +363,8 @@ def _requirement(name: str, extra: str) -> list[str]:
 
 
 def _project(folder: Path) -> Mapping[str, Any]:
+    import tomllib  # read when an environment is made, and not by every run
+
     try:
         project = tomllib.loads((folder / "pyproject.toml").read_text()).get("project", {})
     except (OSError, tomllib.TOMLDecodeError):

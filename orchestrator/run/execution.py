@@ -17,7 +17,6 @@ from sparring.orchestrator.launchers.base import LaunchFailed, WorkerOrder, shar
 from sparring.orchestrator.machine.sockets import socket_folder
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.results import Results
-from sparring.orchestrator.run import in_process
 from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
 from sparring.orchestrator.run.listeners import Listeners, RunListener
@@ -51,6 +50,8 @@ def prepare(settings: RunSettings) -> None:
     if settings.output.record is not None:
         _check_record(settings.output.record)
     if settings.plan.in_process:
+        from sparring.orchestrator.run import in_process  # imports what is a worker's otherwise
+
         in_process.check(settings)
     else:
         settings.launcher.check(settings)
