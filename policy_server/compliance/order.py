@@ -88,7 +88,7 @@ def a_chunk_names_what_it_answers(target: Target) -> None:
 
 
 def a_chunk_is_whole_and_finite(target: Target) -> None:
-    """A chunk has as many actions as was said, all its bytes, finite numbers, and figures of its making."""
+    """A chunk has as many actions as was said, all its bytes, finite numbers, and tells how it was made."""
     with target.open() as stream:
         needs = _welcomed(target, stream).needs
         _started(target, stream, 1)
@@ -103,8 +103,8 @@ def a_chunk_is_whole_and_finite(target: Target) -> None:
             if kind := FLOATS.get(dtype):
                 finite = all(map(math.isfinite, struct.unpack(f"<{size}{kind}", chunk.actions.raw)))
                 expect(finite, f"at step {step}, an action is not finite.")
-            figures = (chunk.batch_size, chunk.queue_seconds, chunk.inference_seconds)
-            expect(figures[0] >= 1 and min(figures[1:]) >= 0, f"batch size and seconds are {figures}.")
+            numbers = (chunk.batch_size, chunk.queue_seconds, chunk.inference_seconds)
+            expect(numbers[0] >= 1 and min(numbers[1:]) >= 0, f"batch size and seconds are {numbers}.")
 
 
 def pipelined_observations_are_answered_in_order(target: Target) -> None:

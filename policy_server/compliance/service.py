@@ -1,4 +1,4 @@
-"""What is around the stream: Describe, health, reflection, figures, and clients that vanish."""
+"""What is around the stream: Describe, health, reflection, stats, and clients that vanish."""
 
 from __future__ import annotations
 
