@@ -195,7 +195,7 @@ def test_closing_ends_an_evaluation_in_another_thread(evaluator: Evaluator) -> N
         ({"rename": {"camera": "image"}}, "ask for the names that the benchmark has"),
         ({"epsiodes": 3}, "episodes"),
         ({"video": "all"}, "give one with output="),
-        ({"max_batch": 0}, "max-batch"),
+        ({"max_batch": 0}, "max_batch=: must be a whole number"),
     ],
 )
 def test_wrong_settings_are_told_before_anything_starts(
