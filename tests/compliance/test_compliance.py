@@ -46,7 +46,8 @@ def verdict_on(server: str, rule: str) -> Verdict:
 
 @pytest.mark.parametrize("rule", NAMED)
 def test_every_rule_is_seen_to_fail(rule: str) -> None:
-    servers = dict.fromkeys(["Careless", "Refuser", *(server for server, broken, _ in FAULTS if broken == rule)])
+    # Refuser first: gRPC's threads can be left hanging by one that reads bytes that are no message, as Careless does.
+    servers = dict.fromkeys(["Refuser", "Careless", *(server for server, broken, _ in FAULTS if broken == rule)])
     assert any(verdict_on(server, rule).kind == "FAILED" for server in servers)
 
 
