@@ -128,7 +128,7 @@ def _hint(text: str, at: int) -> tuple[Hint, int] | None:
             key, at = (bare[0], bare.end()) if bare else _DECODER.raw_decode(text, at + 1)
         if text.startswith("=", at):
             value, at = _DECODER.raw_decode(text, at + 1)
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, or more brackets than anybody means
         return None
     return (Hint(name[0], key, value), at) if isinstance(key, str) else None
 
@@ -234,7 +234,11 @@ class RenderedIn(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Rewrites a record; all of them pass."""
-        if isinstance(record.args, tuple):
-            record.args = tuple(getattr(arg, "sentence", arg) for arg in record.args)
-        record.msg, record.args = render(record.getMessage(), self._dialect), None
+        before = record.args
+        if isinstance(before, tuple):
+            record.args = tuple(getattr(arg, "sentence", arg) for arg in before)
+        try:
+            record.msg, record.args = render(record.getMessage(), self._dialect), None
+        except Exception:  # noqa: BLE001  # somebody else's line, which cannot be formatted: the handler says so
+            record.args = before
         return True

@@ -116,3 +116,16 @@ def test_log_lines_are_told_in_the_words_of_their_reader() -> None:
     shown = record()
     assert RenderedIn(FLAGS).filter(shown)
     assert shown.getMessage() == "give --benchmark-arg resolution=224. or --benchmark-arg control=absolute (3)"
+
+
+def test_a_log_line_that_cannot_be_formatted_takes_nobody_down(capsys: pytest.CaptureFixture[str]) -> None:
+    log, handler = logging.Logger("somebody else's"), logging.StreamHandler()
+    handler.addFilter(RenderedIn(FLAGS))
+    log.addHandler(handler)
+    log.warning("%d steps", "many")
+    assert "--- Logging error ---" in capsys.readouterr().err, "as logging itself tells it"
+
+
+def test_brackets_without_end_are_no_hint() -> None:
+    text = "{{benchmark_arg=" + 5000 * "["
+    assert render(text, FLAGS) == text
