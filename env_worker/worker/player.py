@@ -109,14 +109,14 @@ class Player:
             if not isinstance(error, SparringError):
                 log.exception("%s #%d", lease.task, lease.index)
             self._sessions.end()
-            self._end_stage()  # a simulator that raised is not to be trusted with another episode
+            self._drop_stage()  # a simulator that raised is not to be trusted with another episode
             result = EpisodeRecord.failed(_kind(error), _sentence(error)).to_message(lease.lease)
         result.seconds = time.perf_counter() - began
         return pb.WorkerMessage(result=result)
 
     def close(self) -> None:
         """Frees the simulator, so that its GL context does not complain at exit."""
-        self._end_stage()
+        self._drop_stage()
 
     def _result(
         self,
@@ -167,10 +167,20 @@ class Player:
         except PolicyRefused as refusal:
             raise _Refused(refusal.sentence) from refusal
 
+    def _drop_stage(self) -> None:
+        """Ends the simulator where what came of its episodes is known: not being able to close it changes nothing."""
+        try:
+            self._end_stage()
+        except bdb.BdbQuit:
+            raise
+        except Exception:  # the boundary: a simulator that is broken may well raise here, too
+            log.exception("closing a simulator raised")
+
     def _end_stage(self) -> None:
         if self._stage is not None:
-            self._stage.simulator.close()
-            self._stage = None
+            simulator, self._stage = self._stage.simulator, None
+            simulator.close()
+            del simulator
             gc.collect()  # simulators are full of cycles
             give_back_freed_memory()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from toy_benchmark import Toy, ToySettings
+from toy_benchmark import Toy, ToySettings, ToySimulator
 from toy_policies import Forward, Raises, WantsTooMuch
 
 from sparring.env_worker.benchmark import Simulator, Step, Task
@@ -172,3 +172,33 @@ def test_the_rules_of_the_assignment_hold() -> None:
     failed = player.play(lease(), pb.Assignment(benchmark="toy", rules=rules)).result
     assert failed.error_kind == pb.ERROR_KIND_ACTION
     assert player.play(lease(), ASSIGNMENT).result.outcome == pb.OUTCOME_SUCCESS
+
+
+class Unclosable(Counted):
+    """Whose simulators raise when they are closed, as broken ones may."""
+
+    def make(self, task: Task, settings: ToySettings) -> Simulator:
+        class Stuck(ToySimulator):
+            def close(self) -> None:
+                raise RuntimeError("the window is stuck")
+
+        self.made.append(task.name)
+        return Stuck(task.name, settings)
+
+
+def test_a_simulator_that_cannot_be_closed_either_is_still_the_error_that_it_was() -> None:
+    benchmark = Unclosable()
+    player = Player(benchmark, ToySettings(), Sessions(Forward()))
+    for _ in range(2):
+        failed = player.play(lease("raises"), ASSIGNMENT).result
+        assert failed.error == "the simulator raised ValueError: the world came apart"
+    assert benchmark.made == ["raises", "raises"], "another one, although the first could not be closed"
+
+
+def test_a_simulator_that_cannot_be_closed_is_an_error_of_the_next_task_once() -> None:
+    player = Player(Unclosable(), ToySettings(), Sessions(Forward()))
+    assert player.play(lease("short"), ASSIGNMENT).result.outcome == pb.OUTCOME_SUCCESS
+    failed = player.play(lease("long"), ASSIGNMENT).result
+    assert failed.error == "the simulator raised RuntimeError: the window is stuck"
+    assert player.play(lease("long"), ASSIGNMENT).result.outcome == pb.OUTCOME_SUCCESS
+    player.close()  # raises nothing: every episode has its result
