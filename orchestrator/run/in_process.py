@@ -212,8 +212,11 @@ class _Execution:
         return Progress(tell)
 
     def _record(self, message: pb.WorkerMessage) -> None:
-        if message.WhichOneof("message") == "refused":
+        kind = message.WhichOneof("message")
+        if kind == "refused":
             raise UsageError(message.refused.reason)
+        if kind == "lost":  # not by the policy, which is here: by what a simulator or a policy asks in its turn
+            raise RunStopped(message.lost.reason)
         try:
             self._recorder.result(WORKER, message.result)
         except SparringError as error:  # it cannot be written

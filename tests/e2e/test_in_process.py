@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 from support import Sparring, StartSparring, read_csv, recorded, wait_for
+from toy_benchmark import ToySimulator
 from toy_policies import Wanderer
 
 from sparring import evaluate
+from sparring.env_worker.benchmark import Step
 from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
@@ -27,6 +29,7 @@ from sparring.orchestrator.run.in_process import check, run_in_process
 from sparring.orchestrator.run.listeners import RunListener, RunStart
 from sparring.orchestrator.run.plan import make_plan
 from sparring.orchestrator.settings import read_settings
+from sparring.policy_server.client import PolicyUnreachable
 from sparring.policy_server.policies.base import Array, Instruction, Observation
 from sparring.protos.advice import FLAGS
 from sparring.protos.errors import UsageError
@@ -210,6 +213,18 @@ def test_a_disk_that_cannot_be_written_stops_the_run(tmp_path: Path) -> None:
     assert run_document(tmp_path / "out")["status"] == "unfinished"
 
 
+def test_a_simulator_that_loses_a_policy_of_its_own_stops_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def step(*_: object, **__: object) -> Step:
+        raise PolicyUnreachable("my other policy went away.")
+
+    monkeypatch.setattr(ToySimulator, "step", step)
+    with pytest.raises(RunStopped, match="my other policy went away"):
+        play(tmp_path / "out")
+    assert run_document(tmp_path / "out")["status"] == "unfinished"
+
+
 def test_listeners_hear_what_they_hear_of_any_run(tmp_path: Path) -> None:
     heard: list[str] = []
 
@@ -238,6 +253,8 @@ VALUES: dict[str, Any] = {"benchmark": "toy", "task": "short", "policy": "zero",
         ({"launcher": "docker"}, "--launcher is of no use with --in-process: there are no workers."),
         ({"listen": "127.0.0.1:0"}, "--listen is of no use with --in-process: there are no workers."),
         ({"metrics": ":9090"}, "--metrics is of no use with --in-process: no policy server is there to tell them."),
+        ({"max_batch": 8}, "--max-batch is of no use with --in-process: observations are answered one by one."),
+        ({"max_queue_delay": "auto"}, "--max-queue-delay is of no use with --in-process: no observation waits for"),
         ({"stall_timeout": 5}, "--stall-timeout is of no use with --in-process: nobody is there to kill a simulator"),
         ({"worker_timeout": 5}, "--worker-timeout is of no use with --in-process: there are no workers."),
         (
