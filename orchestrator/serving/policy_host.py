@@ -99,7 +99,7 @@ class PolicyHost:
 
     def _options(self) -> ServerOptions:
         experts = experts_of(part.benchmark for part in self._settings.plan.parts)
-        return self._settings.policy.server_options(experts=experts, listen=tuple(self.addresses))
+        return self._settings.policy.server_options(experts=experts, listen=tuple(map(str, self.addresses)))
 
 
 @dataclass(frozen=True)
