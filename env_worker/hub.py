@@ -13,21 +13,26 @@ import http
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from rich.console import Console
 
 from sparring.env_worker.locks import say
 from sparring.protos.errors import SparringError, UsageError
 
+T = TypeVar("T")
+
 HUB: Final = "https://huggingface.co"
 MARKER: Final = ".complete.json"
 TIMEOUT: Final = 20.0
-"""Seconds that the hub may take to say what it has."""
+"""Seconds that the hub may take to answer."""
+LIST_SECONDS: Final = 120.0
+"""Seconds that it may take to list all files, which huggingface_hub itself would wait for without end."""
 _OWN: Final = ".cache"
 """Where huggingface_hub keeps what it knows of a folder, and what has not arrived whole."""
 _CONNECTIONS: Final = 8
@@ -148,7 +153,9 @@ class Download:
         api = self._hub.HfApi(endpoint=self._endpoint, library_name="sparring")
         try:
             commit = str(api.repo_info(**self._repo, revision=self._source.revision, timeout=TIMEOUT).sha)
-            tree = list(api.list_repo_tree(**self._repo, revision=commit, recursive=True))
+            tree = _within(
+                LIST_SECONDS, lambda: list(api.list_repo_tree(**self._repo, revision=commit, recursive=True))
+            )
         except HfHubHTTPError as error:
             raise self._refused(error) from error
         except (ValueError, KeyError, TypeError) as error:
@@ -207,6 +214,24 @@ class Download:
             f"the hub {self._endpoint} does not give out {self._source.repo!r} ({_reason(error)}). "
             f"If that needs an account, set HF_TOKEN; else try later, or {self._elsewhere()}"
         )
+
+
+def _within(seconds: float, call: Callable[[], T]) -> T:
+    """Returns what a call returns that has no deadline of its own; where it has not in time, its thread is left behind.
+
+    Raises:
+        TimeoutError: If it takes longer.
+    """
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:  # noqa: BLE001  # raised where it is waited for
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="hub", daemon=True).start()  # no executor: Python waits for its threads at exit
+    return answer.result(seconds)
 
 
 def _reason(error: BaseException) -> str:

@@ -62,6 +62,8 @@ class FakeHub:
     """After how many bytes of a file the connection is closed, once each."""
     silent_at: dict[str, int] = field(default_factory=dict)
     """After how many bytes of a file nothing more is sent until `released`."""
+    silent_tree: bool = False
+    """Whether the second page of the list of files is not sent until `released`."""
     corrupt: set[str] = field(default_factory=set)
     refuse_with: dict[str, int] = field(default_factory=dict)
     ranges: bool = True
@@ -127,6 +129,8 @@ def handler_of(hub: FakeHub, storage: str) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
 
         def page(self, *, second: bool) -> None:
+            if second and hub.silent_tree:
+                hub.released.wait(30)
             entries = hub.tree()
             half = len(entries) // 2
             link = f'<http://{self.headers["Host"]}{self.path}&page=2>; rel="next"'
@@ -459,6 +463,11 @@ class TestOffline:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
             assert "no answer in time" in self.sentence()
+
+    def test_what_there_is_never_comes(self, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(hub_module, "LIST_SECONDS", 0.3)
+        hub.silent_tree = True
+        assert "no answer in time" in self.sentence()
 
     def test_told_to_stay_offline(self, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
