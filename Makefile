@@ -10,6 +10,9 @@ LIBERO := .venvs/libero
 LEROBOTS := 0.4 0.6
 LEROBOT := 0.6
 
+# Runs with LIBERO's worker in its environment, and everything else in ours.
+LIBERO_RUNS := tests/e2e/test_libero_runs.py
+
 # Tests of one file share what is costly to start, so they stay together.
 PARALLEL := --dist loadfile
 TEST_JOBS ?= 3
@@ -31,9 +34,10 @@ $(STAMP): pyproject.toml constraints/dev.txt tools/system-libraries
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints/dev.txt -e '.[metaworld,docker,metrics]'
 	@touch $(STAMP)
 
-# What tests need beside that: torch is large, and evaluating the experts does without.
+# What tests need beside that: torch is large, and evaluating the experts does without. Not compiled, because most of it
+# is never imported.
 $(DEV): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints/dev.txt -e '.[metaworld,torch,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints/dev.txt -e '.[metaworld,torch,dev]'
 	@touch $(DEV)
 
 eval: setup
@@ -66,25 +70,26 @@ $(LEROBOTS:%=env-lerobot-%): env-lerobot-%: .venvs/lerobot-%/.installed
 	@touch $@
 
 # LIBERO and LeRobot have interpreters of their own, so their tests are runs of their own, in there. Most tests wait for
-# half of their time, so several go at once; the output of each run comes when it has ended. `test` has a sample of the
-# tasks and episodes, one LeRobot and no containers; `test-all` has everything.
+# half of their time, so several go at once, while the other environments are made; the output of each comes when it has
+# ended. `test` has a sample of the tasks and episodes, one LeRobot and no containers; `test-all` has everything.
+AT_ONCE := --no-print-directory --jobs 2 --keep-going --output-sync=target
+
 test: $(DEV)
-	@$(MAKE) --no-print-directory --jobs 2 lint env-libero env-lerobot-$(LEROBOT)
 	@echo "running the tests, two runs at once; each tells at its end, the first in about five minutes"
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-plain test-libero test-lerobot-$(LEROBOT)
+	@$(MAKE) $(AT_ONCE) test-plain lint test-libero test-lerobot-$(LEROBOT)
 
 test-all: export SPARRING_TEST_ALL := 1
 test-all: $(DEV)
-	@$(MAKE) --no-print-directory --jobs 2 lint env-libero env-lerobot
-	@echo "running all tests, two runs at once; each tells at its end"
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-plain test-docker test-libero test-lerobot
+	@echo "running all tests, two runs at once; each tells at its end, the first in about ten minutes"
+	@$(MAKE) $(AT_ONCE) test-plain lint test-libero test-lerobot test-docker
 
 # What needs no simulator, no server and no other process: the answer while you work.
 test-unit: $(DEV)
 	$(BIN)/python -m pytest -n 2 $(PARALLEL) -m 'not processes' --ignore tests/lerobot --ignore tests/libero
 
 test-plain: $(DEV)
-	$(BIN)/python -m pytest -n $(TEST_JOBS) $(PARALLEL) --ignore tests/docker --ignore tests/libero --ignore tests/lerobot
+	$(BIN)/python -m pytest -n $(TEST_JOBS) $(PARALLEL) --ignore tests/docker --ignore tests/libero --ignore tests/lerobot \
+		--ignore $(LIBERO_RUNS)
 
 test-docker: $(DEV)
 	$(BIN)/python -m pytest tests/docker
@@ -95,6 +100,7 @@ test-libero: env-libero
 		cffi cryptography execnet idna iniconfig packaging pluggy psutil pycparser pygments pytest pytest-timeout \
 		pytest-xdist trustme
 	$(LIBERO)/bin/python -m pytest -n 2 --dist load tests/libero
+	$(BIN)/python -m pytest $(LIBERO_RUNS)
 
 test-lerobot: $(LEROBOTS:%=test-lerobot-%)
 
