@@ -155,10 +155,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     name = collection_path.name
     if collection_path.parent != ROOT / "tests" or not (reason := FOLDERS.get(name, str)()):
         return None
+    if not _is_asked_for(collection_path, config):
+        return True  # pytest looks into every folder beside those that it is given
     if name in demanded():
         raise pytest.UsageError(f"tests/{name}: {reason} ({VARIABLE} demands it)")
     config.stash.setdefault(_LEFT_OUT, {})[name] = f"SKIPPED tests/{name}: {reason}"
     return True
+
+
+def _is_asked_for(folder: Path, config: pytest.Config) -> bool:
+    given = [(config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args]
+    return any(folder.is_relative_to(path) or path.is_relative_to(folder) for path in given)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import requirements
+from support import ROOT
 
 TESTS = """
 import pytest
@@ -73,3 +74,18 @@ def test_a_test_that_requires_what_nobody_knows_is_an_error(zoo: pytest.Pytester
     result = zoo.runpytest_inprocess()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*test_it requires 'griffin', which tests/requirements.py does not know*"])
+
+
+@pytest.mark.parametrize(("given", "demanded"), [("tests/docker", False), ("tests", True), ("tests/lerobot", True)])
+def test_folders_of_another_interpreter_matter_where_they_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config, given: str, demanded: bool
+) -> None:
+    """pytest looks into folders beside those that it is given, too."""
+    monkeypatch.setenv(requirements.VARIABLE, "lerobot")
+    monkeypatch.setitem(requirements.FOLDERS, "lerobot", lambda: "it is not here")
+    monkeypatch.setattr(pytestconfig, "args", [str(ROOT / given)])
+    if demanded:
+        with pytest.raises(pytest.UsageError, match="it is not here"):
+            requirements.pytest_ignore_collect(ROOT / "tests" / "lerobot", pytestconfig)
+    else:
+        assert requirements.pytest_ignore_collect(ROOT / "tests" / "lerobot", pytestconfig)
