@@ -123,8 +123,8 @@ class SessionHandler:
     def _spec(self, benchmark: str) -> PolicySpec:
         try:
             return self._spec_for(benchmark)
-        except SparringError:  # a refusal, in words of its own
-            raise
+        except SparringError as refusal:  # in words of its own, of whatever kind
+            raise SpecMismatch(refusal.sentence) from refusal
         except Exception as error:  # a user's policy may raise anything
             raise PolicyFailed(f"the policy's spec_for() raised {type(error).__name__}: {error}") from error
 

@@ -194,6 +194,16 @@ def test_a_spec_is_of_the_benchmark_and_what_it_raises_is_the_policys_failure() 
         pass
 
 
+@pytest.mark.parametrize("opened", [local, served])
+def test_a_spec_may_refuse_a_benchmark_with_any_error_of_ours(opened: Opened) -> None:
+    class Choosy(Fragile):
+        def spec_for(self, benchmark: str) -> PolicySpec:
+            raise UsageError(f"I was not made for {benchmark}.")
+
+    with pytest.raises(PolicyRefused, match="I was not made for bench"), opened(Choosy(), benchmark="bench"):
+        pass
+
+
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, bdb.BdbQuit])
 def test_what_the_user_does_is_not_the_policys_failure(kind: type[BaseException]) -> None:
     class Stopped(Fragile):
