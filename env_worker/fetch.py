@@ -16,8 +16,8 @@ from sparring.protos.errors import SparringError
 
 def main() -> None:
     """Reads the benchmark's name and its settings, a JSON object, and fetches."""
-    benchmark = get_benchmark(sys.argv[1])
     try:
+        benchmark = get_benchmark(sys.argv[1])
         benchmark.fetch(benchmark.read_settings(json.loads(sys.argv[2])))
     except SparringError as error:
         sys.stdout.write(error.sentence)
