@@ -60,8 +60,10 @@ def strangers(path: Path) -> list[str]:
     found = []
     for name in imports_of(path):
         parts = name.removeprefix(PACKAGE).split(".")
-        for depth, part in enumerate(parts[:-1]):  # the last may be a name in a module
+        for depth, part in enumerate(parts):
             home = ROOT.joinpath(*parts[:depth])
+            if not ((home / part).is_dir() or (home / f"{part}.py").is_file()):
+                break  # a name in a module, or somebody else's module
             if part.startswith("_") and not part.startswith("__") and not path.is_relative_to(home):
                 found.append(name)
     return found
@@ -76,6 +78,8 @@ def test_what_has_a_leading_underscore_is_imported_from_its_own_folder_only() ->
 def test_the_check_sees_a_stranger(tmp_path: Path) -> None:
     (tmp_path / "stranger.py").write_text("from sparring.env_worker.benchmarks._libero.tasks import EPISODE_LIMITS")
     assert strangers(tmp_path / "stranger.py") == ["sparring.env_worker.benchmarks._libero.tasks.EPISODE_LIMITS"]
+    (tmp_path / "stranger.py").write_text("from sparring.env_worker.benchmarks import _libero, libero")
+    assert strangers(tmp_path / "stranger.py") == ["sparring.env_worker.benchmarks._libero"]
 
 
 @pytest.mark.parametrize("room", ["protos", "env_worker", "orchestrator"])
