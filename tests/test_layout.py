@@ -97,6 +97,16 @@ def test_nothing_is_printed_and_nothing_is_unpickled() -> None:
             assert not names & {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}, path
 
 
+def test_a_run_imports_nothing_that_only_checks_and_workers_need() -> None:
+    code = (
+        "import sys, sparring.orchestrator.cli.commands.run\n"
+        "from sparring.orchestrator.launchers.registry import all_launchers\n"
+        "assert len(all_launchers()) >= 3\n"
+        "assert [n for n in sys.modules if 'compliance' in n or n == 'sparring.env_worker.worker.player'] == []"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 def test_the_server_is_imported_by_those_who_evaluate_live_policies_only() -> None:
     code = (
         "import sys, sparring; assert 'grpc' not in sys.modules\n"

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from sparring.env_worker.benchmark import Benchmark, Simulator, Step, Task
     from sparring.env_worker.compliance import check_benchmark
+    from sparring.orchestrator.compliance.launcher import check_launcher
     from sparring.orchestrator.launchers.base import Launcher, LauncherSettings, WorkerOrder
-    from sparring.orchestrator.launchers.check import check_launcher
     from sparring.orchestrator.live.evaluator import Evaluator, close, evaluate
     from sparring.orchestrator.results.results import Results
     from sparring.orchestrator.results.row import EpisodeRow
@@ -67,7 +67,7 @@ _HOMES: Final = {
     "env_worker.benchmark": ("Benchmark", "Simulator", "Step", "Task"),
     "env_worker.compliance": ("check_benchmark",),
     "orchestrator.launchers.base": ("Launcher", "LauncherSettings", "WorkerOrder"),
-    "orchestrator.launchers.check": ("check_launcher",),
+    "orchestrator.compliance.launcher": ("check_launcher",),
     "orchestrator.live.evaluator": ("Evaluator", "close", "evaluate"),
     "orchestrator.results.results": ("Results",),
     "orchestrator.results.row": ("EpisodeRow",),

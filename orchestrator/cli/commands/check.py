@@ -16,9 +16,9 @@ from sparring.env_worker.compliance import verdicts_of
 from sparring.env_worker.compliance.subject import EPISODES, STEPS
 from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.cli.options import given, setting_options
+from sparring.orchestrator.compliance.launcher import settings_of_check
+from sparring.orchestrator.compliance.launcher import verdicts_of as launcher_verdicts
 from sparring.orchestrator.display.screen import count
-from sparring.orchestrator.launchers.check import settings_of_check
-from sparring.orchestrator.launchers.check import verdicts_of as launcher_verdicts
 from sparring.orchestrator.machine.environments import interpreter
 from sparring.orchestrator.settings import launcher_fields, parse_pairs
 from sparring.protos.advice import FLAGS, render

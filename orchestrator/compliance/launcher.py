@@ -18,8 +18,8 @@ import grpc
 
 from sparring.env_worker.compliance import default_task
 from sparring.env_worker.registry import get_benchmark
+from sparring.orchestrator.compliance.checked_run import GONE_SECONDS, Seen, left_of, play, processes_of
 from sparring.orchestrator.launchers.base import LaunchFailed, WorkerOrder
-from sparring.orchestrator.launchers.checked_run import GONE_SECONDS, Seen, left_of, play, processes_of
 from sparring.orchestrator.machine.child import open_socket
 from sparring.orchestrator.machine.processes import Process, can_be_seen
 from sparring.orchestrator.machine.sockets import socket_folder
