@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -48,6 +50,14 @@ def pytest_report_header() -> str:
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     """A CA, what it signed, and a token."""
     return Certificates.make(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder that sockets can be in: the name of one has at most 107 characters, and tmp_path has most of them."""
+    folder = Path(tempfile.mkdtemp())
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

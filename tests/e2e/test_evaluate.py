@@ -267,11 +267,11 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_nothing_outlives_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+def test_nothing_outlives_the_program(
+    tmp_path: Path, short_folder: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
     then, number, code = ENDINGS[ending]
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setenv("TMPDIR", str(short_folder))
     program = subprocess.Popen(
         [sys.executable, "-c", TRAINING + then], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -289,9 +289,9 @@ def test_nothing_outlives_the_program(tmp_path: Path, monkeypatch: pytest.Monkey
     assert number != signal.SIGINT or "KeyboardInterrupt" in errors
     assert orphans(tmp_path, seconds=10) == []
     if number == signal.SIGKILL:  # who is killed cannot tidy up; the next one does
-        assert list(temporary.glob("sparring-*"))
+        assert list(short_folder.glob("sparring-*"))
         subprocess.run([sys.executable, "-c", TRAINING], cwd=tmp_path, check=True, capture_output=True, timeout=60)
-    assert list(temporary.glob("sparring-*")) == []
+    assert list(short_folder.glob("sparring-*")) == []
 
 
 def test_a_fork_of_the_program_leaves_its_workers_alone(tmp_path: Path) -> None:
