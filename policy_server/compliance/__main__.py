@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from sparring.policy_server.compliance import reached, verdicts_of
-from sparring.policy_server.compliance.wire import Way
+from sparring.policy_server.compliance.wire import DEADLINE, Way
 from sparring.protos.advice import FLAGS
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.net.access import read_ca, read_token
@@ -26,11 +26,13 @@ def main() -> None:
     parser.add_argument("--ca", type=Path)
     parser.add_argument("--benchmark", default="")
     parser.add_argument("--task", default="")
+    parser.add_argument("--seconds", type=float, default=DEADLINE)
     options = parser.parse_args()
     try:
         token = read_token(options.token_file, flag="--token-file") if options.token_file else ""
         ca = read_ca(options.ca, flag="--ca").decode() if options.ca else ""
-        with reached(Way(options.address, token, ca), benchmark=options.benchmark, task=options.task) as target:
+        way = Way(options.address, token, ca, options.seconds)
+        with reached(way, benchmark=options.benchmark, task=options.task) as target:
             for verdict in verdicts_of(target):
                 sys.stdout.write(json.dumps(asdict(verdict)) + "\n")
                 sys.stdout.flush()

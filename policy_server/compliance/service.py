@@ -12,7 +12,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from sparring.policy_server.compliance.wire import DEADLINE, Target
+from sparring.policy_server.compliance.wire import Target
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.rules import broken, expect
@@ -84,7 +84,7 @@ def a_client_that_dies_leaves_the_server_well(target: Target) -> None:
             input=json.dumps(order),
             capture_output=True,
             text=True,
-            timeout=DEADLINE,
+            timeout=target.way.deadline,
             check=False,
         )
         expect(ended.returncode == -9, f"the client got no episode: {(ended.stderr.splitlines() or ['?'])[-1]}")

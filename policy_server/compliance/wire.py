@@ -124,7 +124,8 @@ class Way:
         address: As a person writes it.
         token: Secret that it wants; empty: none.
         ca: PEM certificates to trust there; turns TLS on, as tls:// does.
-        deadline: Seconds until a server that does not answer has failed.
+        deadline: Seconds for everything that one stream asks, hundreds of observations in some rules; a server that
+            takes longer has failed.
     """
 
     address: str

@@ -73,6 +73,13 @@ def test_the_command_passes_a_server_that_holds(blind_server: str) -> None:
     assert done.output.splitlines()[-1].endswith(" 0 failed.")
 
 
+def test_a_slow_server_can_be_given_longer(blind_server: str) -> None:
+    arguments = ["check", "policy-server", blind_server, "--seconds"]
+    assert CliRunner().invoke(cli, [*arguments, "60"], standalone_mode=False).return_value == 0
+    hurried = CliRunner().invoke(cli, [*arguments, "0.0001"], standalone_mode=False)
+    assert (hurried.return_value, hurried.output) == (1, ""), "nobody answers that soon"
+
+
 def test_the_command_fails_with_one_that_does_not() -> None:
     with served(broken_servers.Refuser) as address:
         done = CliRunner().invoke(cli, ["check", "policy-server", address], standalone_mode=False)

@@ -71,9 +71,16 @@ def launcher(name: str, **values: Any) -> int:
 )
 @click.option("--benchmark", "of", default="", help="the benchmark of --task")
 @click.option("--task", default="", help="a task that its policy knows, if it cares")
-def policy_server(address: str, token_file: Path | None, ca: Path | None, of: str, task: str) -> int:
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    help="that a stream may take, with up to 200 observations in a row; more for a slow policy [default: 20]",
+)
+def policy_server(
+    address: str, token_file: Path | None, ca: Path | None, of: str, task: str, seconds: float | None
+) -> int:
     """Checks the policy server at ADDRESS: every rule of the protocol, whatever it is written in."""
-    files = {"token-file": token_file, "ca": ca}
+    more = {"token-file": token_file, "ca": ca, "seconds": seconds}
     command = [
         sys.executable,
         "-m",
@@ -82,7 +89,7 @@ def policy_server(address: str, token_file: Path | None, ca: Path | None, of: st
         f"--benchmark={of}",
         f"--task={task}",
     ]
-    command += [f"--{flag}={path}" for flag, path in files.items() if path is not None]
+    command += [f"--{flag}={value}" for flag, value in more.items() if value is not None]
     # The policy server's room has a program for that: what is in there is not for this one to import.
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as checking:
         assert checking.stdout is not None
