@@ -123,7 +123,9 @@ def left_of(order: WorkerOrder, seen: Iterable[Process]) -> list[Process]:
 
 def _kill(order: WorkerOrder, name: str) -> bool:
     """Kills a worker, and says whether it was found on this machine."""
-    found = [process for process in workers_of(order) if f"--name={name}" in process.command]
+    # By the very address: the same port may be another machine's, whose run has a worker here of the same name.
+    dialled = {f"--orchestrator={address}" for address in (order.orchestrator, order.public)}
+    found = [p for p in workers_of(order) if f"--name={name}" in p.command and dialled & set(p.command)]
     killed = False
     for process in found:
         with suppress(OSError):  # it is somebody else's, or has just gone

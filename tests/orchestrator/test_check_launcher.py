@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,15 @@ from toy_launcher import NiceLauncher
 from sparring import check_launcher
 from sparring.orchestrator.cli.main import cli
 from sparring.orchestrator.cli.options import given
+from sparring.orchestrator.compliance.checked_run import _kill
+from sparring.orchestrator.compliance.launcher import settings_of_check
 from sparring.orchestrator.launchers import registry
 from sparring.orchestrator.launchers.base import Launcher, LauncherSettings, LaunchFailed, WorkerOrder
 from sparring.orchestrator.launchers.command import CommandWorker
 from sparring.orchestrator.launchers.keep_alive import keep_worker
+from sparring.orchestrator.run.retry import DEFAULT_RULES
 from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.net.address import Address
 from sparring.protos.rules import CheckFailed
 
 # A launcher that forgets its workers, as one here does, leaves what Python says this of.
@@ -143,3 +148,28 @@ def test_a_launcher_that_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_launcher_that_cannot_work_here_says_why() -> None:
     with pytest.raises(SparringError, match="cannot be loaded"):
         check_launcher("broken", benchmark="toy")
+
+
+@pytest.mark.parametrize(("dialled", "killed"), [("127.0.0.1:4321", True), ("elsewhere:4321", False)])
+def test_the_worker_of_a_run_elsewhere_is_not_killed(dialled: str, killed: bool, tmp_path: Path) -> None:
+    order = WorkerOrder(
+        run=settings_of_check("process", {"benchmark": "toy"}),
+        folder=tmp_path,
+        slots={"toy": 1},
+        orchestrator=Address.unix(tmp_path / "work.sock"),
+        public=Address.parse("127.0.0.1:4321"),
+        sockets=tmp_path,
+        logs=tmp_path,
+        rules=DEFAULT_RULES,
+        results_of=lambda worker: 0,
+        explain=lambda worker, reason: None,
+    )
+    waits = "import time; print(flush=True); time.sleep(60)"
+    command = [sys.executable, "-c", waits, f"--orchestrator={dialled}", "--name=toy-0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        worker.stdout.readline()
+        try:
+            assert _kill(order, "toy-0") == killed
+        finally:
+            worker.kill()
