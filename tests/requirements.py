@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from support import ROOT
 
 VARIABLE: Final = "SPARRING_REQUIRE"
 _LEFT_OUT = pytest.StashKey[dict[str, str]]()
@@ -153,7 +152,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)  # what --ignore names is none of our business
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     name = collection_path.name
-    if collection_path.parent != ROOT / "tests" or not (reason := FOLDERS.get(name, str)()):
+    if collection_path.parent != config.rootpath / "tests" or not (reason := FOLDERS.get(name, str)()):
         return None
     if not _is_asked_for(collection_path, config):
         return True  # pytest looks into every folder beside those that it is given

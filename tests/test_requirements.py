@@ -89,3 +89,33 @@ def test_folders_of_another_interpreter_matter_where_they_are_asked_for(
             requirements.pytest_ignore_collect(ROOT / "tests" / "lerobot", pytestconfig)
     else:
         assert requirements.pytest_ignore_collect(ROOT / "tests" / "lerobot", pytestconfig)
+
+
+@pytest.fixture
+def folders(zoo: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """Tests of which some cannot even be imported here."""
+    monkeypatch.setitem(requirements.FOLDERS, "horse", lambda: "they are outside")
+    for name, test in {"horse": "import no_such_module", "dog": "def test_of_dogs(): pass"}.items():
+        folder = zoo.mkdir("tests") if not (zoo.path / "tests").exists() else zoo.path / "tests"
+        (folder / name).mkdir()
+        (folder / name / f"test_{name}.py").write_text(test)
+    return zoo
+
+
+def test_a_folder_for_another_interpreter_is_left_out_in_one_line(folders: pytest.Pytester) -> None:
+    result = folders.runpytest_inprocess("tests")
+    result.assert_outcomes(passed=1)
+    assert [line for line in result.outlines if "SKIPPED" in line] == ["SKIPPED tests/horse: they are outside"]
+
+
+def test_a_folder_that_is_demanded_and_asked_for_is_an_error(
+    folders: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(requirements.VARIABLE, "horse")
+    result = folders.runpytest_inprocess("tests")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["*tests/horse: they are outside (SPARRING_REQUIRE demands it)*"])
+    folders.runpytest_inprocess("tests", "--ignore", "tests/horse").assert_outcomes(passed=1)
+    others = folders.runpytest_inprocess("tests/dog")
+    others.assert_outcomes(passed=1)
+    assert "SKIPPED" not in others.stdout.str(), "nobody asked for horses"
