@@ -118,6 +118,14 @@ class ServerStats(_Part):
         default_factory=dict, description="the same for each server, if there are several; otherwise empty"
     )
 
+    @classmethod
+    def noted(cls, note: Any) -> ServerStats | None:
+        """Reads what a run has noted of them; None if it has not, or another release has and means something else."""
+        try:
+            return None if note is None else cls.model_validate(note)
+        except ValidationError:
+            return None
+
 
 class RunDocument(_Part):
     """All of run.json."""

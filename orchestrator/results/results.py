@@ -70,7 +70,7 @@ class Results:
         folder = Path(folder)
         _check_folder(folder)
         document, journal = _read(folder)
-        stats = journal.meta.get("server_stats")
+        stats = ServerStats.noted(journal.meta.get("server_stats"))
         status: RunStatus = "running" if journal.running else "unfinished"
         return cls(
             plan=document.plan(),
@@ -81,7 +81,7 @@ class Results:
             status="finished" if document.status == "finished" else status,
             policy=document.policy,
             versions=document.versions,
-            server_stats=document.server_stats if stats is None else ServerStats.model_validate(stats),
+            server_stats=document.server_stats if stats is None else stats,
             events=journal.events,
         )
 

@@ -175,7 +175,6 @@ class RunFiles:
         return None if told is None else ServerStats.model_validate(told)
 
     def _write_run(self, status: RunStatus) -> RunDocument:
-        stats = self._journal.meta("server_stats")
         document = RunDocument(
             status=status,
             settings=self._settings.flat(),
@@ -186,7 +185,7 @@ class RunFiles:
             versions={name: dict(found) for name, found in self.versions.items()},
             host=RunHost.here(),
             seconds=self._seconds,
-            server_stats=None if stats is None else ServerStats.model_validate(stats),
+            server_stats=ServerStats.noted(self._journal.meta("server_stats")),
             out_of_range=sum(row.out_of_range for row in self._journal.rows()),
         )
         write_document(self._folder, document)

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +258,15 @@ def test_what_is_damaged_is_refused_with_a_sentence(
     broken(folder, file, content)
     with pytest.raises(UsageError, match=sentence):
         Results.load(folder)
+
+
+def test_stats_that_mean_something_else_are_left_out(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(OLD / "finished", tmp_path / "out"))
+    with closing(Journal(folder)) as journal:
+        journal.set_meta("server_stats", {"seconds": "many", "of another": "release"})
+    results = Results.load(folder)
+    assert results.overall.n == 8
+    assert results.server_stats == read_document(folder).server_stats, "those of run.json"
 
 
 def test_half_a_journal_is_refused(tmp_path: Path) -> None:
