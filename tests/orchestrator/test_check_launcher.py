@@ -31,7 +31,10 @@ from sparring.protos.net.address import Address
 from sparring.protos.rules import CheckFailed
 
 # A launcher that forgets its workers, as one here does, leaves what Python says this of.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 def test_ours_does_all_that(tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ def test_ls_tells_of_all_of_them() -> None:
     assert "and so has every run" in lines["greedy"]
 
 
+@pytest.mark.processes
 def test_workers_of_somebody_elses_launcher_run_episodes(tmp_path: Path) -> None:
     plan: dict[str, Any] = {"benchmark": "toy", "tasks": "good", "episodes": 2, "slots": 2}
     from toy_policies import Wanderer

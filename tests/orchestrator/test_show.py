@@ -65,6 +65,7 @@ def test_a_run_that_somebody_is_writing(show: Show, tmp_path: Path) -> None:
     assert show(folder)[1].splitlines()[1].startswith("unfinished")
 
 
+@pytest.mark.processes
 def test_a_real_run_is_shown_while_it_goes(show: Show, start_sparring: StartSparring, tmp_path: Path) -> None:
     run = start_sparring(
         "run", "--benchmark", "toy", "--task", "short", "--episodes", "6", "--slots", "1", "--policy",
