@@ -22,14 +22,12 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 def main() -> None:
     """Parses the command line and works until told to stop."""
-    from sparring.protos.advice import FLAGS, RenderedIn
+    from sparring.protos.advice import FLAGS, RenderedFormatter
 
     options = _parser().parse_args()
     handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(RenderedIn(FLAGS))
-    logging.basicConfig(
-        level=logging.INFO, handlers=[handler], format="%(asctime)s %(name)s %(message)s", datefmt="%H:%M:%S"
-    )
+    handler.setFormatter(RenderedFormatter(FLAGS, "%(asctime)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     raise SystemExit(_stay(options) if options.stay else _work(options))
 
 

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from sparring.policy_server.options import Option, ServerOptions, server_options
 from sparring.policy_server.policies import known_policies, load_policy
 from sparring.policy_server.server import PolicyServer, serve_until
-from sparring.protos.advice import FLAGS, RenderedIn
+from sparring.protos.advice import FLAGS, RenderedFormatter
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.process import keep_freed_memory, stop_with_parent
 
@@ -29,10 +29,8 @@ def main(argv: list[str] | None = None) -> None:
     options = options_of(given)
     keep_freed_memory()
     handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(RenderedIn(FLAGS))
-    logging.basicConfig(
-        level=logging.INFO, handlers=[handler], format="%(asctime)s %(name)s %(message)s", datefmt="%H:%M:%S"
-    )
+    handler.setFormatter(RenderedFormatter(FLAGS, "%(asctime)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
         if given.list:
             sys.stdout.write(json.dumps(known_policies(options.experts)) + "\n")

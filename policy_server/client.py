@@ -26,7 +26,7 @@ from sparring.protos.chunk import Chunk
 from sparring.protos.errors import SparringError
 from sparring.protos.net.address import Address
 from sparring.protos.net.connection import Connection
-from sparring.protos.net.rpc import StreamEnded
+from sparring.protos.net.rpc import StreamEnded, ignore_poller_races
 from sparring.protos.policy_pb2_grpc import PolicyStub
 from sparring.protos.spec import Offer, PolicySpec
 
@@ -66,7 +66,7 @@ class _Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(_ignore_poller_races)
+        self._loop.set_exception_handler(ignore_poller_races)
         self._thread: threading.Thread | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -93,16 +93,6 @@ async def _finish_others() -> None:
         for task in late:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
-
-
-def _ignore_poller_races(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Keeps harmless races out of the log.
-
-    grpc.aio has one poller for the loops of all threads: it wakes each of them and only one finds something to read,
-    and that may be for a loop that was closed in the meantime.
-    """
-    if "PollerCompletionQueue" not in repr(context.get("handle")):
-        loop.default_exception_handler(context)
 
 
 class PolicyClient:

@@ -11,6 +11,7 @@ on, too. Somebody else's client, which does not render it, shows something that 
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import re
@@ -208,7 +209,7 @@ PYTHON: Final = Keywords(names={"policy_token_file": "token", "policy_ca": "ca",
 
 
 class Advice:
-    """A text with hints in it, for a log line: read in Python as it is, or in other words by what `rendered_in` made.
+    """A text with hints in it, for a log line: read in Python as it is, or in other words by a `RenderedFormatter`.
 
     Args:
         sentence: The text.
@@ -221,24 +222,21 @@ class Advice:
         return render(self.sentence, PYTHON)
 
 
-class RenderedIn(logging.Filter):
-    """Put on a handler, it has log lines, and errors and advice in them, in the words of a reader.
+class RenderedFormatter(logging.Formatter):
+    """Writes log lines, and errors and advice in them, in the words of a reader; what others write stays as it is.
 
     Args:
         dialect: Of that reader.
+        style: The line, in logging's notation.
     """
 
-    def __init__(self, dialect: Dialect) -> None:
-        super().__init__()
+    def __init__(self, dialect: Dialect, style: str = "%(message)s") -> None:
+        super().__init__(style, datefmt="%H:%M:%S")
         self._dialect = dialect
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Rewrites a record; all of them pass."""
-        before = record.args
-        if isinstance(before, tuple):
-            record.args = tuple(getattr(arg, "sentence", arg) for arg in before)
-        try:
-            record.msg, record.args = render(record.getMessage(), self._dialect), None
-        except Exception:  # noqa: BLE001  # somebody else's line, which cannot be formatted: the handler says so
-            record.args = before
-        return True
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the line of a record."""
+        told = copy.copy(record)  # others may handle it, too
+        if isinstance(told.args, tuple):
+            told.args = tuple(getattr(arg, "sentence", arg) for arg in told.args)
+        return render(super().format(told), self._dialect)

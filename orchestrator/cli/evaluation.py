@@ -26,7 +26,7 @@ from sparring.orchestrator.run.plan import Plan, make_plan
 from sparring.orchestrator.settings import (
     RunSettings,
 )
-from sparring.protos.advice import FLAGS, Dialect, RenderedIn
+from sparring.protos.advice import FLAGS, Dialect, RenderedFormatter
 from sparring.protos.errors import SparringError, UsageError
 
 log = logging.getLogger(__name__)
@@ -108,10 +108,10 @@ def _log_through(console: Console, dialect: Dialect) -> None:
     handler: logging.Handler = RichHandler(
         console=console, show_path=False, show_level=False, markup=False, log_time_format="%H:%M:%S"
     )
+    handler.setFormatter(RenderedFormatter(dialect))
     if not console.is_terminal:
         handler = logging.StreamHandler(console.file)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
-    handler.addFilter(RenderedIn(dialect))
+        handler.setFormatter(RenderedFormatter(dialect, "%(asctime)s %(message)s"))
     logging.getLogger().handlers = [handler]
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from sparring.orchestrator.cli import commands
-from sparring.protos.advice import FLAGS, RenderedIn
+from sparring.protos.advice import FLAGS, RenderedFormatter
 from sparring.protos.errors import SparringError, UsageError, unknown
 
 EXIT_FAILED: Final = 1
@@ -52,8 +52,8 @@ def main() -> None:
     # gRPC's own notes on handshakes that fail, beside the sentence of ours that says so; children inherit it.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(RenderedIn(FLAGS))
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
+    handler.setFormatter(RenderedFormatter(FLAGS))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("sparring").setLevel(logging.INFO)
     try:
         code = cli.main(standalone_mode=False)

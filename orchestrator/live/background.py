@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, Final, TypeVar
 
 from sparring.orchestrator.run.errors import Interrupted
+from sparring.protos.net.rpc import ignore_poller_races
 
 T = TypeVar("T")
 
@@ -20,6 +21,7 @@ class Background:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(ignore_poller_races)
         # A daemon, because Python waits for other threads before it calls what is registered with atexit.
         self._thread = threading.Thread(target=self._loop.run_forever, name="sparring", daemon=True)
         self._thread.start()

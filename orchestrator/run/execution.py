@@ -35,6 +35,7 @@ from sparring.policy_server.client import Description
 from sparring.protos.advice import FLAGS, Dialect, Hint
 from sparring.protos.errors import UsageError
 from sparring.protos.net.address import Address
+from sparring.protos.net.rpc import ignore_poller_races
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +92,7 @@ async def run(
         UsageError: If the folder belongs to another plan, or the policy cannot be made.
         Interrupted, RunStopped, and other SparringErrors: If the run could not be finished.
     """
+    asyncio.get_running_loop().set_exception_handler(ignore_poller_races)
     with output_folder(folder) as journal:
         return await Execution(settings, plan, folder, journal, Listeners(listeners), dialect).run(_on_signals())
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import socket
-from typing import Final
+from typing import Any, Final
 
 import grpc
 
@@ -57,6 +58,16 @@ class StreamEnded(grpc.RpcError):
     def details(self) -> str:
         """Returns the status message, as every RpcError does."""
         return self._details
+
+
+def ignore_poller_races(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Keeps harmless races out of the log.
+
+    grpc.aio has one poller for the loops of all threads: it wakes each of them and only one finds something to read,
+    and that may be for a loop that was closed in the meantime.
+    """
+    if "PollerCompletionQueue" not in repr(context.get("handle")):
+        loop.default_exception_handler(context)
 
 
 async def discard(server: grpc.aio.Server) -> None:

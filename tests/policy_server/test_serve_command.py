@@ -157,7 +157,7 @@ def test_a_policy_that_cannot_be_hosted_is_bad_usage(
     ],
 )
 def test_what_cannot_be_is_refused_before_it_listens(argument: str, said: str) -> None:
-    last = refused_start("--policy=zero", "--listen=127.0.0.1:0", argument, timeout=5).splitlines()[-1]
+    last = refused_start("--policy=zero", "--listen=127.0.0.1:0", argument).splitlines()[-1]
     assert last.startswith("error: ")
     assert said in last
 

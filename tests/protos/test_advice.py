@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from sparring.protos.advice import FLAGS, PYTHON, Advice, Hint, RenderedIn, hints_in, render, shortened, together
+from sparring.protos.advice import FLAGS, PYTHON, Advice, Hint, RenderedFormatter, hints_in, render, shortened, together
 from sparring.protos.errors import SparringError, UsageError
 
 SIZE = Hint("benchmark_arg", "resolution", 224)
@@ -114,13 +114,14 @@ def test_log_lines_are_told_in_the_words_of_their_reader() -> None:
         record().getMessage() == 'give benchmark_arg={"resolution": 224}. or benchmark_arg={"control": "absolute"} (3)'
     )
     shown = record()
-    assert RenderedIn(FLAGS).filter(shown)
-    assert shown.getMessage() == "give --benchmark-arg resolution=224. or --benchmark-arg control=absolute (3)"
+    told = RenderedFormatter(FLAGS).format(shown)
+    assert told == "give --benchmark-arg resolution=224. or --benchmark-arg control=absolute (3)"
+    assert shown.getMessage() == record().getMessage(), "whoever else handles it has words of their own"
 
 
 def test_a_log_line_that_cannot_be_formatted_takes_nobody_down(capsys: pytest.CaptureFixture[str]) -> None:
     log, handler = logging.Logger("somebody else's"), logging.StreamHandler()
-    handler.addFilter(RenderedIn(FLAGS))
+    handler.setFormatter(RenderedFormatter(FLAGS))
     log.addHandler(handler)
     log.warning("%d steps", "many")
     assert "--- Logging error ---" in capsys.readouterr().err, "as logging itself tells it"
