@@ -13,7 +13,7 @@ from support import Sparring, read_csv, recorded
 
 from sparring.orchestrator.launchers.docker.engine import Engine
 
-pytestmark = pytest.mark.requires("docker", "libero-assets")
+pytestmark = pytest.mark.requires("docker", "libero", "libero-assets")
 
 PLAN = {
     "evaluations": [
