@@ -75,7 +75,7 @@ $(LEROBOTS:%=env-lerobot-%): env-lerobot-%: .venvs/lerobot-%/.installed
 AT_ONCE := --no-print-directory --jobs 2 --keep-going --output-sync=target
 
 test: $(DEV)
-	@echo "running the tests, two runs at once; each tells at its end, the first in about five minutes"
+	@echo "running the tests, two runs at once; each tells at its end, the first in some minutes"
 	@$(MAKE) $(AT_ONCE) test-plain lint test-libero test-lerobot-$(LEROBOT)
 
 test-all: export SPARRING_TEST_ALL := 1
