@@ -125,9 +125,10 @@ class StatsWatch:
 
     def _hear(self, name: str, stats: pb.ServerStats) -> None:
         # The first that is heard of a server is where its stats stand; but one that was started while we watched
-        # began at zero, for us, too.
-        if stats.seconds > time.monotonic() - self._began:
-            self._first.setdefault(stats.instance, stats)
+        # began at zero, for us, too. Only the first: an answer that was long on its way makes a server look younger.
+        heard = any(stats.instance in instances for instances in self._last.values())
+        if not heard and stats.seconds > time.monotonic() - self._began:
+            self._first[stats.instance] = stats
         self._last.setdefault(name, {})[stats.instance] = stats
 
     def _by_server(self) -> dict[str, pb.ServerStats]:

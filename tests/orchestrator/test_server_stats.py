@@ -150,10 +150,22 @@ def test_what_is_known_is_kept_while_a_run_goes_for_it_may_be_killed(monkeypatch
         going.cancel()
         await server.drain(0)
 
-    asyncio.run(asyncio.wait_for(work(), 10))
+    asyncio.run(asyncio.wait_for(work(), 60))
     found = StatsWatch({}, earlier=json.loads(json.dumps(kept[0]))).summary()
     assert found is not None
     assert found["observations"] == 3
+
+
+def test_an_answer_that_was_long_on_its_way_does_not_hide_what_was_done_after_it() -> None:
+    watch = StatsWatch({})
+    late, later = stats_of((4, 0.0, 0.1)), stats_of((4, 0.0, 0.1), (4, 0.0, 0.1))
+    late.instance = later.instance = "one"
+    late.seconds, later.seconds = 0.0, 3600.0
+    watch.heard("it", late)
+    watch.heard("it", later)
+    found = watch.summary()
+    assert found is not None
+    assert found["observations"] == 8
 
 
 def test_servers_that_keep_no_stats_are_no_failure() -> None:
