@@ -11,6 +11,13 @@ import trustme
 TOKEN = "not-to-be-seen-anywhere-7e57"
 
 
+def write_secret(path: Path, text: str) -> Path:
+    """Writes a file that only its user can read."""
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
 @dataclass(frozen=True)
 class Certificates:
     """Files that a server and its clients would be given."""
@@ -28,7 +35,7 @@ class Certificates:
         files = cls(folder / "ca.pem", folder / "other-ca.pem", folder / "token", folder)
         authority.cert_pem.write_to_path(files.ca)
         trustme.CA().cert_pem.write_to_path(files.other_ca)
-        files.token.write_text(f"  {TOKEN}\n")
+        write_secret(files.token, f"  {TOKEN}\n")
         for name, certificate in {
             "good": authority.issue_cert("localhost", "127.0.0.1"),
             "elsewhere": authority.issue_cert("gpu-box.example"),

@@ -244,6 +244,9 @@ class WorkerSettings(SettingsGroup):
     listen: str | None = Field(
         None, description="where workers may dial in, HOST:PORT; default: 127.0.0.1:50052, or any free port"
     )
+    insecure: bool = Field(
+        False, description="let in whoever reaches --listen or --metrics from beyond this machine, without a secret"
+    )
     own: SerializeAsAny[LauncherSettings]
     """The launcher's own settings."""
 

@@ -18,6 +18,7 @@ _NO_USE: Final = {
     "slots": "episodes are played one after the other",
     "launcher": "there are no workers",
     "listen": "there are no workers",
+    "insecure": "nobody is let in",
     "worker_timeout": "there are no workers",
     "stall_timeout": "nobody is there to kill a simulator that hangs",
 }

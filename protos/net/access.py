@@ -2,15 +2,48 @@
 
 from __future__ import annotations
 
+import os
 import ssl
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
+from sparring.protos.net.address import Address
 
 TOKEN_HEADER: Final = "authorization"
 """The metadata key that a token travels under."""
+
+
+MIN_TOKEN: Final = 16
+"""Characters. Whoever can reach a server can try all short ones."""
+
+_MAKE_ONE: Final = "Make one with: (umask 077; openssl rand -hex 32 > token)"
+_SECRETS: Final = (Path("/run/secrets"), Path("/var/run/secrets"))
+"""Where engines show containers their secrets, as files that are whatever the engine makes them."""
+
+
+def check_reach(address: Address, *, who: str, secret: bool, insecure: bool, advice: str) -> None:
+    """Checks that callers must bring a secret wherever they may come from beyond this machine.
+
+    Args:
+        address: Where somebody is about to listen.
+        who: Listens there, for the sentence: "the policy server".
+        secret: Whether callers must bring one: a token, or a certificate of their own. TLS alone lets everybody in.
+        insecure: Whether the user has said that everybody may call.
+        advice: What to give, so that callers must bring one: "give --token-file".
+
+    Raises:
+        UsageError: If everybody would be let in, and nobody has said so.
+    """
+    if secret or insecure or not address.leaves_the_machine:
+        return
+    raise UsageError(
+        f"{who} would listen at {address} and let in everybody who reaches it: {advice}, listen at 127.0.0.1, or say "
+        f"that it is meant with {Hint('insecure')}."
+    )
 
 
 def token_header(token: str) -> str:
@@ -22,18 +55,43 @@ def read_token(path: Path, *, flag: str) -> str:
     """Reads the shared secret in a file, without the white space around it.
 
     Raises:
-        UsageError: If there is none, or it cannot be sent. The sentence never holds the secret.
+        UsageError: If there is none, it cannot be sent or can be guessed, or every user of this machine can read it.
+            The sentence never holds the secret.
     """
     try:
+        exposed = _is_exposed(path)
         token = path.read_bytes().decode("ascii").strip()
     except OSError as error:
         raise UsageError(f"the token file {str(path)!r} ({flag}) cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError:
         token = "\N{NO-BREAK SPACE}"  # not the content: an error's context must not hold the secret
     if not token:
-        raise UsageError(f"the token file {str(path)!r} ({flag}) is empty. Make one with: openssl rand -hex 32")
+        raise UsageError(f"the token file {str(path)!r} ({flag}) is empty. {_MAKE_ONE}")
     check_token(token, f"the token file {str(path)!r} ({flag})")
+    if len(token) < MIN_TOKEN:
+        raise UsageError(
+            f"the token file {str(path)!r} ({flag}) holds {len(token)} characters, which can be guessed; at least "
+            f"{MIN_TOKEN} are wanted. {_MAKE_ONE}"
+        )
+    if exposed:
+        raise UsageError(
+            f"the token file {str(path)!r} ({flag}) can be read by every user of this machine: chmod 600 {path}"
+        )
     return token
+
+
+def _is_exposed(path: Path) -> bool:
+    """Returns whether everybody may read a file although its user could see to it that they may not.
+
+    A pipe has no mode that matters; what belongs to somebody else, or lies on a file system that cannot be written to,
+    is a container's secret or an administrator's file, and cannot be changed by whoever reads it here.
+    """
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode) or not found.st_mode & stat.S_IROTH:
+        return False
+    if any(path.absolute().is_relative_to(folder) for folder in _SECRETS):
+        return False
+    return found.st_uid == os.geteuid() and not os.statvfs(path).f_flag & os.ST_RDONLY
 
 
 def check_token(token: str, source: str) -> None:
@@ -43,9 +101,7 @@ def check_token(token: str, source: str) -> None:
         UsageError: If not. The sentence never holds the token.
     """
     if not (token.isascii() and token.isprintable() and " " not in token):
-        raise UsageError(
-            f"{source} does not hold one word of ASCII letters, digits and signs. Make one with: openssl rand -hex 32"
-        )
+        raise UsageError(f"{source} does not hold one word of ASCII letters, digits and signs. {_MAKE_ONE}")
 
 
 def read_pem(path: Path, *, flag: str) -> bytes:

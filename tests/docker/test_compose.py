@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from certificates import write_secret
 from support import ROOT, Sparring, free_port
 
 pytestmark = pytest.mark.requires("docker")
@@ -125,7 +126,8 @@ def test_a_hosted_policy_wants_its_token_and_speaks_tls(compose: Compose, tmp_pa
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     certificate.private_key_pem.write_to_path(str(tmp_path / "server.key"))
     certificate.cert_chain_pems[0].write_to_path(str(tmp_path / "server.pem"))
-    (tmp_path / "token").write_text("open-sesame\n")
+    (tmp_path / "token").write_text("open-sesame-open-sesame\n")
+    own = write_secret(tmp_path / "own-token", "open-sesame-open-sesame\n")  # the container's is for another user
     for name in ("token", "server.pem", "server.key"):
         (tmp_path / name).chmod(0o644)
     tmp_path.chmod(0o755)
@@ -143,7 +145,7 @@ def test_a_hosted_policy_wants_its_token_and_speaks_tls(compose: Compose, tmp_pa
     )
     assert up.returncode == 0, up.stderr
     run = ("run", "--benchmark=metaworld", "--task=reach-v3", "--episodes=1", f"--policy-server=localhost:{port}")
-    done = sparring(*run, "--policy-ca=ca.pem", "--policy-token-file=token", "--output=out")
+    done = sparring(*run, "--policy-ca=ca.pem", f"--policy-token-file={own}", "--output=out")
     assert done.returncode == 0, done.stderr
     refused = sparring(*run, "--policy-ca=ca.pem", "--output=out2")
     assert refused.returncode == 2

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from certificates import TOKEN, Certificates
+from certificates import TOKEN, Certificates, write_secret
 from policy_processes import PolicyProcess
 from support import Sparring, StartSparring, free_port, read_csv, wait_for
 
@@ -73,7 +73,7 @@ def test_the_same_from_a_file_with_a_worker_from_elsewhere_and_a_resume(
     assert len(rows) == 6
     # A resume reads the token from the same path, and denial there is as clear as at the start.
     assert sparring("resume", "out").returncode == 0
-    (tmp_path / "other-token").write_text("wrong")
+    write_secret(tmp_path / "other-token", "wrong-but-long-enough")
     done = sparring("resume", "out", "--policy-token-file", "other-token")
     assert done.returncode == 2
     assert "is not the one" in done.stderr
@@ -105,7 +105,7 @@ def test_what_does_not_fit_ends_the_run_at_once(
     flags: list[str],
     said: str,
 ) -> None:
-    (tmp_path / "wrong").write_text("open-sesame")
+    write_secret(tmp_path / "wrong", "open-sesame-open-sesame")
     values = {
         "tls": secured, "bare": secured.removeprefix("tls://"), "plain": plain, "wrong": tmp_path / "wrong",
         "token": certificates.token, "ca": certificates.ca, "other_ca": certificates.other_ca,
@@ -127,7 +127,7 @@ def test_a_server_that_comes_back_with_another_token_ends_the_run(
     start_sparring: StartSparring, certificates: Certificates, tmp_path: Path
 ) -> None:
     """A worker, too, is denied at once, and what it is told is told to the user."""
-    (tmp_path / "new-token").write_text("another")
+    write_secret(tmp_path / "new-token", "another-one-that-is-long")
     with PolicyProcess(*WANDERER, certificates.guarding, folder=tmp_path / "first") as server:
         run = start_sparring(
             *RUN, "--episodes", "20", "--benchmark-arg", "step_seconds=0.02", "--output", "out",

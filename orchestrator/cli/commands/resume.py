@@ -16,7 +16,16 @@ from sparring.orchestrator.settings import (
     saved_settings,
 )
 
-_ALSO_NOW: Final = ("slots", "policy_server", "policy_token_file", "policy_ca", "launcher", "listen", "in_process")
+_ALSO_NOW: Final = (
+    "slots",
+    "policy_server",
+    "policy_token_file",
+    "policy_ca",
+    "launcher",
+    "listen",
+    "insecure",
+    "in_process",
+)
 """Settings that may be others now than they were, beside those of launchers: no number depends on them."""
 
 
