@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sparring.policy_server.errors import PolicyRefused
+from sparring.policy_server.errors import PolicyFailed, PolicyRefused
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.chunk import Chunk
@@ -88,6 +89,8 @@ class SessionClient(ABC):
         if (chunk.episode, chunk.step) != (self._episode, step):
             raise PolicyRefused(f"{self._server} answered another observation than the one sent.")
         in_server = chunk.queue_seconds + chunk.inference_seconds
+        if not math.isfinite(in_server):
+            raise PolicyFailed(f"{self._server} says that an answer took it {in_server} seconds: not a finite number.")
         waited = time.perf_counter() - began
         return Chunk(decode(chunk.actions), in_server, max(0.0, waited - in_server), chunk.batch_size)
 

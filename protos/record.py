@@ -81,14 +81,13 @@ class EpisodeRecord:
         if record.outcome != "error":
             record.error, record.error_kind = "", ""
         if not record._is_sound():
-            return cls.failed("internal", "the worker sent a number that is none.", seconds=message.seconds)
+            seconds = message.seconds if math.isfinite(message.seconds) else 0.0
+            return cls.failed("internal", "the worker sent a number that is not finite.", seconds=seconds)
         return record
 
     def _is_sound(self) -> bool:
-        numbers = (getattr(self, f.name) for f in fields(EpisodeRecord))
-        return not any(isinstance(number, float) and math.isnan(number) for number in numbers) and all(
-            map(math.isfinite, self.metrics.values())
-        )
+        numbers = [getattr(self, f.name) for f in fields(EpisodeRecord)]
+        return all(math.isfinite(n) for n in (*numbers, *self.metrics.values()) if isinstance(n, float))
 
 
 _WIRE: Final = codecs(EpisodeRecord, pb.Result.DESCRIPTOR)

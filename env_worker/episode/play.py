@@ -93,8 +93,8 @@ def run_episode(
 
 def _count(record: EpisodeRecord, step: Step) -> None:
     record.steps += 1
-    if math.isnan(step.reward):
-        raise UnusableStep(f"the simulator gave a reward that is not a number for step {record.steps}.")
+    if not math.isfinite(step.reward):
+        raise UnusableStep(f"the simulator gave the reward {step.reward} for step {record.steps}: not a finite number.")
     for name, value in step.metrics.items():
         if not math.isfinite(value):
             raise UnusableStep(f"the benchmark reported {value} as its metric {name!r} at step {record.steps}.")
@@ -102,6 +102,8 @@ def _count(record: EpisodeRecord, step: Step) -> None:
     if step.success:  # reached once is reached, also where the task goes on
         record.outcome = "success"
     record.reward_sum += step.reward
+    if not math.isfinite(record.reward_sum):
+        raise UnusableStep(f"the rewards of the simulator add up to {record.reward_sum} at step {record.steps}.")
     record.reward_max = max(record.reward_max, step.reward)
 
 

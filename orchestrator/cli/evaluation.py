@@ -18,6 +18,7 @@ from rich.logging import RichHandler
 from sparring.orchestrator.display.progress import make_display
 from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.display.table import print_table
+from sparring.orchestrator.results.document import finite
 from sparring.orchestrator.results.reading import read_journal
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
 from sparring.orchestrator.run.execution import prepare
@@ -58,7 +59,7 @@ def evaluate_settings(settings: RunSettings, as_json: bool, dialect: Dialect = F
     finally:
         display.close()  # it is off the screen already, unless something went wrong with it
     if as_json:
-        sys.stdout.write(json.dumps(results.to_json()) + "\n")
+        sys.stdout.write(json.dumps(finite(results.to_json()), allow_nan=False) + "\n")
     else:
         print_table(results, Console())
     return EXIT_ERRORS if results.overall.errors else 0

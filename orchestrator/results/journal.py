@@ -12,6 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import IO, Any, Final
 
+from sparring.orchestrator.results.document import finite
 from sparring.orchestrator.results.migrations import prepare
 from sparring.orchestrator.results.reading import FILE_NAME, LOCK_NAME, JournalEvent, events_of, rows_of
 from sparring.orchestrator.results.row import EpisodeRow
@@ -63,7 +64,7 @@ class Journal:
     def set_meta(self, key: str, value: Any) -> None:
         """Remembers a value."""
         with _explained(self.path):
-            self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, json.dumps(value)))
+            self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, _json(value)))
 
     def claim(self, identity: Mapping[str, Any]) -> None:
         """Ties the folder to a plan the first time, and checks that it is the same plan every other time.
@@ -86,7 +87,7 @@ class Journal:
             return
         # A rule that the release which wrote this did not know yet was what it is by default.
         recorded = {**{rule.name: rule.default for rule in fields(EpisodeRules)}, **recorded}
-        given = json.loads(json.dumps(identity))
+        recorded, given = finite(recorded), json.loads(_json(identity))
         different = [key for key in given if recorded.get(key) != given[key]]
         if different:
             lines = "\n".join(f"  {line}" for key in different for line in _told(key, recorded.get(key), given[key]))
@@ -129,6 +130,23 @@ class Journal:
         """Returns all finished episodes, sorted by task and index."""
         return rows_of(self._connection)
 
+    def judged(self) -> set[EpisodeId]:
+        """Returns the episodes with an outcome of the policy's own: they are not played again."""
+        with _explained(self.path):
+            found = self._connection.execute(
+                "SELECT benchmark, task, \"index\" FROM episodes WHERE outcome != 'error'"
+            ).fetchall()
+        return {EpisodeId(*episode) for episode in found}
+
+    def failed_attempts(self) -> dict[EpisodeId, int]:
+        """Returns how many attempts have failed, of each episode that has any."""
+        with _explained(self.path):
+            found = self._connection.execute(
+                "SELECT benchmark, task, \"index\", count(*) FROM events WHERE kind = 'error' AND task IS NOT NULL "
+                'GROUP BY benchmark, task, "index"'
+            ).fetchall()
+        return {EpisodeId(*episode): count for *episode, count in found}
+
     def events(self) -> list[JournalEvent]:
         """Returns what happened on the way, in its order."""
         return events_of(self._connection)
@@ -137,6 +155,10 @@ class Journal:
         """Lets go of the folder."""
         self._connection.close()
         self._lock.close()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(finite(value), allow_nan=False)
 
 
 def _locked(path: Path, folder: Path) -> IO[str]:

@@ -59,7 +59,7 @@ def _ordered() -> tuple[str, ...]:
 
 def _cell(value: Any) -> Cell:
     if isinstance(value, Mapping):
-        return json.dumps(value, sort_keys=True)
+        return json.dumps(value, sort_keys=True, allow_nan=False)
     return value  # type: ignore[no-any-return]
 
 

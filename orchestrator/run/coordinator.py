@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,8 +57,13 @@ class Coordinator:
         self._listener = listener
         self._rules = rules
         self._dialect = dialect
-        done = {row.id for row in journal.rows() if row.outcome != "error"}
-        self._scheduler = Scheduler(plan, done=done, rules=rules, max_parallel_tasks=settings.plan.max_parallel_tasks)
+        self._scheduler = Scheduler(
+            plan,
+            done=journal.judged(),
+            failed_before=journal.failed_attempts(),
+            rules=rules,
+            max_parallel_tasks=settings.plan.max_parallel_tasks,
+        )
         self._recorder = Recorder(plan, settings, journal, folder, listener, self._scheduler, dialect)
         self._workers: dict[str, _Worker] = {}
         self._unreachable_in_a_row = 0
@@ -130,14 +136,12 @@ class Coordinator:
         self._scheduler.forget_worker(worker)
         if self.ended.done():
             return
-        try:
+        with self._or_stop():
             for lease in self._scheduler.leases_of(worker):
                 self._lost_by.setdefault(worker, []).append(lease.episode)
                 self._lost(lease, reason, worker)
-        except SparringError as error:  # the journal cannot be written
-            self.stop(RunStopped(error.sentence))
-        self._listener.on_worker(worker, 0)
-        self._serve_waiting()
+            self._listener.on_worker(worker, 0)
+            self._serve_waiting()
 
     def handle(self, worker: str, message: pb.WorkerMessage) -> None:
         """Deals with one message of a worker."""
@@ -145,25 +149,32 @@ class Coordinator:
             if message.WhichOneof("message") == "ready":  # for the run that may come after this one
                 self._workers[worker].waiting.append(message.ready.slot)
             return
-        try:
+        with self._or_stop():
             self._handle(worker, message)
-        except SparringError as error:  # the journal cannot be written
-            self.stop(RunStopped(error.sentence))
 
     def explain(self, worker: str, reason: str) -> None:
         """Notes why a worker died, as its launcher found out after it had left, for the episodes that it lost."""
         reason = render(reason, self._dialect)
-        try:
+        with self._or_stop():
             for episode in self._lost_by.pop(worker, []):
                 self._explained[episode] = reason
                 self._journal.note("lost", reason, episode=episode, worker=worker)
-        except SparringError as error:  # the journal cannot be written
-            self.stop(RunStopped(error.sentence))
 
     def stop(self, reason: SparringError) -> None:
         """Ends the run with an error."""
         if not self.ended.done():
             self.ended.set_exception(reason)
+
+    @contextmanager
+    def _or_stop(self) -> Iterator[None]:
+        """Ends the run when what is done inside fails, whatever with: an episode could go missing otherwise."""
+        try:
+            yield
+        except SparringError as error:  # the journal cannot be written
+            self.stop(RunStopped(error.sentence))
+        except Exception as error:  # the boundary: a mistake of ours, and nobody else would hear of it
+            log.exception("the run stops, because of a mistake in Sparring:")
+            self.stop(RunStopped(f"a mistake in Sparring, please tell us: {type(error).__name__}: {error}."))
 
     def _handle(self, worker: str, message: pb.WorkerMessage) -> None:
         kind = message.WhichOneof("message")

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from sparring.env_worker.worker.addresses import to_dial
 from sparring.orchestrator.launchers.base import LaunchFailed, WorkerOrder, share_slots
 from sparring.orchestrator.machine.sockets import socket_folder
-from sparring.orchestrator.results.journal import Journal
+from sparring.orchestrator.results.journal import Journal, JournalError
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
@@ -174,7 +174,7 @@ class Execution:
         )
         if coordinator.ended.done():
             return
-        await self._watch_stats(stack, access)
+        watched.append(await self._watch_stats(stack, access))
         stack.callback(lambda: self._files.versions.update(coordinator.versions))
         workers = await self._start_workers(stack, RunLocation(self._folder, sockets, listen), coordinator, access)
         stack.callback(coordinator.abandon)  # who is interrupted tries no episode again
@@ -182,7 +182,7 @@ class Execution:
         watched.append(await stack.enter_async_context(_background(_attended(coordinator, settings, workers.address))))
         try:
             await _first(coordinator.ended, watched)
-        except (LaunchFailed, PolicyHostFailed) as error:
+        except (LaunchFailed, PolicyHostFailed, JournalError) as error:
             raise RunStopped(error.sentence) from error
 
     async def _host(
@@ -197,8 +197,8 @@ class Execution:
         watched.append(await stack.enter_async_context(_hosted(host, watched)))
         return PolicyAccess(host.addresses)
 
-    async def _watch_stats(self, stack: AsyncExitStack, access: PolicyAccess) -> None:
-        """Has an eye on what the policy servers do, from here to the end of the stack."""
+    async def _watch_stats(self, stack: AsyncExitStack, access: PolicyAccess) -> asyncio.Future[None]:
+        """Has an eye on what the policy servers do, from here to the end of the stack; fails if it cannot be kept."""
         hosted = self._settings.policy.name is not None
         names = [HOSTED] if hosted else [str(server) for server in access.servers]
         watch = self._files.stats_watch = StatsWatch(
@@ -210,7 +210,7 @@ class Execution:
         )
         await watch.begin()
         stack.push_async_callback(watch.end)  # before the server that we host ends, after all workers have
-        await stack.enter_async_context(_background(watch.run(self._files.keep)))
+        return await stack.enter_async_context(_background(watch.run(self._files.keep)))
 
     async def _describe(self, access: PolicyAccess) -> Description:
         return await describe(access, self._settings.policy.policy_timeout)

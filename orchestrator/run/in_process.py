@@ -151,8 +151,9 @@ class _Execution:
         self._journal = journal
         self._listener = listener
         self._files = RunFiles(settings, plan, folder, journal, listener, dialect)
-        done = {row.id for row in journal.rows() if row.outcome != "error"}
-        self._scheduler = Scheduler(plan, done=done, rules=settings.plan.retry_rules)
+        self._scheduler = Scheduler(
+            plan, done=journal.judged(), failed_before=journal.failed_attempts(), rules=settings.plan.retry_rules
+        )
         self._recorder = Recorder(plan, settings, journal, folder, listener, self._scheduler, dialect)
         self._kept = time.monotonic()
 

@@ -58,18 +58,23 @@ class Recorder:
         lease = self._scheduler.holder(result.lease)
         record = EpisodeRecord.from_message(result)
         record = replace(record, error=render(record.error, self._dialect))
-        verdict = self._scheduler.finish(result.lease, record)
+        verdict = self._scheduler.judge(result.lease, record)
         if lease is None or verdict == "stale":
             return False
+        # The lease ends when all is written: what cannot be written is not played, and the run has not finished.
+        row: EpisodeRow | None = None
         if record.outcome == "error":
             self._journal.note("error", record.error, episode=lease.episode, worker=worker)
+        if verdict == "record":
+            self._save_recording(lease.episode, result.recording)
+            row = self._record(lease.episode, record, tries=1, film=result.video)
+        self._scheduler.finish(result.lease, record)
         if verdict == "retry":
             self._listener.on_retry(lease.episode, record.error)
             return True
         # Before its steps are those of a recorded episode: they count once.
         self._listener.on_activity(SlotActivity(worker, lease.slot.number))
-        self._save_recording(lease.episode, result.recording)
-        self._record(lease.episode, record, result.video)
+        self._tell(row)
         return True
 
     def lost(self, worker: str, lease: Lease, reason: str, *, given_up: str) -> None:
@@ -86,22 +91,35 @@ class Recorder:
         """
         reason, given_up = render(reason, self._dialect), render(given_up, self._dialect)
         self._journal.note("lost", reason, episode=lease.episode, worker=worker)
+        row: EpisodeRow | None = None
+        if self._scheduler.judge_loss(lease.number) == "record":
+            row = self._record(lease.episode, EpisodeRecord.failed("lost", given_up), tries=0)
         if self._scheduler.lose(lease.number) == "retry":
             self._listener.on_retry(lease.episode, reason)
-        else:
-            self._record(lease.episode, EpisodeRecord.failed("lost", given_up))
+        self._tell(row)
 
-    def _record(self, episode: EpisodeId, record: EpisodeRecord, film: bytes = b"") -> None:
+    def _record(self, episode: EpisodeId, record: EpisodeRecord, *, tries: int, film: bytes = b"") -> EpisodeRow | None:
+        """Writes a row; returns it, unless there is one of this episode already.
+
+        Args:
+            episode: Of which it is.
+            record: What came of it.
+            tries: 1 if this was an attempt of the episode; 0 if it was lost, which is none.
+            film: Of it, if one was made.
+        """
         row = EpisodeRow(
             benchmark=episode.benchmark,
             task=episode.task,
             index=episode.index,
             seed=self._plan.seed_of(episode),
-            attempts=self._scheduler.attempts(episode),
+            attempts=self._scheduler.failed_attempts(episode) + tries,
             video=self._save_film(episode, record.outcome, film),
             **vars(record),
         )
-        if self._journal.record(row):
+        return row if self._journal.record(row) else None
+
+    def _tell(self, row: EpisodeRow | None) -> None:
+        if row is not None:
             self._listener.on_result(row)
 
     def _save_film(self, episode: EpisodeId, outcome: Outcome, film: bytes) -> str:

@@ -23,6 +23,7 @@ from sparring.orchestrator.results.document import (
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.reading import FILE_NAME
 from sparring.orchestrator.results.results import Results, write_results
+from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.listeners import Listeners, RunEnd, RunStart
 from sparring.orchestrator.run.plan import Plan, identity
 from sparring.orchestrator.serving.policy_host import policy_identity
@@ -68,7 +69,7 @@ class RunFiles:
         self._results: Results | None = None
         self.stats_watch: StatsWatch | None = None
         """Has an eye on whoever answers for the policy."""
-        self.versions = {"orchestrator": installed_versions(), **(journal.meta("versions") or {})}
+        self.versions = {**(journal.meta("versions") or {}), "orchestrator": installed_versions()}
         """Of what is installed, by where that is."""
 
     @contextmanager
@@ -87,7 +88,7 @@ class RunFiles:
             except BaseException:
                 self._results = self._save_what_there_is()
                 raise
-            self._results = self._save("finished")
+            self._results = self._save_finished()
         except BaseException as error:
             if isinstance(error, SparringError):
                 error.dialect = error.dialect or self._dialect
@@ -141,6 +142,18 @@ class RunFiles:
     @property
     def _seconds(self) -> float:
         return self._seconds_before + time.monotonic() - self._began
+
+    def _save_finished(self) -> Results:
+        """Saves the results of a run that has come to its end, if it has: every episode of the plan must have a row."""
+        recorded = {row.id for row in self._journal.rows()}
+        missing = [episode for episode in self._plan.ids() if episode not in recorded]
+        if not missing:
+            return self._save("finished")
+        self._results = self._save("unfinished")
+        raise RunStopped(
+            f"{len(missing)} of {len(self._plan.ids())} episodes were not recorded, the first of them {missing[0]}: a "
+            "mistake in Sparring, please tell us. Resume the run to play them."
+        )
 
     def _save_what_there_is(self) -> Results | None:
         if not self.claimed:

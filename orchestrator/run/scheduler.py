@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -46,6 +46,7 @@ class Scheduler:
     Args:
         plan: All episodes.
         done: Those that need not run again.
+        failed_before: How many attempts of an episode earlier executions have seen fail.
         rules: When an episode is tried again.
         max_parallel_tasks: How many tasks may be open at once; 0 for any number.
     """
@@ -55,6 +56,7 @@ class Scheduler:
         plan: Plan,
         *,
         done: Iterable[EpisodeId] = (),
+        failed_before: Mapping[EpisodeId, int] | None = None,
         rules: RetryRules = DEFAULT_RULES,
         max_parallel_tasks: int = 0,
     ) -> None:
@@ -68,6 +70,7 @@ class Scheduler:
         self._max_parallel_tasks = max_parallel_tasks or len(self._pending)
         self._leases: dict[int, Lease] = {}
         self._last_task: dict[SlotId, TaskKey] = {}
+        self._failed_before = failed_before or {}
         self._errors: Counter[EpisodeId] = Counter()
         self._losses: Counter[EpisodeId] = Counter()
         self._numbers = itertools.count(1)
@@ -81,9 +84,9 @@ class Scheduler:
         """Returns how many episodes of a benchmark wait."""
         return sum(len(queue) for key, queue in self._pending.items() if key[0] == benchmark)
 
-    def attempts(self, episode: EpisodeId) -> int:
-        """Returns how many attempts an episode has had, with the one that just ended in an outcome of its own."""
-        return self._errors[episode] + 1
+    def failed_attempts(self, episode: EpisodeId) -> int:
+        """Returns how many attempts of an episode have failed and were tried again, over all executions of the run."""
+        return self._failed_before.get(episode, 0) + self._errors[episode]
 
     def lease(self, slot: SlotId) -> Lease | None:
         """Lends the next episode to a slot; None if there is nothing for it now."""
@@ -99,37 +102,50 @@ class Scheduler:
         """Returns the lease of that number, if it has not ended."""
         return self._leases.get(number)
 
-    def finish(self, number: int, record: EpisodeRecord) -> Verdict:
-        """Ends a lease with a result.
+    def judge(self, number: int, record: EpisodeRecord) -> Verdict:
+        """Says what becomes of a lease that ends with this result. The lease goes on: write it down, then `finish`.
 
         Returns:
             "record" if the result is final, "retry" if the episode goes back in the queue, "stale" if the
             lease had been given back before: somebody else has the episode now.
         """
-        lease = self._leases.pop(number, None)
+        lease = self._leases.get(number)
         if lease is None:
             return "stale"
         errors_before = self._errors[lease.episode]
-        if record.outcome == "error" and self._rules.tries_again(record.error_kind, errors_before=errors_before):
-            self._errors[lease.episode] += 1
-            self._pending[_key(lease.episode)].appendleft(lease.episode)
-            return "retry"
-        return "record"
+        again = record.outcome == "error" and self._rules.tries_again(record.error_kind, errors_before=errors_before)
+        return "retry" if again else "record"
 
-    def lose(self, number: int) -> Verdict:
-        """Ends a lease without a result, through no fault of its episode.
+    def finish(self, number: int, record: EpisodeRecord) -> Verdict:
+        """Ends a lease with a result, and returns what `judge` says of it."""
+        verdict = self.judge(number, record)
+        if verdict != "stale":
+            self._end(number, again=verdict == "retry", count=self._errors)
+        return verdict
+
+    def judge_loss(self, number: int) -> Verdict:
+        """Says what becomes of a lease that ends without a result. The lease goes on: write it down, then `lose`.
 
         Returns:
             "retry" as a rule; "record" if the episode has been lost so often that it must be given up.
         """
-        lease = self._leases.pop(number, None)
+        lease = self._leases.get(number)
         if lease is None:
             return "stale"
-        self._losses[lease.episode] += 1
-        if self._rules.gives_up_lost(self._losses[lease.episode]):
-            return "record"
-        self._pending[_key(lease.episode)].appendleft(lease.episode)
-        return "retry"
+        return "record" if self._rules.gives_up_lost(self._losses[lease.episode] + 1) else "retry"
+
+    def lose(self, number: int) -> Verdict:
+        """Ends a lease without a result, through no fault of its episode, and returns what `judge_loss` says of it."""
+        verdict = self.judge_loss(number)
+        if verdict != "stale":
+            self._end(number, again=verdict == "retry", count=self._losses)
+        return verdict
+
+    def _end(self, number: int, *, again: bool, count: Counter[EpisodeId]) -> None:
+        episode = self._leases.pop(number).episode
+        if again:
+            count[episode] += 1
+            self._pending[_key(episode)].appendleft(episode)
 
     def leases_of(self, worker: str) -> list[Lease]:
         """Returns what a worker has on loan."""

@@ -23,6 +23,8 @@ HOSTED: Final = "hosted"
 _EVERY_SECONDS: Final = 5.0
 """How often servers are asked: what one has done since is lost when it is killed."""
 _ANSWER_SECONDS: Final = 5.0
+_MOST: Final = 2**48
+"""More seconds, rows or passes than any server has seen; the sums of several still fit their fields."""
 
 
 class StatsWatch:
@@ -126,6 +128,9 @@ class StatsWatch:
     def _hear(self, name: str, stats: pb.ServerStats) -> None:
         # The first that is heard of a server is where its stats stand; but one that was started while we watched
         # began at zero, for us, too. Only the first: an answer that was long on its way makes a server look younger.
+        if not _is_sound(stats):
+            log.debug("the stats of %s are not taken: they are not finite, or make no sense", name)
+            return
         heard = any(stats.instance in instances for instances in self._last.values())
         if not heard and stats.seconds > time.monotonic() - self._began:
             self._first[stats.instance] = stats
@@ -140,6 +145,19 @@ class StatsWatch:
             parts = [_combined(stats, self._first.get(instance), -1) for instance, stats in new.items()]
             parts_of.setdefault(name, []).extend(parts)
         return {name: _sum(parts, in_turn=True) for name, parts in parts_of.items()}
+
+
+def _is_sound(stats: pb.ServerStats) -> bool:
+    """Returns whether a run can be written down with what a server, maybe somebody else's, says of itself."""
+    histograms = (stats.queue_wait_seconds, stats.inference_seconds)
+    numbers = [stats.seconds, *(number for h in histograms for number in (h.sum, *h.bounds))]
+    counts = [stats.episodes, stats.observations, *stats.batches, *(n for h in histograms for n in h.counts)]
+    counts += [n for by_name in (stats.batches, stats.errors, stats.warnings) for n in by_name.values()]
+    return (
+        all(0 <= number < _MOST for number in numbers)  # which NaN is not
+        and all(number < _MOST for number in counts)
+        and all(len(h.counts) in (0, len(h.bounds) + 1) for h in histograms)
+    )
 
 
 def total(stats: Sequence[pb.ServerStats]) -> pb.ServerStats:
@@ -157,13 +175,13 @@ def _sum(parts: Sequence[pb.ServerStats], *, in_turn: bool) -> pb.ServerStats:
 
 
 def _combined(one: pb.ServerStats, other: pb.ServerStats | None, sign: int) -> pb.ServerStats:
-    """Adds the other to the one, or subtracts it."""
+    """Adds the other to the one, or subtracts it; nothing is less than none, whatever a server says."""
     if other is None:
         other = pb.ServerStats()
     return pb.ServerStats(
-        seconds=one.seconds + sign * other.seconds,
-        episodes=one.episodes + sign * other.episodes,
-        observations=one.observations + sign * other.observations,
+        seconds=max(0.0, one.seconds + sign * other.seconds),
+        episodes=max(0, one.episodes + sign * other.episodes),
+        observations=max(0, one.observations + sign * other.observations),
         batches=_counts(one.batches, other.batches, sign),
         queue_wait_seconds=_histogram(one.queue_wait_seconds, other.queue_wait_seconds, sign),
         inference_seconds=_histogram(one.inference_seconds, other.inference_seconds, sign),
@@ -174,7 +192,7 @@ def _combined(one: pb.ServerStats, other: pb.ServerStats | None, sign: int) -> p
 
 def _counts(one: Mapping[Any, int], other: Mapping[Any, int], sign: int) -> dict[Any, int]:
     keys = {**one, **other}
-    counts = {key: one.get(key, 0) + sign * other.get(key, 0) for key in keys}
+    counts = {key: max(0, one.get(key, 0) + sign * other.get(key, 0)) for key in keys}
     return {key: count for key, count in counts.items() if count}
 
 
@@ -183,7 +201,7 @@ def _histogram(one: pb.Histogram, other: pb.Histogram, sign: int) -> pb.Histogra
         return one
     if list(one.bounds) != list(other.bounds):  # servers of two releases: what can still be told is the sum
         return pb.Histogram(sum=one.sum + sign * other.sum)
-    counts = [a + sign * b for a, b in zip(one.counts, other.counts, strict=True)]
+    counts = [max(0, a + sign * b) for a, b in zip(one.counts, other.counts, strict=True)]
     return pb.Histogram(bounds=one.bounds, counts=counts, sum=one.sum + sign * other.sum)
 
 

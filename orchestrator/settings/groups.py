@@ -30,6 +30,8 @@ from sparring.protos.errors import UsageError
 from sparring.protos.net.address import Address, parse_servers, parse_tcp
 
 MAX_AUTO_SLOTS: Final = 64
+MAX_SEED: Final = 2**63 - 1
+"""The largest whole number that a journal holds."""
 
 
 class Evaluation(BaseModel):
@@ -99,6 +101,15 @@ class PlanSettings(SettingsGroup):
         if isinstance(slots, int) and slots < 1:
             raise ValueError("must be at least 1, or auto")
         return slots
+
+    @model_validator(mode="after")
+    def _seeds_can_be_written(self) -> PlanSettings:
+        if self.seed + self.episodes - 1 > MAX_SEED:
+            raise ValueError(
+                f"{Hint('seed')} is too large: the last episode's seed, {self.seed + self.episodes - 1}, is above "
+                f"{MAX_SEED}, the largest that can be recorded"
+            )
+        return self
 
     @model_validator(mode="after")
     def _something_to_evaluate(self) -> PlanSettings:

@@ -199,6 +199,12 @@ def test_a_metric_that_is_no_finite_number_is_an_error(value: float) -> None:
         measured(Measured({"distance": 1.0}, {"distance": value}, {"distance": 1.0}))
 
 
-def test_a_reward_that_is_not_a_number_is_an_error() -> None:
-    with pytest.raises(UnusableStep, match="for step 1"):
-        measured(Measured({}, {}, reward=math.nan))
+@pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf])
+def test_a_reward_that_is_no_finite_number_is_an_error(reward: float) -> None:
+    with pytest.raises(UnusableStep, match=f"the reward {reward} for step 1"):
+        measured(Measured({}, {}, reward=reward))
+
+
+def test_rewards_that_add_up_to_no_finite_number_are_an_error() -> None:
+    with pytest.raises(UnusableStep, match="add up to inf at step 2"):
+        measured(Measured({}, {}, {}, reward=1.7e308))

@@ -6,10 +6,13 @@ import asyncio
 import math
 from pathlib import Path
 
+import pytest
 from coordinated import Hand, Run
 
 from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.retry import RetryRules
+from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.record import EpisodeRecord
 
 
@@ -46,3 +49,49 @@ def test_a_number_that_is_none_is_an_error_of_its_episode_and_the_run_goes_on(tm
     good = EpisodeRecord(outcome="success", reward_sum=1.0)
     rows = rows_of(tmp_path, EpisodeRecord(outcome="success", reward_sum=math.nan), good, rules=RetryRules(retries=0))
     assert [(r.outcome, r.error_kind) for r in rows] == [("error", "internal"), ("success", "")]
+
+
+def test_a_result_that_cannot_be_recorded_stops_the_run_and_leaves_its_episode_unfinished(tmp_path: Path) -> None:
+    async def work() -> None:
+        run = Run(tmp_path)
+        worker = Hand(run)
+        lease = worker.takes()
+        # A seed that SQLite has no place for; settings do not let it through, but another mistake of ours may come.
+        object.__setattr__(run.coordinator._plan, "seed", 2**63)
+        worker.finishes(lease)
+        assert run.coordinator.unfinished == 2, "the episode has vanished"
+        with pytest.raises(RunStopped, match=r"a mistake in Sparring.*OverflowError"):
+            await run.coordinator.ended
+        assert run.journal.rows() == []
+        assert run.watcher.rows == [], "somebody has heard of what is not in the journal"
+
+    asyncio.run(asyncio.wait_for(work(), 20))
+
+
+def test_attempts_are_counted_over_all_executions(tmp_path: Path) -> None:
+    boom = EpisodeRecord.failed("simulator", "boom")
+
+    async def work(*records: EpisodeRecord) -> list[tuple[str, int]]:
+        run = Run(tmp_path, rules=RetryRules(retries=1), episodes=1)
+        worker = Hand(run)
+        for record in records:
+            worker.says(result=record.to_message(worker.takes().lease))
+        rows = [(row.outcome, row.attempts) for row in run.journal.rows()]
+        run.journal.close()
+        return rows
+
+    assert asyncio.run(work(boom)) == [], "it is to be tried again, and the run is interrupted"
+    assert asyncio.run(work(boom, boom)) == [("error", 3)]
+    assert asyncio.run(work(EpisodeRecord(outcome="success"))) == [("success", 4)]
+
+
+def test_an_episode_that_was_only_ever_lost_has_no_attempt(tmp_path: Path) -> None:
+    async def work() -> list[tuple[str, int]]:
+        run = Run(tmp_path, rules=RetryRules(losses=2), episodes=1)
+        worker = Hand(run)
+        for _ in range(2):
+            worker.says(lost=pb.Lost(lease=worker.takes().lease, reason="killed."))
+        await run.coordinator.ended
+        return [(row.error_kind, row.attempts) for row in run.journal.rows()]
+
+    assert asyncio.run(asyncio.wait_for(work(), 20)) == [("lost", 0)]

@@ -11,34 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rows import ROW
 from support import ROOT
 
 from sparring.orchestrator.results.journal import Journal, JournalError
-from sparring.orchestrator.results.row import COLUMNS, EpisodeRow
+from sparring.orchestrator.results.row import COLUMNS
 from sparring.protos.advice import FLAGS
 from sparring.protos.errors import UsageError
-
-ROW = EpisodeRow(
-    benchmark="toy",
-    task="x",
-    index=0,
-    seed=5,
-    outcome="success",
-    reward_sum=1.5,
-    reward_max=1.0,
-    steps=3,
-    seconds=0.1,
-    physics_s=0.1,
-    render_s=0.0,
-    policy_s=0.0,
-    transport_s=0.0,
-    renders=0,
-    round_trips=3,
-    attempts=1,
-    video="",
-    error="",
-    out_of_range=0,
-)
 
 
 def test_columns_are_the_contract() -> None:

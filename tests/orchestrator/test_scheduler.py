@@ -93,7 +93,7 @@ def test_errors_are_tried_again_so_often_and_no_more() -> None:
         lease = take(scheduler, A)
         verdicts.append(scheduler.finish(lease.number, ERROR))
     assert verdicts == ["retry", "retry", "record"]
-    assert scheduler.attempts(lease.episode) == 3
+    assert scheduler.failed_attempts(lease.episode) == 2, "beside the last, which is the episode's end"
     assert scheduler.unfinished == 0
 
 
@@ -104,7 +104,25 @@ def test_a_loss_is_not_an_attempt() -> None:
     again = take(scheduler, B)
     assert again.episode == lost.episode
     assert scheduler.finish(again.number, SUCCESS) == "record"
-    assert scheduler.attempts(again.episode) == 1
+    assert scheduler.failed_attempts(again.episode) == 0
+
+
+def test_a_lease_goes_on_until_its_end_is_written_down() -> None:
+    scheduler = Scheduler(plan(1, "x"), rules=RetryRules(retries=0, losses=1))
+    lease = take(scheduler, A)
+    assert scheduler.judge(lease.number, SUCCESS) == "record"
+    assert scheduler.judge_loss(lease.number) == "record"
+    assert (scheduler.holder(lease.number), scheduler.unfinished) == (lease, 1), "judging has ended it"
+    scheduler.finish(lease.number, SUCCESS)
+    assert (scheduler.holder(lease.number), scheduler.unfinished) == (None, 0)
+    assert scheduler.judge(lease.number, SUCCESS) == "stale"
+
+
+def test_attempts_of_earlier_executions_are_counted_but_not_held_against_an_episode() -> None:
+    episode = EpisodeId("toy", "x", 0)
+    scheduler = Scheduler(plan(1, "x"), rules=RetryRules(retries=1), failed_before={episode: 4})
+    assert scheduler.finish(take(scheduler, A).number, ERROR) == "retry"
+    assert scheduler.failed_attempts(episode) == 5
 
 
 def test_a_late_result_is_stale() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from typing import Any
 
 import pytest
@@ -93,6 +94,32 @@ def test_a_run_has_what_was_done_since_it_began_also_by_a_server_that_was_starte
     resumed = later.summary()
     assert resumed is not None
     assert (resumed["observations"], resumed["batches"], resumed["batch_size"]["max"]) == (15, 3, 7)
+
+
+@pytest.mark.parametrize("spoil", ["seconds", "sum", "bounds", "counts", "less", "many"])
+def test_what_a_server_says_of_itself_cannot_stop_a_run_from_being_saved(spoil: str) -> None:
+    watch = StatsWatch({})
+    good = stats_of((2, 0.1, 1.0))
+    watch.heard("it", good)
+    bad = stats_of((3, 0.1, 1.0))
+    bad.instance = good.instance
+    if spoil == "seconds":
+        bad.seconds = math.nan
+    elif spoil == "sum":
+        bad.inference_seconds.sum = math.inf
+    elif spoil == "bounds":
+        bad.queue_wait_seconds.bounds[0] = math.nan
+    elif spoil == "counts":
+        bad.queue_wait_seconds.counts.append(1)
+    elif spoil == "less":
+        bad.observations, bad.seconds = 0, 1e9
+    else:
+        bad.observations = 2**64 - 1
+    watch.heard("it", bad)
+    later = stats_of((1, 0.1, 1.0))
+    later.instance = bad.instance
+    watch.heard("it", later)
+    json.dumps([watch.summary(), watch.to_json()], allow_nan=False)
 
 
 def test_a_server_with_two_names_is_counted_once() -> None:

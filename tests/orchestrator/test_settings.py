@@ -145,3 +145,9 @@ def test_rename_is_an_argument_of_the_policy() -> None:
     assert "--rename" in refused({**base, "rename": {"camera1": 3}})
     with pytest.raises(UsageError, match="not KEY=VALUE"):
         parse_pairs(("camera..1=x",), "--rename")
+
+
+def test_a_seed_may_be_as_large_as_can_be_recorded_and_no_larger() -> None:
+    plan = {**BASE, "episodes": 3}
+    assert read_settings({**plan, "seed": 2**63 - 3}).plan.seed == 2**63 - 3
+    assert f"--seed is too large: the last episode's seed, {2**63}, is above" in refused({**plan, "seed": 2**63 - 2})

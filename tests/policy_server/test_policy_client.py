@@ -26,6 +26,7 @@ from sparring.policy_server.client import (
     PolicyUnreachable,
     RemoteSession,
 )
+from sparring.policy_server.session_client import SessionClient
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.policy_pb2_grpc import PolicyStub
@@ -524,3 +525,21 @@ def test_a_server_that_is_not_a_policy_server_is_refused() -> None:
                 client.open(OFFER)
     finally:
         other.stop(None)
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf])
+def test_a_server_whose_timing_is_no_finite_number_has_failed(seconds: float) -> None:
+    class Answers(SessionClient):
+        """Answers as no server of ours does."""
+
+        def _answer(self, request: pb.RolloutRequest | bytes, wait: float | None) -> pb.RolloutResponse:
+            if isinstance(request, pb.RolloutRequest) and request.WhichOneof("message") == "hello":
+                needs = PolicySpec({}, action_dim=1).to_message()
+                description = pb.PolicyDescription(needs=needs)
+                return pb.RolloutResponse(welcome=pb.Welcome(needs=needs, policy=description))
+            return pb.RolloutResponse(chunk=pb.Chunk(queue_seconds=seconds, actions=encode(np.zeros((1, 1)))))
+
+    session = Answers("the server")
+    session._greet(OFFER, benchmark="toy", client="test")
+    with pytest.raises(PolicyFailed, match=f"an answer took it {seconds} seconds"):
+        session.act({}, step=0)

@@ -51,6 +51,14 @@ def test_an_outcome_that_is_not_known_is_an_error() -> None:
     assert EpisodeRecord.from_message(pb.Result()).outcome == "error"
 
 
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("field", [f.name for f in fields(EpisodeRecord) if f.default == 0.0 and f.type == "float"])
+def test_no_number_that_is_not_finite_gets_to_the_journal(field: str, number: float) -> None:
+    record = EpisodeRecord.from_message(EpisodeRecord(outcome="success", **{field: number}).to_message(1))  # type: ignore[arg-type]
+    assert (record.outcome, record.error_kind) == ("error", "internal")
+    assert all(math.isfinite(value) for value in vars(record).values() if isinstance(value, float))
+
+
 @pytest.mark.parametrize("broken", [{"reward_sum": math.nan}, {"metrics": {"x": math.inf}}])
 def test_numbers_that_are_none_do_not_get_to_the_journal(broken: dict[str, object]) -> None:
     record = EpisodeRecord.from_message(EpisodeRecord(outcome="success", **broken).to_message(1))  # type: ignore[arg-type]

@@ -1,0 +1,69 @@
+"""The files of a run while it goes: what they say is so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rows import ROW
+
+from sparring.orchestrator.results.journal import Journal
+from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.run.errors import RunStopped
+from sparring.orchestrator.run.listeners import Listeners
+from sparring.orchestrator.run.plan import make_plan
+from sparring.orchestrator.run.run_files import RunFiles, output_folder
+from sparring.orchestrator.settings import read_settings
+from sparring.policy_server.client import Description
+from sparring.protos.spec import PolicySpec
+
+POLICY = Description("zero", {}, "", "1", PolicySpec({}, action_dim=1))
+SETTINGS = read_settings({"benchmark": "toy", "task": "short", "policy": "zero", "episodes": 2})
+PLAN = make_plan(SETTINGS)
+ROWS = [replace(ROW, task="short", index=index) for index in range(2)]
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Journal]:
+    """A run that has claimed its folder, and ends when this does."""
+    with output_folder(folder) as journal:
+        files = RunFiles(SETTINGS, PLAN, folder, journal, Listeners())
+        with files.saved():
+            files.claim(POLICY)
+            yield journal
+
+
+def test_a_run_is_finished_when_every_episode_of_its_plan_has_a_row(tmp_path: Path) -> None:
+    with running(tmp_path) as journal:
+        for row in ROWS:
+            journal.record(row)
+    assert json.loads((tmp_path / "run.json").read_text())["status"] == "finished"
+    assert Results.load(tmp_path).status == "finished"
+
+
+def test_a_run_without_a_row_of_some_episode_is_not_finished_whatever_it_thinks(tmp_path: Path) -> None:
+    told = r"1 of 2 episodes were not recorded, the first of them toy/short#1"
+    with pytest.raises(RunStopped, match=told), running(tmp_path) as journal:
+        journal.record(ROWS[0])
+    assert json.loads((tmp_path / "run.json").read_text())["status"] == "unfinished"
+    with running(tmp_path) as journal:  # and it goes on from there
+        assert journal.rows() == ROWS[:1]
+        journal.record(ROWS[1])
+    assert Results.load(tmp_path).status == "finished"
+
+
+def test_a_resumed_run_has_the_versions_of_the_release_that_resumed_it(tmp_path: Path) -> None:
+    with running(tmp_path) as journal:
+        for row in ROWS:
+            journal.record(row)
+    with closing(Journal(tmp_path)) as journal:
+        journal.set_meta("versions", {"orchestrator": {"sparring": "0.0.1"}, "toy-0": {"numpy": "1"}})
+    with running(tmp_path):
+        pass
+    versions = Results.load(tmp_path).versions
+    assert versions["orchestrator"]["sparring"] != "0.0.1"
+    assert versions["toy-0"] == {"numpy": "1"}, "who has worked for it before is forgotten"
