@@ -55,17 +55,19 @@ env-libero: setup
 images:
 	docker compose --profile libero build
 
-# The LeRobots that the adapter is tested with, each in an environment of its own. LeRobot 0.6 says that it is for Python
-# 3.12; tests/lerobot/lerobot_on_311.py has more about that. Not compiled, because most of transformers is never imported.
+# The LeRobots that the adapter is tested with, each in an environment of its own over ours: what it does not bring (torch,
+# Meta-World, pytest, sparring) is found in ours, by a path file, and need not be unpacked again. LeRobot 0.6 says that it is
+# for Python 3.12; tests/lerobot/lerobot_on_311.py has more about that. Not compiled, because most of transformers is never
+# imported.
 env-lerobot: $(LEROBOTS:%=env-lerobot-%)
 
 $(LEROBOTS:%=env-lerobot-%): env-lerobot-%: .venvs/lerobot-%/.installed
 
-.venvs/lerobot-%/.installed: $(STAMP) constraints/lerobot.txt constraints/lerobot-%.txt
-	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints/dev.txt \
-		-e '.[metaworld,torch]' psutil pytest pytest-timeout pytest-xdist trustme
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps \
+.venvs/lerobot-%/.installed: $(DEV) constraints/lerobot.txt constraints/lerobot-%.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv --without-pip $(@D)
+	$(BIN)/python -c 'import site; print(*site.getsitepackages(), "$(CURDIR)/src", sep="\n")' \
+		> $$($(@D)/bin/python -c 'import site; print(site.getsitepackages()[0])')/ours.pth
+	$(BIN)/python -m pip --python $(@D)/bin/python install --quiet --disable-pip-version-check --no-compile --no-deps \
 		--ignore-requires-python -r constraints/lerobot-$*.txt
 	@touch $@
 
@@ -96,7 +98,8 @@ test-docker: $(DEV)
 
 # Without dependencies, so that no version of LIBERO's moves.
 test-libero: env-libero
-	$(LIBERO)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints/dev.txt \
+	$(BIN)/python -m pip --python $(LIBERO)/bin/python install --quiet --disable-pip-version-check --no-deps \
+		-c constraints/dev.txt \
 		cffi cryptography execnet idna iniconfig packaging pluggy psutil pycparser pygments pytest pytest-timeout \
 		pytest-xdist trustme
 	$(LIBERO)/bin/python -m pytest -n 2 --dist load tests/libero

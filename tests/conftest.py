@@ -33,17 +33,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whole folders of tests start processes; elsewhere those that do are marked one by one."""
     for item in items:
         if item.path.parent.name in ("compliance", "docker", "e2e"):
             item.add_marker(pytest.mark.processes)
+    if not EVERYTHING and (left := [item for item in items if item.get_closest_marker("everything")]):
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not item.get_closest_marker("everything")]
 
 
 def pytest_report_header() -> str:
-    return (
-        "everything: all tasks and episodes" if EVERYTHING else "a sample of tasks and episodes: make test-all has all"
-    )
+    if EVERYTHING:
+        return "everything: all tests, tasks and episodes"
+    return "a sample: tests that are deselected, all tasks and all episodes are in make test-all"
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import site
 import subprocess
 import sys
 import zipfile
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from support import ROOT
+from support import EVERYTHING, ROOT
 
 pytestmark = pytest.mark.processes
 
@@ -47,12 +48,20 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bin` of a fresh environment, outside the checkout, with the wheel and what it asks for."""
+    """The `bin` of a fresh environment, outside the checkout, with the wheel and what it asks for.
+
+    That is installed in `make test-all`. Otherwise it is found in the environment of the tests, by a path file; path
+    files in there are not read, so that the checkout stays unknown.
+    """
     folder = tmp_path_factory.mktemp("fresh")
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=_SECONDS)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=_SECONDS)
     python, constraints = folder / "bin" / "python", ROOT / "constraints" / "dev.txt"
-    command = [str(python), *_PIP, "install", "-c", str(constraints), f"{wheel}[metaworld]"]
+    asked = ["-c", str(constraints), f"{wheel}[metaworld]"] if EVERYTHING else ["--no-deps", str(wheel)]
+    command = [sys.executable, *_PIP, "--python", str(python), "install", *asked]
     subprocess.run(command, check=True, timeout=_SECONDS, cwd=folder, env=clean_environment(folder))
+    if not EVERYTHING:
+        (packages,) = (folder / "lib").glob("python*/site-packages")
+        (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
     return folder / "bin"
 
 

@@ -113,26 +113,27 @@ class StatsWatch:
         await asyncio.gather(*(self._ask(name, address) for name, address in self._addresses.items()))
 
     async def _ask(self, name: str, address: str | Address) -> None:
+        asked = time.monotonic()
         try:
             stats = await fetch_stats(address, timeout=_ANSWER_SECONDS, token=self._token, ca=self._ca)
         except SparringError as error:  # not there just now, or it keeps none; the run does not need them
             log.debug("no stats of %s: %s", name, error)
             return
-        self._hear(name, stats)
+        self._hear(name, stats, asked)
 
     def heard(self, name: str, stats: pb.ServerStats) -> None:
         """Takes down what one that cannot be asked, because it is in this process, has done."""
-        self._hear(name, stats)
+        self._hear(name, stats, time.monotonic())
         self._warn()
 
-    def _hear(self, name: str, stats: pb.ServerStats) -> None:
-        # The first that is heard of a server is where its stats stand; but one that was started while we watched
-        # began at zero, for us, too. Only the first: an answer that was long on its way makes a server look younger.
+    def _hear(self, name: str, stats: pb.ServerStats, asked: float) -> None:
         if not _is_sound(stats):
             log.debug("the stats of %s are not taken: they are not finite, or make no sense", name)
             return
+        # The first that is heard of a server is where its stats stand; but one that was started while we watched
+        # began at zero, for us, too. Its age is held against when it was asked, for an answer may be long on its way.
         heard = any(stats.instance in instances for instances in self._last.values())
-        if not heard and stats.seconds > time.monotonic() - self._began:
+        if not heard and stats.seconds > asked - self._began:
             self._first[stats.instance] = stats
         self._last.setdefault(name, {})[stats.instance] = stats
 

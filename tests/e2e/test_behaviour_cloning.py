@@ -32,6 +32,7 @@ def _no_workers_left() -> Iterator[None]:
     sparring.close()
 
 
+@pytest.mark.everything
 def test_from_demonstrations_to_a_policy_that_works(sparring: Sparring, tmp_path: Path) -> None:
     recorded = sparring(
         "run", "--benchmark", "metaworld", "--task", TASK, "--policy", "expert", "--episodes", "10",

@@ -26,6 +26,7 @@ def processes(folder: Path, module: str) -> list[psutil.Process]:
     return [p for p in processes_of(folder) if module in " ".join(p.cmdline())]
 
 
+@pytest.mark.everything
 def test_random_kills_change_no_number_and_leave_no_file(
     sparring: Sparring,
     start_sparring: StartSparring,

@@ -13,6 +13,7 @@ from typing import Any
 
 import av
 import numpy as np
+import pytest
 from support import Sparring
 
 FLAGS = ("--policy.path=me/act", "--env.type=metaworld", "--eval.n_episodes=2", "--seed=40", "--output_dir=out/eval")
@@ -74,6 +75,7 @@ def test_the_output_folder_is_lerobots(sparring: Sparring, tmp_path: Path) -> No
             assert sum(1 for _ in film.decode(video=0)) > 1
 
 
+@pytest.mark.everything
 def test_ten_episodes_of_a_task_are_filmed_and_a_group_counts_its_tasks(sparring: Sparring, tmp_path: Path) -> None:
     done = sparring(
         "lerobot-eval", "--policy.path", "me/act", "--env.type", "metaworld", "--env.task", "hard",

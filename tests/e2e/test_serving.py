@@ -133,6 +133,7 @@ def test_stats_go_on_when_a_run_is_resumed(sparring: Sparring, start_sparring: S
     assert server_stats(tmp_path / "out")["observations"] == finished, "nothing was left to do"
 
 
+@pytest.mark.everything
 def test_a_queue_delay_makes_larger_batches_and_the_same_numbers(sparring: Sparring, tmp_path: Path) -> None:
     sizes = {}
     for delay in ("0", "0.5", "auto"):

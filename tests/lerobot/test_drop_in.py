@@ -74,6 +74,7 @@ def test_only_the_commands_name_changes(sparring: Sparring, tmp_path: Path) -> N
     assert all((tmp_path / path).is_file() for path in ours["overall"]["video_paths"])
 
 
+@pytest.mark.everything
 def test_images_of_another_size_are_shown_as_lerobot_shows_them_and_it_is_said(
     sparring: Sparring, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from checkpoints import act_config, diffusion_config, saving, tdmpc_config
 from metaworld_by_lerobot import make_envs
-from support import Sparring, read_csv
+from support import EVERYTHING, Sparring, read_csv
 from tiny_models import smolvla_config
 
 SEED = 1000
@@ -101,7 +101,7 @@ def by_sparring(sparring: Sparring, tmp_path: Path) -> Iterator[Any]:
 TASKS = ("reach-v3", "door-open-v3")
 
 
-@pytest.mark.parametrize("name", CHECKPOINTS)
+@pytest.mark.parametrize("name", CHECKPOINTS if EVERYTHING else ("act", "diffusion"))
 def test_a_batch_of_one_gives_lerobots_reward_sums(name: str, folder: Any, by_sparring: Any) -> None:
     size = {"episodes": 2, "steps": 12, "side": SMALL}
     run = by_sparring(folder(name, SMALL), TASKS, **size)
@@ -111,6 +111,7 @@ def test_a_batch_of_one_gives_lerobots_reward_sums(name: str, folder: Any, by_sp
     assert len({round(row[2], 3) for row in theirs}) == 4, "episodes that are all alike would prove nothing"
 
 
+@pytest.mark.everything
 def test_at_full_resolution(folder: Any, by_sparring: Any) -> None:
     size = {"episodes": 1, "steps": 8, "side": 480}
     run = by_sparring(folder("act", 480), TASKS[:1], **size)
@@ -129,6 +130,7 @@ def test_sessions_that_share_batches_give_lerobots_reward_sums(folder: Any, by_s
     assert batched == pytest.approx(theirs, rel=1e-4), "batches change the last bits, which grow over an episode"
 
 
+@pytest.mark.everything
 def test_sessions_of_a_policy_with_a_memory_of_its_own_give_lerobots_reward_sums(folder: Any, by_sparring: Any) -> None:
     """TD-MPC plans on from its last plan: one policy object, four sessions."""
     size = {"episodes": 2, "steps": 12, "side": SMALL}

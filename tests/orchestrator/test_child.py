@@ -38,7 +38,7 @@ async def start(tmp_path: Path, program: str, *arguments: str, **settings: Any) 
 
 def test_what_it_says_is_in_its_log_and_its_exit_code_is_told(tmp_path: Path) -> None:
     async def work() -> None:
-        said = "import sys; print(sys.argv[1:]); sys.stderr.write('and this\\n'); sys.exit(3)"
+        said = "import sys; print(sys.argv[1:], flush=True); sys.stderr.write('and this\\n'); sys.exit(3)"
         child = await start(tmp_path, said, "--one", "two")
         assert await child.wait() == 3
         assert child.log.read_text().splitlines() == ["['--one', 'two', '--exit-with-parent']", "and this"]

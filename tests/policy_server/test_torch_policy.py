@@ -144,6 +144,7 @@ def test_nan_is_not_hidden() -> None:
         checked_chunk(bad, 3, 1)
 
 
+@pytest.mark.everything
 def test_compiled_modules_answer_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     # The default backend needs a C++ tool chain and a minute; this one is compiled by the same machinery, into Python.
     compiler, shapes = torch.compile, []
