@@ -1,7 +1,7 @@
 """An event loop whose clock a test turns, for what depends on time and must not depend on the machine.
 
-A mock, of the clock and of the policy's thread: on a machine that is busy with other things real sleeps last as long as
-they like, and who waits for whom is then the machine's decision. What is tested, the batcher, is real.
+A mock, of the clock and of a thread: on a machine that is busy with other things real sleeps last as long as
+they like, and who waits for whom is then the machine's decision. What is tested is real.
 """
 
 from __future__ import annotations

@@ -1,0 +1,126 @@
+"""One simulated run: a seed decides the plan, the workers, what goes wrong and when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import virtual_time
+from simulation.faults import OF_ORCHESTRATORS, Faults
+from simulation.ledger import Expected, Ledger
+from simulation.orchestrator import Orchestrator
+from simulation.plans import SEED, plan_of, settings_of
+from simulation.wire import Stream
+from simulation.workers import SimulatedWorker
+
+from sparring.orchestrator.run.plan import EpisodeId
+from sparring.orchestrator.run.retry import RetryRules
+
+LONGEST = 6 * 3600.0
+"""Virtual seconds in which every run ends, whatever its faults."""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What came of a schedule."""
+
+    rows: dict[EpisodeId, Expected]
+    faults: Counter[str]
+    seconds: float
+    executions: int
+
+
+class _Simulation:
+    def __init__(self, seed: int, folder: Path, *, calm: bool) -> None:
+        self._dice = dice = Random(seed)
+        self._folder = folder
+        tasks, episodes = dice.randrange(1, 5), dice.randrange(1, 5)
+        self._plan = plan_of(tasks, episodes)
+        self._settings = settings_of(tasks, episodes, dice.choice((0, 0, 1, 2)))
+        self._rules = RetryRules(retries=dice.choice((0, 1, 3)), losses=dice.choice((2, 3, 20)))
+        self.ledger = Ledger(self._plan, self._rules)
+        budget, chance = dice.choice((3, 10, 30)), dice.choice((0.1, 0.3, 0.7))
+        self.faults = Faults(Random(dice.random()), budget=0 if calm else budget, chance=chance)
+        self._fleet = dice.randrange(1, 5)
+        self._orchestrator: Orchestrator | None = None
+        self._names = 0
+        self.executions = 0
+
+    def dial(self) -> Stream | None:
+        if self._orchestrator is None:
+            return None
+        stream = Stream(Random(self._dice.random()))
+        self._orchestrator.accept(stream)
+        return stream
+
+    async def run(self) -> None:
+        """Runs until a row is there for every episode."""
+        fleet = [asyncio.create_task(self._respawn()) for _ in range(self._fleet)]
+        try:
+            while not await self._execute():
+                await asyncio.sleep(self._dice.uniform(0.1, 60))
+        finally:
+            for worker in fleet:
+                worker.cancel()
+            await asyncio.gather(*fleet, return_exceptions=True)
+
+    async def _execute(self) -> bool:
+        """Starts the orchestrator, or resumes the run; returns whether it has finished."""
+        self.executions += 1
+        fault = self.faults.draw(OF_ORCHESTRATORS)
+        orchestrator = self._orchestrator = Orchestrator(
+            self._folder,
+            self._plan,
+            self._settings,
+            self._rules,
+            self.ledger,
+            writes_left=self._dice.randrange(1, 12) if fault == "killed at a write" else -1,
+        )
+        try:
+            limit = self._dice.uniform(1, 200) if fault in ("killed", "interrupted") else None
+            try:
+                async with asyncio.timeout(limit):
+                    ended = await orchestrator.ended()
+            except TimeoutError:
+                ended = fault
+            if ended == "finished":
+                journal = orchestrator.journal
+                self.ledger.check_whole(journal.rows(), journal.failed_attempts(), SEED)
+        finally:
+            self._orchestrator = None
+            await (orchestrator.interrupt() if fault == "interrupted" else orchestrator.kill())
+        assert ended != "stopped", orchestrator.coordinator.ended.exception()
+        return ended == "finished"
+
+    async def _respawn(self) -> None:
+        """Keeps one worker alive, as a launcher does."""
+        while True:
+            self._names += 1
+            worker = SimulatedWorker(
+                f"w{self._names}", self._dice.randrange(1, 4), self, self.faults, Random(self._dice.random())
+            )
+            await worker.live()
+            await asyncio.sleep(self._dice.uniform(0.2, 10))
+
+
+def simulate(seed: int, folder: Path, *, calm: bool = False) -> Simulated:
+    """Simulates the run that a seed stands for; raises AssertionError where it is not as it must be.
+
+    Args:
+        seed: Of everything.
+        folder: For the journal.
+        calm: Leave out the faults.
+    """
+
+    async def limited() -> Simulated:
+        simulation = _Simulation(seed, folder, calm=calm)
+        async with asyncio.timeout(LONGEST):
+            await simulation.run()
+        return Simulated(
+            dict(simulation.ledger.rows), simulation.faults.drawn, virtual_time.clock().time(), simulation.executions
+        )
+
+    return virtual_time.run(limited())
