@@ -234,6 +234,7 @@ class Assignment(google.protobuf.message.Message):
     POLICY_CA_FIELD_NUMBER: builtins.int
     POLICY_REPLICAS_FIELD_NUMBER: builtins.int
     RULES_FIELD_NUMBER: builtins.int
+    SLOT_MEMORY_FIELD_NUMBER: builtins.int
     benchmark: builtins.str
     """which benchmark"""
     benchmark_settings: builtins.str
@@ -258,6 +259,8 @@ class Assignment(google.protobuf.message.Message):
     """PEM certificates to trust there; empty: those that the worker's machine trusts"""
     policy_replicas: builtins.bool
     """policy_addresses are so many servers of one and the same policy, not ways to one:"""
+    slot_memory: builtins.int
+    """bytes; a slot's process that holds more after an episode is replaced before the next;"""
     @property
     def policy_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """where the policy is served, nearest first: a unix socket, then TCP;"""
@@ -284,9 +287,10 @@ class Assignment(google.protobuf.message.Message):
         policy_ca: builtins.bytes = ...,
         policy_replicas: builtins.bool = ...,
         rules: global___Rules | None = ...,
+        slot_memory: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["rules", b"rules"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["benchmark", b"benchmark", "benchmark_settings", b"benchmark_settings", "heartbeat_seconds", b"heartbeat_seconds", "policy_addresses", b"policy_addresses", "policy_ca", b"policy_ca", "policy_replicas", b"policy_replicas", "policy_seconds", b"policy_seconds", "policy_token", b"policy_token", "rules", b"rules", "silence_seconds", b"silence_seconds", "slots", b"slots", "stall_seconds", b"stall_seconds", "video_fps", b"video_fps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["benchmark", b"benchmark", "benchmark_settings", b"benchmark_settings", "heartbeat_seconds", b"heartbeat_seconds", "policy_addresses", b"policy_addresses", "policy_ca", b"policy_ca", "policy_replicas", b"policy_replicas", "policy_seconds", b"policy_seconds", "policy_token", b"policy_token", "rules", b"rules", "silence_seconds", b"silence_seconds", "slot_memory", b"slot_memory", "slots", b"slots", "stall_seconds", b"stall_seconds", "video_fps", b"video_fps"]) -> None: ...
 
 global___Assignment = Assignment
 
@@ -493,20 +497,28 @@ class Lost(google.protobuf.message.Message):
     LEASE_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     POLICY_UNREACHABLE_FIELD_NUMBER: builtins.int
+    POLICY_UNANSWERED_FIELD_NUMBER: builtins.int
+    POLICY_GONE_FIELD_NUMBER: builtins.int
     lease: builtins.int
     """which loan this ends"""
     reason: builtins.str
     """one sentence"""
     policy_unreachable: builtins.bool
     """no policy server was there for the whole of Assignment.policy_seconds"""
+    policy_unanswered: builtins.bool
+    """it was there, and did not answer for the whole of Assignment.policy_seconds"""
+    policy_gone: builtins.bool
+    """it went away in the middle of the episode"""
     def __init__(
         self,
         *,
         lease: builtins.int = ...,
         reason: builtins.str = ...,
         policy_unreachable: builtins.bool = ...,
+        policy_unanswered: builtins.bool = ...,
+        policy_gone: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["lease", b"lease", "policy_unreachable", b"policy_unreachable", "reason", b"reason"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["lease", b"lease", "policy_gone", b"policy_gone", "policy_unanswered", b"policy_unanswered", "policy_unreachable", b"policy_unreachable", "reason", b"reason"]) -> None: ...
 
 global___Lost = Lost
 

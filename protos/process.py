@@ -1,4 +1,4 @@
-"""What the processes of a run have in common: their tie to the one that started them, and how they hold memory."""
+"""What the processes of a run have in common: their tie to the one that started them, freezes, memory."""
 
 from __future__ import annotations
 
@@ -6,12 +6,31 @@ import asyncio
 import ctypes
 import os
 import sys
+import time
 from typing import Final
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_TOP_PAD: Final = -2
 _M_MMAP_THRESHOLD: Final = -3
 _MIB: Final = 1 << 20
+_FREEZE_SECONDS: Final = 5.0
+"""So much later than expected, and a process was not merely busy: it was stopped, or its machine was."""
+
+
+class FreezeWatch:
+    """Notices that this process did not run for a while: it was stopped, or a laptop was closed, a machine paused.
+
+    Who has not run has not listened either, and must not take others' silence for theirs.
+    """
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def was_frozen(self, *, expected: float) -> bool:
+        """Returns whether far more time has passed since the last call than the caller expected, in seconds."""
+        now = time.monotonic()
+        passed, self._last = now - self._last, now
+        return passed > expected + _FREEZE_SECONDS
 
 
 def stop_with_parent(stop: asyncio.Event) -> None:

@@ -1,7 +1,8 @@
-"""Who was killed because memory ran out: the kernel counts that for each container, and says it nowhere else."""
+"""Memory: who was killed because it ran out, as the kernel counts for each container, and what a slot may hold."""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,8 @@ from sparring.protos.advice import Hint
 _CGROUP: Final = Path("/sys/fs/cgroup")
 _UNLIMITED: Final = 1 << 60
 """Version 1 writes "no limit" as a number near 2**63."""
+_SHARED_OUT: Final = 0.8
+"""Of all memory, how much slots may hold between episodes: in the middle of one they need more, and the worker some."""
 
 
 def format_memory(count: int) -> str:
@@ -46,6 +49,11 @@ class OomWatch:
             f"the slot's process was killed: out of memory (OOM) at the worker's limit of {format_memory(limit)}; "
             f"raise {Hint('worker_memory')} or lower {Hint('slots')}."
         )
+
+    def fair_share(self, slots: int) -> int:
+        """Returns the bytes that each of so many slots may hold: of the worker's limit, or of the machine's memory."""
+        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return int(_SHARED_OUT * min(self._bytes() or machine, machine) / slots)
 
     def _kills(self) -> int:
         try:

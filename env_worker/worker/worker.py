@@ -14,8 +14,9 @@ import grpc
 
 from sparring.env_worker.registry import all_benchmarks, get_benchmark, installed_versions
 from sparring.env_worker.worker.addresses import from_here
+from sparring.env_worker.worker.fork_server import ForkServer
 from sparring.env_worker.worker.memory import OomWatch
-from sparring.env_worker.worker.slots import SlotHandle, fork_server
+from sparring.env_worker.worker.slots import SlotHandle
 from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
@@ -23,6 +24,7 @@ from sparring.protos.evaluation_pb2_grpc import WorkStub
 from sparring.protos.net.address import Address
 from sparring.protos.net.connection import Connection
 from sparring.protos.net.rpc import StreamEnded
+from sparring.protos.process import FreezeWatch
 
 if TYPE_CHECKING:  # exists in the type stubs only
     from sparring.protos.evaluation_pb2_grpc import WorkAsyncStub
@@ -106,7 +108,7 @@ class Worker:
 
         async def ask() -> pb.Assignment:
             await asyncio.wait_for(call.wait_for_connection(), self._connect_timeout)
-            await call.write(pb.WorkerMessage(register=self._register()))
+            await _write(call, pb.WorkerMessage(register=self._register()))
             return await self._assigned(call)
 
         asking = asyncio.create_task(ask(), name="dial")
@@ -175,9 +177,18 @@ class Worker:
         benchmark = get_benchmark(self._assignment.benchmark)
         settings = benchmark.read_settings(json.loads(self._assignment.benchmark_settings))
         await asyncio.to_thread(benchmark.prepare, settings)  # may download; heartbeats go on
-        context, oom = fork_server(benchmark), OomWatch()
+        server, oom = ForkServer.of(benchmark), OomWatch()
+        share = oom.fair_share(self._assignment.slots)
         self._slots = [
-            SlotHandle(context, number, self._assignment, benchmark.tasks_per_process, self._outbox.put_nowait, oom)
+            SlotHandle(
+                server,
+                number,
+                self._assignment,
+                benchmark.tasks_per_process,
+                self._outbox.put_nowait,
+                oom,
+                fair_share=share,
+            )
             for number in range(self._assignment.slots)
         ]
         await asyncio.gather(*(slot.serve() for slot in self._slots))
@@ -198,17 +209,30 @@ class Worker:
 
     async def _send(self, call: Any) -> None:
         while True:
-            await call.write(await self._outbox.get())
+            await _write(call, await self._outbox.get())
 
     async def _watch(self) -> None:
+        watch = FreezeWatch()
         while True:
+            frozen = watch.was_frozen(expected=self._assignment.heartbeat_seconds)
             for slot in self._slots:
+                if frozen:  # what they have said in the meantime has not been read yet
+                    slot.excuse()
                 slot.kill_if_stalled()
             self._outbox.put_nowait(pb.WorkerMessage(heartbeat=pb.Heartbeat(slots=[s.activity for s in self._slots])))
             await asyncio.sleep(self._assignment.heartbeat_seconds)
 
 
+async def _write(call: Any, message: pb.WorkerMessage) -> None:
+    try:
+        await call.write(message)
+    except asyncio.InvalidStateError:  # the stream had ended before this message
+        raise StreamEnded(await call.code(), await call.details()) from None
+
+
 def _translated(error: grpc.RpcError, address: Address) -> SparringError:
+    if error.code() == grpc.StatusCode.OK:
+        return OrchestratorGone(f"the orchestrator at {address} ended the connection without saying why.")
     details = error.details() or error.code().name
     if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
         return WorkerRefused(details)

@@ -12,6 +12,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from sparring.orchestrator.machine.child import open_socket
+from sparring.orchestrator.machine.memory import parse_memory
 from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.orders import assignment_message
 from sparring.orchestrator.run.replica_balance import ReplicaBalance
@@ -182,6 +183,7 @@ class WorkService(WorkServicer):
                 policy_replicas=policy.replicas,
                 policy_seconds=settings.policy.policy_timeout,
                 stall_seconds=settings.plan.stall_timeout,
+                slot_memory=parse_memory(settings.plan.slot_memory),
                 heartbeat_seconds=HEARTBEAT_SECONDS,
                 silence_seconds=SILENCE_SECONDS,
             )

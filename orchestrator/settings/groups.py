@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from sparring.orchestrator.launchers.base import LauncherSettings
+from sparring.orchestrator.machine.memory import parse_memory
 from sparring.orchestrator.run.retry import RetriedKind, RetryRules
 from sparring.policy_server.client import ServerOptions, server_options
 from sparring.protos.advice import Hint
@@ -88,6 +89,11 @@ class PlanSettings(SettingsGroup):
         + ", ".join(get_args(RetriedKind)),
     )
     stall_timeout: float = Field(300.0, gt=0, description="seconds without a step after which a simulator is killed")
+    slot_memory: str = Field(
+        "auto",
+        description="a simulator's process that holds more than this after an episode, such as 4g, is replaced before "
+        "the next; auto: 0.8 of the worker's memory, divided by its slots",
+    )
     worker_timeout: float = Field(
         600.0, gt=0, description="seconds without any worker of a benchmark after which the run is given up"
     )
@@ -101,6 +107,12 @@ class PlanSettings(SettingsGroup):
         if isinstance(slots, int) and slots < 1:
             raise ValueError("must be at least 1, or auto")
         return slots
+
+    @field_validator("slot_memory")
+    @classmethod
+    def _an_amount(cls, memory: str) -> str:
+        parse_memory(memory)
+        return memory
 
     @model_validator(mode="after")
     def _seeds_can_be_written(self) -> PlanSettings:

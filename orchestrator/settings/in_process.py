@@ -20,6 +20,7 @@ _NO_USE: Final = {
     "listen": "there are no workers",
     "insecure": "nobody is let in",
     "worker_timeout": "there are no workers",
+    "slot_memory": "there is one process, and nobody to replace it",
     "stall_timeout": "nobody is there to kill a simulator that hangs",
 }
 """Each with the reason."""

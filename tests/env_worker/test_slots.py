@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Awaitable, Callable
-from multiprocessing.context import ForkServerContext
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +18,20 @@ import psutil
 import pytest
 import scripted_slot
 
-from sparring.env_worker.worker import slot as slot_process
+from sparring.env_worker.worker import slot as slot_main
+from sparring.env_worker.worker import slot_process
+from sparring.env_worker.worker.fork_server import ForkServer
 from sparring.env_worker.worker.memory import OomWatch
 from sparring.env_worker.worker.slots import SlotHandle
 from sparring.protos import evaluation_pb2 as pb
 
 
 @pytest.fixture(scope="module")
-def context() -> ForkServerContext:
+def server() -> ForkServer:
     """One fork server for all tests here: it has imported what slots need."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["scripted_slot"])
-    return context
+    return ForkServer(context, fork_seconds=1.0)
 
 
 Test = Callable[["Slot"], Awaitable[None]]
@@ -38,10 +40,10 @@ Test = Callable[["Slot"], Awaitable[None]]
 class Slot:
     """A slot and what it has sent to the orchestrator."""
 
-    def __init__(self, context: ForkServerContext, tasks_per_process: int, oom: OomWatch) -> None:
+    def __init__(self, server: ForkServer, tasks_per_process: int, oom: OomWatch) -> None:
         self.sent: asyncio.Queue[pb.WorkerMessage] = asyncio.Queue()
         self.assignment = pb.Assignment(benchmark="toy", stall_seconds=30)
-        self.handle = SlotHandle(context, 3, self.assignment, tasks_per_process, self.sent.put_nowait, oom)
+        self.handle = SlotHandle(server, 3, self.assignment, tasks_per_process, self.sent.put_nowait, oom)
 
     async def next(self) -> tuple[str, Any]:
         message = await asyncio.wait_for(self.sent.get(), 20)
@@ -61,19 +63,18 @@ class Slot:
         while self.handle.activity.task != task:
             await asyncio.sleep(0.01)
         assert self.handle._process is not None
-        assert self.handle._process.pid is not None
         return self.handle._process.pid
 
 
 @pytest.fixture
-def in_slot(context: ForkServerContext, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    monkeypatch.setattr(slot_process, "main", scripted_slot.main)
+def in_slot(server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    monkeypatch.setattr(slot_main, "main", scripted_slot.main)
 
     def run(
         test: Callable[[Slot], Awaitable[None]], *, tasks_per_process: int = 0, oom: OomWatch | None = None
     ) -> None:
         async def work() -> None:
-            slot = Slot(context, tasks_per_process, oom or OomWatch(Path("/nowhere")))
+            slot = Slot(server, tasks_per_process, oom or OomWatch(Path("/nowhere")))
             serving = asyncio.create_task(slot.handle.serve())
             try:
                 assert await slot.next() == ("ready", pb.Ready(slot=3))
@@ -170,6 +171,94 @@ def test_a_process_that_stalls_is_killed_and_one_that_is_idle_is_not(in_slot: Ca
         assert (await slot.plays("is killed"))[0] == "lost", "the verdict was of one episode"
 
     in_slot(test)
+
+
+@pytest.mark.parametrize("task", ["is stopped", "is stopped in a message"])
+def test_a_process_that_somebody_stopped_is_killed_and_nobodys_error(in_slot: Callable[..., None], task: str) -> None:
+    """Also in the middle of a message: whoever waits for the rest of it must not be the loop, which has the watch."""
+
+    async def test(slot: Slot) -> None:
+        process = await slot.busy(task)
+        while psutil.Process(process).status() != psutil.STATUS_STOPPED:
+            await asyncio.sleep(0.01)
+        slot.assignment.stall_seconds = 0.0
+        slot.handle.kill_if_stalled()
+        kind, lost = await slot.next()
+        assert (kind, lost.lease) == ("lost", 1), "that was no attempt"
+        assert "was stopped by somebody" in lost.reason
+        await slot.next()
+        assert (await slot.plays("plays", 2))[1].outcome == pb.OUTCOME_SUCCESS
+
+    in_slot(test)
+
+
+def test_who_was_not_running_itself_holds_it_against_no_process(in_slot: Callable[..., None]) -> None:
+    async def test(slot: Slot) -> None:
+        await slot.busy("runs long")
+        slot.handle._heard -= 1000
+        slot.handle.excuse()
+        slot.handle.kill_if_stalled()
+        await asyncio.sleep(0.1)
+        assert slot.sent.empty()
+
+    in_slot(test)
+
+
+def fork_server_pid() -> int:
+    return int(forkserver._forkserver._forkserver_pid)  # type: ignore[attr-defined]
+
+
+def test_a_fork_server_that_is_stopped_is_replaced(in_slot: Callable[..., None]) -> None:
+    async def test(slot: Slot) -> None:
+        first = int((await slot.plays("plays"))[1].error.split()[0])
+        stopped = fork_server_pid()
+        os.kill(stopped, signal.SIGSTOP)
+        # A fork server that cannot say how a process ended: nobody's error.
+        kind, lost = await slot.plays("is killed")
+        assert kind == "lost"
+        assert "does not say how" in lost.reason
+        second = int((await slot.plays("plays", 2))[1].error.split()[0])
+        assert first != second
+        assert fork_server_pid() != stopped
+        assert not psutil.pid_exists(stopped)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slot_process, "_EXIT_CODE_SECONDS", 0.2)
+        in_slot(test)
+
+
+def test_a_process_can_be_killed_after_its_fork_server_has_died(in_slot: Callable[..., None]) -> None:
+    async def test(slot: Slot) -> None:
+        process = await slot.busy("stalls")
+        os.kill(fork_server_pid(), signal.SIGKILL)
+        slot.assignment.stall_seconds = 0.0
+        slot.handle.kill_if_stalled()
+        assert (await slot.next())[0] == "result", "it stalled"
+        await slot.next()
+        assert not psutil.pid_exists(process) or psutil.Process(process).status() == psutil.STATUS_ZOMBIE
+        assert (await slot.plays("plays", 2))[1].outcome == pb.OUTCOME_SUCCESS
+
+    in_slot(test)
+
+
+def test_a_process_that_grows_is_replaced_between_episodes(in_slot: Callable[..., None]) -> None:
+    async def test(slot: Slot) -> None:
+        small = int((await slot.plays("plays"))[1].error.split()[0])
+        slot.assignment.slot_memory = psutil.Process(small).memory_info().rss + 2**25
+        assert (await slot.plays("leaks"))[1].error.split()[0] == str(small), "never in the middle of an episode"
+        other = (await slot.plays("plays"))[1].error.split()[0]
+        assert other != str(small)
+        assert (await slot.plays("plays"))[1].error.split()[0] == other, "which has not grown"
+
+    in_slot(test)
+
+
+def test_a_slots_share_is_of_the_workers_limit_or_of_the_machine(tmp_path: Path) -> None:
+    machine = psutil.virtual_memory().total
+    assert OomWatch(Path("/nowhere")).fair_share(4) == pytest.approx(0.2 * machine, rel=0.01)
+    (tmp_path / "memory.events").write_text("oom_kill 0\n")
+    (tmp_path / "memory.max").write_text(str(2**30))
+    assert OomWatch(tmp_path).fair_share(2) == int(0.4 * 2**30)
 
 
 def test_an_idle_process_that_dies_is_replaced_with_the_next_lease(in_slot: Callable[..., None]) -> None:

@@ -172,7 +172,7 @@ def test_one_that_never_answers_is_not_waited_for_for_ever(with_orchestrator: Ca
         ),
         (grpc.StatusCode.FAILED_PRECONDITION, WorkerRefused, "so it says"),
         (grpc.StatusCode.INTERNAL, OrchestratorGone, "went away: so it says"),
-        (None, OrchestratorGone, "went away"),
+        (None, OrchestratorGone, "ended the connection without saying why"),
     ],
 )
 def test_who_is_not_wanted_is_told_why(

@@ -12,7 +12,7 @@ from support import Sparring
 
 from sparring.orchestrator.launchers.docker import engine as containers
 from sparring.orchestrator.launchers.docker.engine import EngineFailed, connect, owner, owner_state
-from sparring.orchestrator.launchers.docker.settings import parse_memory
+from sparring.orchestrator.machine.memory import parse_memory
 
 RUN = ("run", "--benchmark", "toy", "--task", "short", "--policy", "zero", "--launcher", "docker", "--output", "out")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import time
 from multiprocessing.connection import Connection
 
@@ -13,6 +14,7 @@ from sparring.protos import evaluation_pb2 as pb
 def main(pipe: Connection, number: int, assignment: bytes) -> None:
     """Does what comes over the pipe until it is told to stop, as the real one does."""
     benchmark = pb.Assignment.FromString(assignment).benchmark
+    eaten = []
     while True:
         try:
             order = pb.OrchestratorMessage.FromString(pipe.recv_bytes())
@@ -32,6 +34,13 @@ def main(pipe: Connection, number: int, assignment: bytes) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         if order.lease.task == "exits":
             os._exit(3)
+        if order.lease.task == "is stopped":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if order.lease.task == "is stopped in a message":
+            os.write(pipe.fileno(), struct.pack("!i", 1000) + b"the rest never comes")
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if order.lease.task == "leaks":
+            eaten.append(b"x" * 2**26)
         if order.lease.task in ("stalls", "runs long"):
             time.sleep(60)
         result = pb.Result(lease=order.lease.lease, outcome=pb.OUTCOME_SUCCESS, error=f"{os.getpid()} {benchmark}")

@@ -11,7 +11,8 @@ from sparring.env_worker.worker.addresses import HOST_VARIABLE
 from sparring.orchestrator.launchers.base import WorkerOrder
 from sparring.orchestrator.launchers.docker.engine import HARDENED, OWNER_LABEL, RUN_LABEL, WORKER_LABEL, Image, owner
 from sparring.orchestrator.launchers.docker.route import HOST_NAME, Route
-from sparring.orchestrator.launchers.docker.settings import DockerSettings, parse_memory
+from sparring.orchestrator.launchers.docker.settings import DockerSettings
+from sparring.orchestrator.machine.memory import parse_memory
 from sparring.orchestrator.run.plan import assets_of
 
 ASSETS_VOLUME: Final = "sparring-assets"

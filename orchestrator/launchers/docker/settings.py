@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator
 
 from sparring.orchestrator.launchers.base import LauncherSettings
-
-_LEAST_MEMORY: Final = 16 * 2**20
+from sparring.orchestrator.machine.memory import parse_memory
 
 
 class DockerSettings(LauncherSettings):
@@ -36,18 +34,3 @@ class DockerSettings(LauncherSettings):
     def _an_amount(cls, memory: str) -> str:
         parse_memory(memory)
         return memory
-
-
-def parse_memory(amount: str) -> int:
-    """Bytes of an amount such as 512m or 1.5g; 0 for auto.
-
-    Raises:
-        ValueError: If it is not one.
-    """
-    if amount == "auto":
-        return 0
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", amount.lower())
-    count = int(float(found[1]) * 1024 ** " kmgt".index(found[2] or " ")) if found else 0
-    if count < _LEAST_MEMORY:
-        raise ValueError("must be auto or an amount of at least 16m, such as 512m or 6g")
-    return count

@@ -1,0 +1,115 @@
+"""The process that slots are forked from: it has imported the simulator. One that does not answer is replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from typing import Any, Final
+
+from sparring.env_worker.benchmark import Benchmark
+from sparring.protos.errors import SparringError
+
+log = logging.getLogger(__name__)
+
+IMPORT_SECONDS: Final = 300.0
+"""For the first fork: the simulator is imported before it, maybe from a slow disk."""
+FORK_SECONDS: Final = 30.0
+"""For every other: a fork takes milliseconds."""
+_ATTEMPTS: Final = 3
+_KILLED_SECONDS: Final = 10.0
+
+
+class ForkServer:
+    """Forks slots, each within a time limit: a fork server that was stopped, or hangs, is killed and another started.
+
+    Args:
+        context: Whose fork server it is; a process has one.
+        import_seconds: Time limit of a fork that the simulator must be imported for.
+        fork_seconds: Time limit of a fork after that.
+    """
+
+    def __init__(
+        self, context: ForkServerContext, *, import_seconds: float = IMPORT_SECONDS, fork_seconds: float = FORK_SECONDS
+    ) -> None:
+        self._context = context
+        self._import_seconds = import_seconds
+        self._fork_seconds = fork_seconds
+        self._generation = 0
+        self._imported = -1
+        """The last generation that has forked, and so has imported everything."""
+
+    @classmethod
+    def of(cls, benchmark: Benchmark) -> ForkServer:
+        """Returns one that imports the benchmark's simulator once."""
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(
+            ["sparring.env_worker.worker.slot", f"{type(benchmark).__module__}", *benchmark.preload]
+        )
+        return cls(context)
+
+    async def fork(
+        self, target: Callable[..., None], arguments: tuple[Any, ...], *, name: str
+    ) -> tuple[ForkServerProcess, Connection]:
+        """Forks a process; returns it, and our end of its pipe. The other end is the first argument of its target.
+
+        Raises:
+            SparringError: If that does not come about, however often it is tried.
+        """
+        deaths = 0
+        for _ in range(_ATTEMPTS):
+            ours, theirs = self._context.Pipe(duplex=True)
+            process = self._context.Process(target=target, args=(theirs, *arguments), name=name, daemon=True)
+            try:
+                await self._start(process)
+            except TimeoutError as error:
+                ours.close()
+                sentence = str(error)
+            except (EOFError, OSError):  # it died, or was killed because it did not answer
+                ours.close()
+                sentence = (
+                    "the process that slots are forked from died while it imported the simulator; its log says why."
+                )
+                deaths += 1
+                if deaths > 1:
+                    break  # one that dies of its imports dies of them again
+            else:
+                return process, ours
+            finally:
+                theirs.close()
+        raise SparringError(sentence)
+
+    async def _start(self, process: ForkServerProcess) -> None:
+        generation = self._generation
+        limit = self._fork_seconds if self._imported == generation else self._import_seconds
+        # Waits for the fork server, which may have imports to do, so not in the loop.
+        starting = asyncio.ensure_future(asyncio.to_thread(process.start))
+        done, _ = await asyncio.wait({starting}, timeout=limit)
+        if done:
+            starting.result()
+            self._imported = generation
+            return
+        sentence = f"the process that slots are forked from did not fork one within {limit:g} s."
+        log.warning("%s It is killed, and another is started", sentence)
+        if self._generation == generation:  # else another slot has seen to it
+            self._generation += 1
+            _kill_server()
+        await asyncio.wait({starting}, timeout=_KILLED_SECONDS)
+        if starting.done():
+            starting.exception()  # that its server died is no news
+        raise TimeoutError(sentence)
+
+
+def _kill_server() -> None:
+    """Kills this process's fork server; multiprocessing starts another for the next fork, and has no call for this."""
+    number = getattr(forkserver._forkserver, "_forkserver_pid", None)
+    if number is not None:
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
