@@ -21,6 +21,7 @@ ONLY_IN = {
     "orchestrator/": ("orchestrator",),
     **{f"docker/{image}.Dockerfile": (image,) for image in IMAGES},
     **{f"docker/constraints/{image}.txt": (image,) for image in IMAGES},
+    **{f"docker/requirements/{image}.txt": (image,) for image in IMAGES},
 }
 ROOMS = (
     "src/",

@@ -1,14 +1,18 @@
 # A worker of LIBERO: the simulator, software rendering, no torch. Its assets are mounted, or downloaded to /cache.
 #
 #     docker build -f docker/libero.Dockerfile -t sparring/libero:0.1.0 .
-ARG PYTHON_VERSION=3.11
+#
+# The base takes a digest, too; tools/pin-base-image writes it here.
+ARG BASE_IMAGE=python:3.11-slim-bookworm
 
-FROM python:${PYTHON_VERSION}-slim-bookworm AS requirements
+FROM ${BASE_IMAGE} AS base
+
+FROM base AS requirements
 WORKDIR /build
 COPY docker/requirements.py pyproject.toml ./
 RUN python requirements.py pyproject.toml libero > requirements.txt
 
-FROM python:${PYTHON_VERSION}-slim-bookworm AS runtime
+FROM base AS runtime
 # A tmpfs at /cache gets this mode from older runtimes (runc before 1.2), whatever mode it is mounted with, and a new
 # volume gets it from all: it is open like /tmp, because SPARRING_UID or `--user` may be anybody.
 RUN apt-get update && \
@@ -22,12 +26,18 @@ FROM runtime AS dependencies
 RUN apt-get update && apt-get install -y --no-install-recommends binutils
 RUN python -m venv --without-pip /opt/venv && \
     echo /opt/sparring > "$(/opt/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/sparring.pth"
-# The recipe of `sparring env create libero`: one list of versions for both.
-COPY env_worker/environments/libero /build
+# The versions of `sparring env create libero`: one list for both.
+COPY docker/requirements/libero.txt /build/locked.txt
+COPY docker/requirements/build.txt /build/
 COPY --from=requirements /build/requirements.txt /build/
+# Every file by its hash (bddl has no wheel: it is built from its sources, with the one builder that is pinned, too);
+# then, without an index, whether that is all that is asked for.
 RUN --mount=type=cache,target=/root/.cache/pip \
-    python -m pip --python /opt/venv/bin/python install --no-compile -r /build/requirements.txt -c /build/constraints.txt && \
-    python -m pip --python /opt/venv/bin/python install --no-compile --no-deps -r /build/no-deps.txt
+    python -m pip install --require-hashes -r /build/build.txt && \
+    python -m pip wheel --require-hashes --no-deps --no-build-isolation -w /build/wheels -r /build/locked.txt && \
+    python -m pip --python /opt/venv/bin/python install --no-compile --no-deps --no-index /build/wheels/*.whl && \
+    python -m pip --python /opt/venv/bin/python install --no-index -r /build/requirements.txt && \
+    rm -r /build/wheels
 COPY docker/slim_libero.py /build/
 # Bytecode is kept of what a worker imports, and of nothing else: that is what importing it once leaves behind.
 RUN packages=$(/opt/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
@@ -43,8 +53,9 @@ RUN find /opt/venv -path '*/robosuite/utils/*.py' -exec touch -d 2020-01-01 {} +
     MUJOCO_GL=egl /opt/venv/bin/python -B /build/compile_libero.py
 
 # Our code: a few seconds.
-FROM python:${PYTHON_VERSION}-slim-bookworm AS source
-RUN --mount=type=cache,target=/root/.cache/pip python -m pip install setuptools==80.9.0
+FROM base AS source
+COPY docker/requirements/build.txt /build/
+RUN --mount=type=cache,target=/root/.cache/pip python -m pip install --require-hashes -r /build/build.txt
 COPY . /build
 RUN python -m pip install --no-deps --no-build-isolation --target /opt/sparring /build && \
     sed -i '1s|.*|#!/opt/venv/bin/python|' /opt/sparring/bin/*
@@ -65,7 +76,9 @@ ENV PATH=/opt/venv/bin:/opt/sparring/bin:$PATH \
     MPLCONFIGDIR=/tmp/matplotlib \
     NUMBA_CACHE_DIR=/tmp/numba \
     NUMBA_CPU_NAME=generic
-LABEL org.opencontainers.image.title="sparring/libero" \
+ARG BASE_IMAGE
+LABEL org.opencontainers.image.base.name="${BASE_IMAGE}" \
+      org.opencontainers.image.title="sparring/libero" \
       org.opencontainers.image.description="A Sparring worker with LIBERO" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="0.1.0" \

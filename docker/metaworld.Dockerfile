@@ -1,30 +1,37 @@
 # A worker of Meta-World: the simulator, software rendering, no torch.
 #
 #     docker build -f docker/metaworld.Dockerfile -t sparring/metaworld:0.1.0 .
-ARG PYTHON_VERSION=3.11
+#
+# The base takes a digest, too; tools/pin-base-image writes it here.
+ARG BASE_IMAGE=python:3.11-slim-bookworm
 
-FROM python:${PYTHON_VERSION}-slim-bookworm AS requirements
+FROM ${BASE_IMAGE} AS base
+
+FROM base AS requirements
 WORKDIR /build
 COPY docker/requirements.py pyproject.toml ./
 RUN python requirements.py pyproject.toml metaworld > requirements.txt
 
 # What is depended on: made anew only when a version changes, not when our code or a linter's setting does.
-FROM python:${PYTHON_VERSION}-slim-bookworm AS dependencies
+FROM base AS dependencies
 RUN python -m venv --without-pip /opt/venv && \
     echo /opt/sparring > "$(/opt/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/sparring.pth"
-COPY docker/constraints/metaworld.txt /build/constraints.txt
+COPY docker/requirements/metaworld.txt /build/locked.txt
 COPY --from=requirements /build/requirements.txt /build/
+# Every file by its hash; then, without an index, whether that is all that is asked for.
 RUN --mount=type=cache,target=/root/.cache/pip \
-    python -m pip --python /opt/venv/bin/python install -r /build/requirements.txt -c /build/constraints.txt
+    python -m pip --python /opt/venv/bin/python install --require-hashes --no-deps --only-binary :all: -r /build/locked.txt && \
+    python -m pip --python /opt/venv/bin/python install --no-index -r /build/requirements.txt
 
 # Our code: a few seconds.
-FROM python:${PYTHON_VERSION}-slim-bookworm AS source
-RUN --mount=type=cache,target=/root/.cache/pip python -m pip install setuptools==80.9.0
+FROM base AS source
+COPY docker/requirements/build.txt /build/
+RUN --mount=type=cache,target=/root/.cache/pip python -m pip install --require-hashes -r /build/build.txt
 COPY . /build
 RUN python -m pip install --no-deps --no-build-isolation --target /opt/sparring /build && \
     sed -i '1s|.*|#!/opt/venv/bin/python|' /opt/sparring/bin/*
 
-FROM python:${PYTHON_VERSION}-slim-bookworm
+FROM base
 # A tmpfs at /cache gets this mode from older runtimes (runc before 1.2), whatever mode it is mounted with, and a new
 # volume gets it from all: it is open like /tmp, because SPARRING_UID or `--user` may be anybody.
 RUN apt-get update && \
@@ -42,7 +49,9 @@ ENV PATH=/opt/venv/bin:/opt/sparring/bin:$PATH \
     XDG_CACHE_HOME=/cache \
     SPARRING_HEARTBEAT=/tmp/heartbeat \
     MESA_SHADER_CACHE_DIR=/tmp/mesa
-LABEL org.opencontainers.image.title="sparring/metaworld" \
+ARG BASE_IMAGE
+LABEL org.opencontainers.image.base.name="${BASE_IMAGE}" \
+      org.opencontainers.image.title="sparring/metaworld" \
       org.opencontainers.image.description="A Sparring worker with Meta-World" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="0.1.0" \

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from pathlib import Path
 from typing import Any
 
+import pytest
 import requirements
 import yaml
 from support import ROOT
 
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 ALL = ("libero", "metaworld", "orchestrator", "policy-server")
 
 
@@ -35,6 +38,46 @@ def test_the_tests_run_on_every_python_that_is_supported() -> None:
     for leg in legs:
         assert set(leg["targets"].split()) <= set(targets)
         assert set(leg["requires"].split(",")) <= set(requirements.REQUIREMENTS)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_are_pinned_by_commit_and_say_their_release(path: Path) -> None:
+    used = re.findall(r"uses: *(.*)", path.read_text())
+    assert used
+    for line in used:
+        assert re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line), line
+
+
+def test_one_release_of_an_action_is_one_commit() -> None:
+    """A digit that was mistyped in one of two places would be seen here."""
+    named = [line for path in WORKFLOWS for line in re.findall(r"uses: *(.*)", path.read_text())]
+    assert len({line.split("@")[0] for line in named}) == len(set(named))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_may_read_and_keeps_no_credentials(path: Path) -> None:
+    workflow = yaml.safe_load(path.read_text())
+    assert workflow["permissions"] == {"contents": "read"}
+    for job in workflow["jobs"].values():
+        assert "permissions" not in job
+        for step in job["steps"]:
+            if step.get("uses", "").startswith("actions/checkout@"):
+                assert step["with"]["persist-credentials"] is False
+            assert "${{ github.event" not in step.get("run", ""), "what others write is passed as a variable"
+
+
+def test_every_image_is_made_from_one_base_listed_and_scanned() -> None:
+    jobs = yaml.safe_load((ROOT / ".github/workflows/images.yml").read_text())["jobs"]
+    steps: list[dict[str, Any]] = jobs["smoke"]["steps"]
+    builds = [step["with"] for step in steps if step.get("uses", "").startswith("docker/build-push-action@")]
+    assert builds
+    for build in builds:
+        assert build["build-args"] == "BASE_IMAGE=${{ needs.changed.outputs.base }}"
+    (listed,) = [step["with"] for step in steps if step.get("uses", "").startswith("anchore/sbom-action@")]
+    (scanned,) = [step["with"] for step in steps if step.get("uses", "").startswith("anchore/scan-action@")]
+    assert listed["image"] == builds[0]["tags"]
+    assert scanned["sbom"] == listed["output-file"]
+    assert scanned["fail-build"] is True
 
 
 def test_ci_demands_what_tests_require() -> None:
