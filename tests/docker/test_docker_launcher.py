@@ -82,6 +82,77 @@ def test_a_killed_container_is_replaced_and_no_number_changes(
     assert containers(engine, tmp_path) == []
 
 
+def test_an_unhealthy_container_is_replaced_and_no_number_changes(
+    start_sparring: StartSparring, engine: Engine, build_image: BuildImage, calm: Path, tmp_path: Path
+) -> None:
+    image = build_image("sick", "HEALTHCHECK --interval=1s --timeout=30s --retries=2 CMD test ! -e /tmp/sick")
+    process = start_sparring("run", *SLOW, "--launcher", "docker", "--image", f"toy={image}", "--output", "out")
+    wait_for(lambda: recorded(tmp_path / "out") >= 1, seconds=90)
+    (container,) = containers(engine, tmp_path)
+    assert container.exec_run(["touch", "/tmp/sick"]).exit_code == 0
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 0, errors
+    assert "worker toy-0 is unhealthy: its health check failed" in errors
+    assert "worker toy-1 joined" in errors
+    assert read_csv(tmp_path / "out") == read_csv(calm)
+    assert containers(engine, tmp_path) == []
+
+
+HOSTILE = """
+import json, os, socket, sys
+folder, found = sys.argv[1], {}
+
+def attempt(name, act):
+    try:
+        found[name] = str(act() or "done")
+    except OSError as error:
+        found[name] = error.strerror
+
+def dial(family, address):
+    with socket.socket(family) as client:
+        client.settimeout(5)
+        client.connect(address)
+
+for name in ("policy.sock", "work.sock"):
+    path = os.path.join(folder, name)
+    attempt("connect " + name, lambda: dial(socket.AF_UNIX, path))
+    attempt("unlink " + name, lambda: os.unlink(path))
+    attempt("rename " + name, lambda: os.rename(path, path + ".old"))
+    attempt("chmod " + name, lambda: os.chmod(path, 0))
+attempt("bind", lambda: socket.socket(socket.AF_UNIX).bind(os.path.join(folder, "other.sock")))
+attempt("link", lambda: os.symlink("/tmp/x", os.path.join(folder, "link")))
+attempt("mount", lambda: os.mkdir(os.path.join(folder, "new")))
+attempt("root", lambda: os.setuid(0))
+attempt("others", lambda: os.listdir("/root"))
+found["interfaces"] = [name for _, name in socket.if_nameindex()]
+found["engine"] = any(os.path.exists(path) for path in ("/var/run/docker.sock", "/run/docker.sock"))
+found["capabilities"] = [line.split()[1] for line in open("/proc/self/status") if line.startswith("Cap")]
+print(json.dumps(found))
+"""
+
+
+def test_a_hostile_simulator_reaches_two_sockets_and_can_replace_neither(
+    start_sparring: StartSparring, engine: Engine, toy_image: str, calm: Path, tmp_path: Path
+) -> None:
+    process = start_sparring("run", *SLOW, "--launcher", "docker", "--image", f"toy={toy_image}", "--output", "out")
+    wait_for(lambda: recorded(tmp_path / "out") >= 1, seconds=90)
+    (container,) = containers(engine, tmp_path)
+    (mount,) = [mount for mount in container.attrs["Mounts"] if mount["Type"] == "bind"]
+    code, said = container.exec_run(["python3", "-c", HOSTILE, mount["Destination"]])
+    assert code == 0, said
+    found = json.loads(said)
+    for name in ("policy.sock", "work.sock"):
+        assert found.pop(f"connect {name}") == "done"
+    assert found.pop("interfaces") == ["lo"]
+    assert found.pop("engine") is False
+    assert set(found.pop("capabilities")) == {"0000000000000000"}
+    assert {found.pop("root"), found.pop("others")} <= {"Operation not permitted", "Permission denied"}
+    assert set(found.values()) == {"Read-only file system"}, found
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 0, errors
+    assert read_csv(tmp_path / "out") == read_csv(calm)
+
+
 def test_ctrl_c_removes_the_containers_and_the_run_resumes(
     sparring: Sparring, start_sparring: StartSparring, engine: Engine, toy_image: str, calm: Path, tmp_path: Path
 ) -> None:

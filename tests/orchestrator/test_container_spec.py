@@ -71,3 +71,15 @@ def test_it_dials_the_socket_that_it_is_shown_or_this_machine() -> None:
     assert [mount["Source"] for mount in options["mounts"]] == ["/policy"]
     assert options["command"][0] == "worker"
     assert {"--benchmark=toy", "--slots=2", "--name=toy-0"} < set(options["command"])
+
+
+def test_who_needs_no_network_has_none() -> None:
+    assert made_of()["network_mode"] == "none"
+    assert made_of(policy=None, policy_server="unix:///policy/policy.sock")["network_mode"] == "none"
+    assert made_of(policy=None, policy_server="gpu-box:50051")["network_mode"] is None
+    assert made_of(Route("tcp", None, needs_name=True, folders=()))["network_mode"] is None
+
+
+def test_what_is_mounted_from_this_machine_cannot_be_written() -> None:
+    mounts = made_of(Route("unix", None, needs_name=False, folders=(Path("/policy"),)))["mounts"]
+    assert [(mount["Source"], mount["ReadOnly"]) for mount in mounts] == [("/policy", True), ("/sockets", True)]

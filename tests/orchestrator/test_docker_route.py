@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,14 @@ def test_the_folder_of_every_socket_is_shown_to_containers() -> None:
     assert route("unix:///srv/policy/p.sock").folders == (Path("/srv/policy"),)
     assert route("unix:///tmp/p.sock").folders == (Path("/tmp/p.sock"),), "not everybody's folder"
     assert route("gpu:1,gpu:2").folders == ()
+
+
+def test_what_lies_beside_a_socket_is_not_shown_to_containers(short_folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(short_folder / "p.sock"))
+        assert route(f"unix://{short_folder}/p.sock").folders == (short_folder,)
+        (short_folder / "id_ed25519").touch()
+        assert route(f"unix://{short_folder}/p.sock").folders == (short_folder / "p.sock",)
 
 
 def test_a_socket_needs_no_name_for_this_machine() -> None:

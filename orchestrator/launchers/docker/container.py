@@ -74,6 +74,10 @@ class Container:
             if not state.get("Running"):
                 await self._lines.ended(_LAST_LINES_SECONDS)
                 return self._death(state)
+            if (health := state.get("Health") or {}).get("Status") == "unhealthy":
+                return Death(
+                    1, f"is unhealthy: its health check failed {health.get('FailingStreak', 0)} times in a row"
+                )
             self._lines.start()  # again, if the stream broke and the container lives
 
     async def end(self) -> None:

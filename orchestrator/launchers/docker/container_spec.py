@@ -56,6 +56,7 @@ class ContainerSpec:
 
         short = hashlib.sha256(f"{socket.gethostname()}:{self._run}".encode()).hexdigest()[:8]
         mounts, tmpfs, variables = self._storage()
+        isolated = self._reaches_all_by_sockets and not any(mount["Source"] == ASSETS_VOLUME for mount in mounts)
         address = self._route.dial(self._order.orchestrator, self._order.public)
         if self._gpus:  # "all", for EGL: by default a container gets CUDA without graphics
             variables |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "all"}
@@ -72,11 +73,16 @@ class ContainerSpec:
             "memswap_limit": self.memory,  # no swap: a worker that pages is worse than one that is replaced
             "pids_limit": self._pids,
             **HARDENED,
+            "network_mode": "none" if isolated else None,
             "tmpfs": tmpfs,
             "mounts": mounts,
             "extra_hosts": {HOST_NAME: "host-gateway"} if self._route.needs_name else None,
             "device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])] if self._gpus else None,
         }
+
+    @property
+    def _reaches_all_by_sockets(self) -> bool:
+        return self._route.kind == "unix" and all(server.is_unix for server in self._order.run.policy.servers)
 
     def _storage(self) -> tuple[list[Any], dict[str, str], dict[str, str]]:
         from docker.types import Mount

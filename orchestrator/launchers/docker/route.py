@@ -18,7 +18,7 @@ from sparring.protos.net.address import Address
 HOST_NAME: Final = "host.docker.internal"
 """What this machine is called in a container."""
 _SHARED_FOLDERS: Final = ("/", "/tmp", "/run", "/var/run", "/var/tmp", "/dev/shm")
-"""Folders that are not a socket's own: of these only the socket is given to containers."""
+"""Folders that are not a socket's own, however little is in them: of these only the socket is given to containers."""
 _PROBE_SECONDS: Final = 3.0
 
 
@@ -121,8 +121,19 @@ def _folders(servers: Iterable[Address]) -> Iterable[Path]:
     for server in servers:
         if server.is_unix:
             path = Path(server.path).absolute()
-            # The folder, so that a server that is started again is found; but not everybody's folder.
-            yield path if str(path.parent) in _SHARED_FOLDERS else path.parent
+            # The folder, so that a server that is started again is found; but not with what else lies there.
+            yield path.parent if _holds_only_sockets(path.parent) else path
+
+
+def _holds_only_sockets(folder: Path) -> bool:
+    if str(folder) in _SHARED_FOLDERS:
+        return False
+    try:
+        return all(entry.is_socket() for entry in folder.iterdir())
+    except FileNotFoundError:  # nothing is in there, and whoever needs it will say so
+        return True
+    except OSError:
+        return False
 
 
 def _answers(address: Address) -> bool:
