@@ -39,10 +39,10 @@ class TokenCheck(grpc.aio.ServerInterceptor):
             return handler
         brought = dict(handler_call_details.invocation_metadata).get(TOKEN_HEADER)
         if brought is None:
-            return _refusing(handler, _MISSING)
+            return _refusing(_MISSING)
         # In constant time: how long a refusal takes must not tell how much of a guess was right.
         if not hmac.compare_digest(_bytes(brought), self._expected):
-            return _refusing(handler, _WRONG)
+            return _refusing(_WRONG)
         return handler
 
 
@@ -50,15 +50,17 @@ def _bytes(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else value
 
 
-def _refusing(handler: Any, sentence: str) -> Any:
-    """Returns a handler of the same kind that ends the call at once."""
+def _refusing(sentence: str) -> Any:
+    """Returns a handler that ends the call at once.
 
-    async def refuse(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    For gRPC it is always one of a stream: the request of any other kind would be read whole, with as much memory as its
+    sender pleases, before the handler is asked. On the wire there is no difference.
+    """
+
+    async def refuse(requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, sentence)
 
-    if handler.request_streaming:
-        return grpc.stream_stream_rpc_method_handler(refuse)
-    return grpc.unary_unary_rpc_method_handler(refuse)
+    return grpc.stream_stream_rpc_method_handler(refuse)
 
 
 def server_credentials(cert: Path | None, key: Path | None) -> grpc.ServerCredentials | None:

@@ -215,6 +215,12 @@ class RemoteSession(SessionClient):
         self._status: tuple[grpc.StatusCode | None, str | None] = (None, None)
         call.add_done_callback(self._remember_status)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the stream has ended, whoever ended it, as far as this side has heard."""
+        self._loop.run(asyncio.sleep(0))  # what gRPC has heard is told to the loop, which runs only when it is asked to
+        return bool(self._call.done())
+
     def close(self) -> None:
         """Ends the stream."""
         self._call.cancel()

@@ -155,6 +155,13 @@ class ServerOptions:
         ),
     )
     max_sessions: int = field(default=256, metadata=_how("the most sessions at once", _at_least_one))
+    max_sessions_per_peer: int = field(
+        default=128,
+        metadata=_how("the most sessions at once from one address; a unix socket has none", _at_least_one),
+    )
+    idle_timeout: float = field(
+        default=3600.0, metadata=_how("seconds without a message after which a session is ended", _seconds)
+    )
     grace: float = field(default=10.0, metadata=_how("seconds that running episodes have to end on SIGTERM", _seconds))
 
     def arguments(self) -> list[str]:

@@ -13,6 +13,7 @@ from sparring.policy_server.policies.base import Instruction, Observation
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.errors import SparringError
+from sparring.protos.limits import MAX_HELLO_BYTES, MAX_NAME
 from sparring.protos.spec import Offer, PolicySpec, SpecMismatch
 from sparring.protos.tensor import Array, TensorError, decode, encode
 from sparring.protos.wire import ObservationCodec
@@ -80,6 +81,9 @@ class SessionHandler:
         """Returns the one answer to a message as it arrived; raises what `answer` raises."""
         if self._codec is not None and (found := self._codec.read(data)) is not None:
             return pb.RolloutResponse(chunk=await self._observe(*found))
+        longest = MAX_HELLO_BYTES if self._codec is None else self._codec.longest
+        if len(data) > longest:  # before it is parsed, which may take a hundred times its size
+            raise TensorError(f"a message of {len(data)} bytes came where the longest that can be due has {longest}.")
         try:
             request = pb.RolloutRequest.FromString(data)
         except DecodeError as error:
@@ -110,6 +114,9 @@ class SessionHandler:
                 f"the client speaks protocol version {hello.protocol}, this server {PROTOCOL_VERSION}; "
                 "install the same release of sparring on both sides."
             )
+        for what, text in (("client", hello.client), ("benchmark", hello.benchmark)):
+            if len(text) > MAX_NAME:
+                raise SpecMismatch(f"the {what}'s name has {len(text)} characters; at most {MAX_NAME} are allowed.")
         self._offer = Offer.from_message(hello.offer)
         spec = self._spec(hello.benchmark)
         self._needs = spec.settle(self._offer)

@@ -16,6 +16,10 @@ SECONDS_BOUNDS: Final = tuple(float(f"{10 ** (step / 10):.3g}") for step in rang
 """Ten to a tenfold, from 10 µs to 100 s, so that a quantile read from them is right to a quarter of itself."""
 
 
+_MOST_WARNINGS: Final = 200
+"""Different ones. Clients have a part in what they say, and could make up others for ever."""
+
+
 class _Histogram:
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
@@ -76,6 +80,8 @@ class StatsCounter:
     def warning(self, sentence: str) -> bool:
         """Counts a warning about a session; returns whether it is given for the first time."""
         with self._lock:
+            if sentence not in self._warnings and len(self._warnings) >= _MOST_WARNINGS:
+                return False
             self._warnings[sentence] += 1
             return self._warnings[sentence] == 1
 

@@ -18,16 +18,24 @@ episodes. The order of messages is part of the contract:
 A server may listen before its policy is loaded and warmed up. Until then its health is NOT_SERVING,
 and it lets callers of Describe and Rollout wait: their own deadlines decide for how long.
 
+What a client says is bounded. A Hello has at most 256 KiB, 256 observations, names (of observations, of the client
+and of the benchmark) of 256 characters, 16 axes and 1024 action dimensions; no observation has more than 256 MiB. Every
+message after it has at most the elements that the Welcome asks for, and 64 KiB beside them. A server may end a stream
+whose client is silent for too long, or does not take its answers.
+
 Anything else ends the stream. Status codes:
 
-  FAILED_PRECONDITION  a message out of order, a protocol version that is not spoken here, or a
-                       policy and a benchmark that do not fit together
-  INVALID_ARGUMENT     a tensor that contradicts its own header or what the Welcome asked for
+  FAILED_PRECONDITION  a message out of order, a protocol version that is not spoken here, an
+                       offer beyond the bounds, or a policy and a benchmark that do not fit together
+  INVALID_ARGUMENT     a tensor that contradicts its own header or what the Welcome asked for, or a
+                       message that is too long
   ABORTED              the policy failed on this episode (raised, wrong shape, NaN); the server is
                        well, open a new stream for the next episode
   UNAVAILABLE          the episode was interrupted through no fault of its own (the server drains,
-                       or a neighbour in the same batch failed); open a new stream and start again
-  RESOURCE_EXHAUSTED   the server holds as many sessions as it was told to
+                       or a neighbour in the same batch failed), or the client was silent for too
+                       long; open a new stream and start again
+  RESOURCE_EXHAUSTED   the server holds as many sessions as it was told to, in all or of one address;
+                       try again later
 
 Status messages are sentences for people. No traceback crosses the wire.
 """

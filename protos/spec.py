@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,7 +12,8 @@ import numpy as np
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.advice import Hint, together
 from sparring.protos.errors import SparringError
-from sparring.protos.tensor import dtype_code, dtype_of
+from sparring.protos.limits import MAX_ACTION_DIM, MAX_NAME, MAX_OBSERVATIONS
+from sparring.protos.tensor import MAX_AXES, MAX_TENSOR_BYTES, dtype_code, dtype_of
 
 
 class SpecMismatch(SparringError):
@@ -80,7 +82,12 @@ class Offer:
 
     @classmethod
     def from_message(cls, message: pb.Offer) -> Offer:
-        """Reads an offer from a Hello."""
+        """Reads an offer from a Hello.
+
+        Raises:
+            SpecMismatch: If it is none, or beyond the bounds of the contract.
+        """
+        _check_bounds(message)
         if len(message.action_low) != len(message.action_high):
             raise SpecMismatch(
                 f"the offer has {len(message.action_low)} lower and {len(message.action_high)} upper action bounds."
@@ -261,6 +268,31 @@ def _table(rows: list[tuple[str, str, str, str]]) -> str:
         "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in [header, *rows]
     )
+
+
+def _check_bounds(message: pb.Offer) -> None:
+    """Checks how much is offered, before any of it is read: what follows takes its time for each thing offered."""
+    for what, count, most in (
+        ("observations", len(message.observations), MAX_OBSERVATIONS),
+        ("lower action bounds", len(message.action_low), MAX_ACTION_DIM),
+        ("upper action bounds", len(message.action_high), MAX_ACTION_DIM),
+        ("characters in the name of its control", len(message.control), MAX_NAME),
+    ):
+        if count > most:
+            raise SpecMismatch(f"the offer has {count} {what}; at most {most} are allowed.")
+    for spec in message.observations:
+        if len(spec.name) > MAX_NAME:
+            start = f"{spec.name[:32]}..."
+            raise SpecMismatch(
+                f"the observation {start!r} has a name of {len(spec.name)} characters; at most {MAX_NAME} are allowed."
+            )
+        if len(spec.shape) > MAX_AXES:
+            raise SpecMismatch(f"{spec.name!r} is offered with {len(spec.shape)} axes; at most {MAX_AXES} are allowed.")
+        if math.prod(length for length in spec.shape if length > 0) > MAX_TENSOR_BYTES:
+            raise SpecMismatch(
+                f"{spec.name!r} is offered with the shape {tuple(spec.shape)}; no observation has more than "
+                f"{MAX_TENSOR_BYTES} bytes."
+            )
 
 
 def _spec_messages(specs: Mapping[str, TensorSpec]) -> list[pb.TensorSpec]:

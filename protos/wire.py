@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sparring.protos.limits import MAX_EXTRA_BYTES
 from sparring.protos.spec import PolicySpec
 from sparring.protos.tensor import Array, dtype_code, dtype_of
 
@@ -54,6 +55,8 @@ class ObservationCodec:
     def __init__(self, needs: PolicySpec) -> None:
         self._fields = [_field(name, str(spec.dtype), needs.batched_shape(name)) for name, spec in needs.named.items()]
         self._size = sum(len(field.header) + field.size for field in self._fields)
+        self.longest = self._size + MAX_EXTRA_BYTES
+        """Bytes of the longest message that may come after the hello."""
 
     def write(self, episode: int, step: int, tensors: Mapping[str, Array]) -> bytes | None:
         """Returns a RolloutRequest with this observation; None if the tensors are not exactly what is needed."""

@@ -121,7 +121,9 @@ class _RemoteSessions:
     def session_for(self, offer: Offer) -> RemoteSession:
         if self._servers is None:
             self._servers = self._policy_servers()
-        if self._session is not None and (self._offered != offer or self._servers.wants_home()):
+        if self._session is not None and (
+            self._offered != offer or self._servers.wants_home() or self._session.is_over
+        ):
             self.end()
         if self._session is None:
             who = f"{socket.gethostname()}/{os.getpid()}/slot-{self._number}"

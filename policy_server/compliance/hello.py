@@ -9,6 +9,7 @@ import grpc
 from sparring.policy_server.compliance.wire import Target, expect_answers, expect_named, expect_refused
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
+from sparring.protos.limits import MAX_ACTION_DIM, MAX_HELLO_BYTES, MAX_NAME, MAX_OBSERVATIONS
 from sparring.protos.rules import NotApplicable, expect
 
 PRECONDITION: Final = grpc.StatusCode.FAILED_PRECONDITION
@@ -146,6 +147,32 @@ def an_offer_must_be_definite(target: Target) -> None:
         _refused_as_an_offer(target, offer, need.name)
 
 
+def an_offer_beyond_all_measure_is_refused(target: Target) -> None:
+    """An offer beyond the bounds of the contract is refused, and whoever has a session is answered meanwhile."""
+    many, long, wide, deep = (_copy(target.offer) for _ in range(4))
+    for number in range(MAX_OBSERVATIONS + 1):
+        many.observations.add(name=f"compliance.{number}", dtype=pb.DTYPE_UINT8, shape=[1])
+    long.observations.add(name="n" * (MAX_NAME + 1), dtype=pb.DTYPE_UINT8, shape=[1])
+    wide.action_low.extend([0.0] * MAX_ACTION_DIM)
+    wide.action_high.extend([0.0] * MAX_ACTION_DIM)
+    deep.observations.add(name="compliance.deep", dtype=pb.DTYPE_UINT8, shape=[1] * 99)
+    with target.open() as bystander:
+        bystander.ask(target.hello())
+        bystander.ask(target.start(1))
+        for step, offer in enumerate((many, long, wide, deep)):
+            expect_refused(target.exchange(target.hello(offer)), PRECONDITION)
+            expect(bystander.ask(target.observation(1, step)).chunk.step == step, "another session is disturbed by it.")
+
+
+def a_hello_that_is_too_long_is_refused(target: Target) -> None:
+    """A hello of more bytes than the contract allows is refused, whatever they are."""
+    hello = target.hello()
+    hello.client = "c" * MAX_HELLO_BYTES
+    ended = target.exchange(hello)
+    expect_refused(ended, ended.code if ended.code == PRECONDITION else grpc.StatusCode.INVALID_ARGUMENT)
+    target.expect_well()
+
+
 RULES: Final = (
     a_hello_is_answered_with_a_welcome,
     the_welcome_settles_what_was_open,
@@ -160,6 +187,8 @@ RULES: Final = (
     crooked_action_bounds_are_refused,
     an_unknown_type_is_refused,
     an_offer_must_be_definite,
+    an_offer_beyond_all_measure_is_refused,
+    a_hello_that_is_too_long_is_refused,
 )
 
 

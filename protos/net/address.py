@@ -151,6 +151,12 @@ def parse_servers(text: str) -> list[Address]:
     return addresses
 
 
+def peer_host(peer: str) -> str:
+    """Returns the machine of a caller, as gRPC names it (`ipv4:10.0.0.7:41234`); empty for a unix socket."""
+    kind, _, place = peer.partition(":")
+    return "" if kind == "unix" else f"{kind}:{place.rpartition(':')[0]}"
+
+
 def parse_tcp(text: str) -> Address:
     """Returns where something listens that knows TCP and nothing else: `HOST:PORT`, or `:PORT` for every interface.
 

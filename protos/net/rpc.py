@@ -25,6 +25,7 @@ CLIENT_OPTIONS: Final = [
     # A peer whose machine vanished sends no goodbye; pings notice within half a minute.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),  # the one that later releases of gRPC go by; there it is a minute
     ("grpc.max_reconnect_backoff_ms", 1_000),
     # Two clients in one process must not share a connection: one slow reader would stall the other.
     ("grpc.use_local_subchannel_pool", 1),

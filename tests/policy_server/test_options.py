@@ -28,6 +28,8 @@ OTHERS: dict[str, Any] = {
     "max_queue_delay": "auto",
     "metrics": ":0",
     "max_sessions": 7,
+    "max_sessions_per_peer": 5,
+    "idle_timeout": 33.0,
     "grace": 0.5,
 }
 """A value for each that is not its default: one for whoever adds an option."""

@@ -264,7 +264,7 @@ def test_a_policy_that_fails_with_very_many_words_has_still_failed(
 
 def test_an_offer_with_very_many_names_is_refused_as_what_it_is(client: PolicyClient) -> None:
     offer = Offer(
-        {f"a.rather.long.name.of.an.observation.{k}": TensorSpec("float32", (k,)) for k in range(500)},
+        {f"a.rather.long.name.of.an.observation.{k}": TensorSpec("float32", (k,)) for k in range(250)},
         action_low=(0.0,),
         action_high=(1.0,),
     )

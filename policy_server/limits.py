@@ -1,0 +1,111 @@
+"""What the callers of a policy server may take up of it: places, time and connections."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from sparring.policy_server.options import ServerOptions
+from sparring.protos.errors import SparringError
+from sparring.protos.net.address import peer_host
+
+_SPARE_STREAMS: Final = 16
+"""Streams of one connection beyond its sessions: whoever finds no place is told so, and does not wait in silence."""
+_SPARE_CONNECTIONS: Final = 64
+"""Connections that are no sessions: health checks, stats, clients that come and go."""
+
+
+class NoPlace(SparringError):
+    """The server holds as many sessions as it was told to, in all or of one peer."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How many may call at once, and how long the server waits for one that does.
+
+    Attributes:
+        sessions: The most at once.
+        sessions_per_peer: The most at once from one address of a network; a unix socket is this machine's own.
+        watchers: The most that watch its health at once, which takes no token.
+        hello_seconds: For a stream's first message.
+        idle_seconds: For each message after it, when the client has its answer.
+        taking_seconds: For a client to take an answer.
+        farewell_seconds: For a client to take the status that its stream ends with.
+        sweep_seconds: Between two looks at who is late.
+        keepalive_seconds: Between two pings of a connection.
+        vanished_seconds: For the answer to a ping.
+    """
+
+    sessions: int = 256
+    sessions_per_peer: int = 128
+    watchers: int = 64
+    hello_seconds: float = 30.0
+    idle_seconds: float = 3600.0
+    taking_seconds: float = 60.0
+    farewell_seconds: float = 10.0
+    sweep_seconds: float = 1.0
+    keepalive_seconds: float = 20.0
+    vanished_seconds: float = 10.0
+
+    @classmethod
+    def of(cls, options: ServerOptions) -> Limits:
+        """Returns those that a server's options say."""
+        return cls(
+            sessions=options.max_sessions,
+            sessions_per_peer=options.max_sessions_per_peer,
+            idle_seconds=options.idle_timeout,
+        )
+
+    def channel_options(self) -> list[tuple[str, int]]:
+        """Returns what gRPC itself is told, beside what all servers tell it."""
+        return [
+            # A client whose machine vanished sends no goodbye; pings notice within half a minute. Data need not flow.
+            ("grpc.keepalive_time_ms", round(1000 * self.keepalive_seconds)),
+            ("grpc.keepalive_timeout_ms", round(1000 * self.vanished_seconds)),
+            ("grpc.http2.ping_timeout_ms", round(1000 * self.vanished_seconds)),
+            ("grpc.http2.max_pings_without_data", 0),
+            # Who connects and says nothing, or nothing more.
+            ("grpc.server_handshake_timeout_ms", 20_000),
+            ("grpc.max_connection_idle_ms", 120_000),
+            ("grpc.max_concurrent_streams", self.sessions + _SPARE_STREAMS),
+            ("grpc.max_allowed_incoming_connections", 2 * self.sessions + _SPARE_CONNECTIONS),
+        ]
+
+
+class Places:
+    """The places for sessions: who has how many.
+
+    Args:
+        limits: How many there are.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._taken: Counter[str] = Counter()
+
+    def take(self, peer: str) -> str:
+        """Takes a place for a caller, known to gRPC as `peer`; returns what to give back.
+
+        Raises:
+            NoPlace: If there is none.
+        """
+        host = peer_host(peer)
+        if self._taken.total() >= self._limits.sessions:
+            raise NoPlace(
+                f"the policy server holds {self._limits.sessions} sessions and takes no more; whoever started it makes "
+                "room for others with `sparring serve --max-sessions`."
+            )
+        if host and self._taken[host] >= self._limits.sessions_per_peer:
+            raise NoPlace(
+                f"the policy server holds {self._limits.sessions_per_peer} sessions of your address and takes no more "
+                "of it; whoever started it makes room for others with `sparring serve --max-sessions-per-peer`."
+            )
+        self._taken[host] += 1
+        return host
+
+    def give_back(self, host: str) -> None:
+        """Frees a place."""
+        self._taken[host] -= 1
+        if not self._taken[host]:
+            del self._taken[host]

@@ -1,0 +1,233 @@
+"""The calls that a policy server answers: sessions that are let in, waited for and ended; and what needs no session.
+
+Of a call without a stream the request is not read: there is nothing in it that an answer depends on, and gRPC reads a
+message whole, up to the size of the largest observation, before anybody here could say that it is too long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import math
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import grpc
+from grpc_health.v1 import health, health_pb2
+
+from sparring.policy_server.batcher import Batcher
+from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed, QueueFull, status_message
+from sparring.policy_server.hosted import HostedPolicy
+from sparring.policy_server.limits import Limits, NoPlace, Places
+from sparring.policy_server.session import Draining, OutOfOrder, SessionHandler
+from sparring.policy_server.stats import StatsCounter
+from sparring.protos import policy_pb2 as pb
+from sparring.protos.errors import SparringError
+from sparring.protos.spec import SpecMismatch
+from sparring.protos.tensor import TensorError
+
+log = logging.getLogger(__name__)
+
+SERVICE: Final = "sparring.policy.v1.Policy"
+
+_STATUS: Final[dict[type[SparringError], tuple[grpc.StatusCode, str]]] = {
+    OutOfOrder: (grpc.StatusCode.FAILED_PRECONDITION, "order"),
+    SpecMismatch: (grpc.StatusCode.FAILED_PRECONDITION, "refused"),
+    TensorError: (grpc.StatusCode.INVALID_ARGUMENT, "tensor"),
+    PolicyFailed: (grpc.StatusCode.ABORTED, "policy"),
+    EpisodeInterrupted: (grpc.StatusCode.UNAVAILABLE, "interrupted"),
+    Draining: (grpc.StatusCode.UNAVAILABLE, "draining"),
+    QueueFull: (grpc.StatusCode.RESOURCE_EXHAUSTED, "full"),
+}
+"""How a stream ends that failed, and what such errors are counted as."""
+
+_SHUT_DOWN: Final = "the policy server shut down before the episode ended; `sparring serve --grace` gives it longer."
+_SHUTTING_DOWN: Final = "the policy server is shutting down."
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class _Stream:
+    """One open stream: its task, its session when it has one, and what its client is waited for."""
+
+    def __init__(self, task: asyncio.Task[Any] | None) -> None:
+        self.task = task
+        self.session: SessionHandler | None = None
+        self.due = math.inf
+        self.late = ""
+        self.ended_as = ""
+
+    def wait_for(self, seconds: float, late: str) -> None:
+        """Notes when the client is too late, and what to tell it then."""
+        self.due = asyncio.get_running_loop().time() + seconds
+        self.late = late
+
+    def end(self, why: str) -> None:
+        """Ends the stream with a sentence."""
+        self.ended_as = why
+        self.due = math.inf
+        if self.task is not None:
+            self.task.cancel()
+
+
+class Rollouts:
+    """The service.
+
+    Args:
+        hosted: The policy, when it is loaded.
+        stats: Where what is done is counted.
+        limits: For callers.
+        health: What is said of the server's health.
+    """
+
+    def __init__(
+        self,
+        hosted: asyncio.Future[HostedPolicy[Batcher]],
+        stats: StatsCounter,
+        limits: Limits,
+        health: health.aio.HealthServicer,
+    ) -> None:
+        self._hosted = hosted
+        self._stats = stats
+        self._limits = limits
+        self._health = health
+        self._places = Places(limits)
+        self._numbers = itertools.count(1)
+        self._streams: set[_Stream] = set()
+        self._watchers = 0
+        self._draining = False
+        hello, idle, taking = limits.hello_seconds, limits.idle_seconds, limits.taking_seconds
+        self._no_hello = f"no hello came within {hello:g} s; it is a stream's first message."
+        self._idle = f"no message came for {idle:g} s; `sparring serve --idle-timeout` waits for longer."
+        self._not_taken = f"an answer was not taken within {taking:g} s."
+
+    def handlers(self) -> list[grpc.GenericRpcHandler]:
+        """Returns what answers each method. Rollout gets messages as bytes: observations are read without copies."""
+        methods: dict[str, Any] = {
+            "Describe": grpc.stream_unary_rpc_method_handler(
+                self._describe, response_serializer=pb.PolicyDescription.SerializeToString
+            ),
+            "Rollout": grpc.stream_stream_rpc_method_handler(
+                self._rollout, response_serializer=pb.RolloutResponse.SerializeToString
+            ),
+            "Stats": grpc.stream_unary_rpc_method_handler(
+                self._tell_stats, response_serializer=pb.ServerStats.SerializeToString
+            ),
+        }
+        of_health: dict[str, Any] = {
+            "Check": grpc.stream_unary_rpc_method_handler(
+                self._check, response_serializer=health_pb2.HealthCheckResponse.SerializeToString
+            ),
+            "Watch": grpc.stream_stream_rpc_method_handler(
+                self._watch, response_serializer=health_pb2.HealthCheckResponse.SerializeToString
+            ),
+        }
+        return [
+            grpc.method_handlers_generic_handler(SERVICE, methods),
+            grpc.method_handlers_generic_handler(health.SERVICE_NAME, of_health),
+        ]
+
+    async def _describe(self, requests: AsyncIterator[bytes], context: Context) -> pb.PolicyDescription:
+        return (await self._ready()).description
+
+    async def _tell_stats(self, requests: AsyncIterator[bytes], context: Context) -> pb.ServerStats:
+        return self._stats.to_message()
+
+    async def _check(self, requests: AsyncIterator[bytes], context: Context) -> health_pb2.HealthCheckResponse:
+        answer: health_pb2.HealthCheckResponse = await self._health.Check(_OF_THE_SERVER, context)
+        return answer
+
+    async def _watch(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        if self._watchers >= self._limits.watchers:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{self._limits.watchers} callers watch the server's health already; call Check instead.",
+            )
+        self._watchers += 1
+        try:
+            await self._health.Watch(_OF_THE_SERVER, context)
+        finally:
+            self._watchers -= 1
+
+    async def _ready(self) -> HostedPolicy[Batcher]:
+        """Waits for what is hosted until it is loaded; callers have deadlines of their own."""
+        return await asyncio.shield(self._hosted)
+
+    def playing(self) -> int:
+        """Returns how many sessions have an episode that may ask for actions."""
+        return sum(stream.session.playing for stream in self._streams if stream.session is not None)
+
+    async def _rollout(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        if self._draining:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, _SHUTTING_DOWN)
+        try:
+            place = self._places.take(context.peer())
+        except NoPlace as full:
+            self._stats.error("full")
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, full.sentence)
+        stream = _Stream(asyncio.current_task())
+        self._streams.add(stream)
+        self._stats.session(1)
+        name = f"session-{next(self._numbers)}"
+        try:
+            await self._answer_all(name, stream, context)
+        except asyncio.CancelledError:
+            if not stream.ended_as:
+                raise
+            log.warning("%s ended: %s", name, stream.ended_as)
+            await self._end(context, grpc.StatusCode.UNAVAILABLE, stream.ended_as)
+        except SparringError as error:
+            log.warning("%s ended: %s", name, error)
+            code, kind = _STATUS.get(type(error), (grpc.StatusCode.INTERNAL, "internal"))
+            self._stats.error(kind)
+            await self._end(context, code, status_message(error.sentence))
+        finally:
+            self._streams.discard(stream)
+            self._places.give_back(place)
+            self._stats.session(-1)
+
+    async def _answer_all(self, name: str, stream: _Stream, context: Context) -> None:
+        hosted = await self._ready()
+        session = hosted.session(name)
+        session.draining = self._draining
+        stream.session = session
+        stream.wait_for(self._limits.hello_seconds, self._no_hello)
+        while (request := await context.read()) is not grpc.aio.EOF:
+            stream.due = math.inf  # it is the client who waits
+            answer = await session.answer_bytes(request)
+            stream.wait_for(self._limits.taking_seconds, self._not_taken)
+            await context.write(answer)
+            stream.wait_for(self._limits.idle_seconds, self._idle)
+
+    async def _end(self, context: Context, code: grpc.StatusCode, sentence: str) -> None:
+        """Ends a stream with a status; without one, where the client does not take what comes before it."""
+        try:
+            await asyncio.wait_for(context.abort(code, sentence), self._limits.farewell_seconds)
+        except TimeoutError:
+            raise asyncio.CancelledError from None  # on which gRPC lets go of the call, and resets the stream
+
+    async def sweep(self) -> None:
+        """Ends the streams of clients who are late, until cancelled. One timer for all: there are too many messages."""
+        while True:
+            await asyncio.sleep(self._limits.sweep_seconds)
+            now = asyncio.get_running_loop().time()
+            for stream in [stream for stream in self._streams if stream.due <= now]:
+                self._stats.error("late")
+                stream.end(stream.late)
+
+    def drain(self) -> None:
+        """Refuses new sessions, and new episodes in those that are open."""
+        self._draining = True
+        for stream in self._streams:
+            if stream.session is not None:
+                stream.session.draining = True
+
+    def cut_off(self) -> None:
+        """Ends what is still open, with a status: gRPC's own way of doing it may print a traceback."""
+        for stream in list(self._streams):
+            stream.end(_SHUT_DOWN)
+
+
+_OF_THE_SERVER: Final = health_pb2.HealthCheckRequest()
+"""The server and its one service are well at the same times, so what a caller asks for makes no difference."""

@@ -1,0 +1,19 @@
+"""How large what a client says may be: bounds of the contract, so that no message can take up a server."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_OBSERVATIONS: Final = 256
+"""In one offer."""
+
+MAX_NAME: Final = 256
+"""Characters of a name: of an observation, a benchmark, a client."""
+
+MAX_ACTION_DIM: Final = 1024
+
+MAX_HELLO_BYTES: Final = 256 * 1024
+"""Twice what the largest offer takes."""
+
+MAX_EXTRA_BYTES: Final = 64 * 1024
+"""What any message after the hello may have beyond the elements that were asked for: names, instructions."""
