@@ -20,7 +20,7 @@ TOKEN_HEADER: Final = "authorization"
 MIN_TOKEN: Final = 16
 """Characters. Whoever can reach a server can try all short ones."""
 
-_MAKE_ONE: Final = "Make one with: (umask 077; openssl rand -hex 32 > token)"
+_MAKE_ONE: Final = "Make one with: sparring token FILE"
 _SECRETS: Final = (Path("/run/secrets"), Path("/var/run/secrets"))
 """Where engines show containers their secrets, as files that are whatever the engine makes them."""
 
