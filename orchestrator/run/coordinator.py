@@ -103,6 +103,7 @@ class Coordinator:
             raise UsageError(f"a worker named {worker!r} is connected already; give this one another --name.")
         self._workers[worker] = _Worker(assignment.benchmark, assignment.slots, send)
         self.versions[worker] = dict(register.versions)
+        self._recorder.joined(worker, register.host, register.versions)
         self._listener.on_worker(worker, assignment.slots)
 
     def take_over(self, previous: Coordinator, assignment: Callable[[str, int], pb.Assignment]) -> None:
@@ -116,6 +117,7 @@ class Coordinator:
         self.results_of = previous.results_of
         self.versions = {name: previous.versions[name] for name in self._workers}
         self._scheduler.take_over(previous._scheduler)
+        self._recorder.take_over(previous._recorder)
         for name, worker in self._workers.items():
             worker.send(pb.OrchestratorMessage(assignment=assignment(worker.benchmark, worker.slots)))
             self._listener.on_worker(name, worker.slots)

@@ -11,6 +11,7 @@ import bdb
 import contextlib
 import json
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -181,6 +182,7 @@ class _Execution:
             return
         self._files.stats_watch = watch
         self._files.versions[WORKER] = installed_versions()
+        self._recorder.joined(WORKER, socket.gethostname(), self._files.versions[WORKER])
         self._listener.on_worker(WORKER, 1)
         try:
             for part in self._settings.plan.parts:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sparring.orchestrator.results.journal import Journal
+from sparring.orchestrator.results.makers import Maker
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId, Plan
@@ -15,6 +17,14 @@ from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import FLAGS, Dialect, render
 from sparring.protos.errors import SparringError
 from sparring.protos.record import EpisodeRecord, Outcome
+
+
+@dataclass(frozen=True)
+class _Player:
+    """What a worker says of itself."""
+
+    host: str
+    versions: Mapping[str, str]
 
 
 class Recorder:
@@ -48,6 +58,17 @@ class Recorder:
         self._scheduler = scheduler
         self._dialect = dialect
         self._tasks = {(name, task.name): task for name, tasks in plan.tasks.items() for task in tasks}
+        self._players: dict[str, _Player] = {}
+        self._makers: dict[str, int] = {}
+
+    def joined(self, worker: str, host: str, versions: Mapping[str, str]) -> None:
+        """Hears who a worker is: the rows of its episodes will say so."""
+        self._players[worker] = _Player(host, dict(versions))
+        self._makers.pop(worker, None)
+
+    def take_over(self, previous: Recorder) -> None:
+        """Goes on with the workers of a run that has ended."""
+        self._players = dict(previous._players)
 
     def result(self, worker: str, result: pb.Result) -> bool:
         """Deals with the result of a lease; returns False if it comes too late and changes nothing.
@@ -67,7 +88,7 @@ class Recorder:
             self._journal.note("error", record.error, episode=lease.episode, worker=worker)
         if verdict == "record":
             self._save_recording(lease.episode, result.recording)
-            row = self._record(lease.episode, record, tries=1, film=result.video)
+            row = self._record(worker, lease.episode, record, tries=1, film=result.video)
         self._scheduler.finish(result.lease, record)
         if verdict == "retry":
             self._listener.on_retry(lease.episode, record.error)
@@ -93,15 +114,18 @@ class Recorder:
         self._journal.note("lost", reason, episode=lease.episode, worker=worker)
         row: EpisodeRow | None = None
         if self._scheduler.judge_loss(lease.number) == "record":
-            row = self._record(lease.episode, EpisodeRecord.failed("lost", given_up), tries=0)
+            row = self._record(worker, lease.episode, EpisodeRecord.failed("lost", given_up), tries=0)
         if self._scheduler.lose(lease.number) == "retry":
             self._listener.on_retry(lease.episode, reason)
         self._tell(row)
 
-    def _record(self, episode: EpisodeId, record: EpisodeRecord, *, tries: int, film: bytes = b"") -> EpisodeRow | None:
+    def _record(
+        self, worker: str, episode: EpisodeId, record: EpisodeRecord, *, tries: int, film: bytes = b""
+    ) -> EpisodeRow | None:
         """Writes a row; returns it, unless there is one of this episode already.
 
         Args:
+            worker: Who had it.
             episode: Of which it is.
             record: What came of it.
             tries: 1 if this was an attempt of the episode; 0 if it was lost, which is none.
@@ -114,9 +138,22 @@ class Recorder:
             seed=self._plan.seed_of(episode),
             attempts=self._scheduler.failed_attempts(episode) + tries,
             video=self._save_film(episode, record.outcome, film),
+            worker=worker,
+            host=self._player(worker).host,
+            maker=self._maker(worker),
             **vars(record),
         )
         return row if self._journal.record(row) else None
+
+    def _player(self, worker: str) -> _Player:
+        return self._players.get(worker) or _Player("", {})
+
+    def _maker(self, worker: str) -> int:
+        if worker not in self._makers:
+            player = self._player(worker)
+            beside = self._journal.meta("programs") or {}
+            self._makers[worker] = self._journal.maker(Maker.of(worker, player.host, player.versions, beside))
+        return self._makers[worker]
 
     def _tell(self, row: EpisodeRow | None) -> None:
         if row is not None:
