@@ -126,6 +126,7 @@ class Coordinator:
     def abandon(self) -> None:
         """Ends the run for those who wait for it: whatever else comes in changes nothing."""
         self.ended.cancel()
+        self._recorder.close()
 
     def dismiss(self, worker: str, reason: str) -> None:
         """Tells a worker to go; a launcher that started it will start another."""
@@ -185,6 +186,8 @@ class Coordinator:
             self._serve_waiting()
         elif kind == "result":
             self._result(worker, message.result)
+        elif kind == "piece":
+            self._recorder.piece(message.piece)
         elif kind == "lost":
             lease = self._scheduler.holder(message.lost.lease)
             if lease is not None:
@@ -211,6 +214,11 @@ class Coordinator:
                 self._listener.on_activity(SlotActivity(name, number, lease.episode.task, lease.episode.index))
 
     def _result(self, worker: str, result: pb.Result) -> None:
+        lease = self._scheduler.holder(result.lease)
+        if lease is not None and not self._recorder.is_whole(result):
+            self._lost(lease, f"of the film or the recording that worker {worker!r} sent, a part is missing.", worker)
+            self._serve_waiting()
+            return
         if not self._recorder.result(worker, result):
             log.info("a late result of worker %s for lease %d changes nothing", worker, result.lease)
             return
