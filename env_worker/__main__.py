@@ -9,9 +9,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+
+_STANDARD_INPUT: Final = "-"
 
 # Before numpy is imported: a slot is one process per core, and a BLAS with threads of its own only gets in the way.
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -39,12 +42,13 @@ def _work(options: argparse.Namespace) -> int:
     from sparring.env_worker.worker.worker import OrchestratorGone, Worker, WorkerRefused
     from sparring.protos.advice import FLAGS
     from sparring.protos.errors import SparringError, UsageError
+    from sparring.protos.net.connection import Connection
 
     reporter = Reporter(options.report_to) if options.report_to is not None else None
 
     async def work(stop: asyncio.Event) -> None:
         worker = Worker(
-            orchestrator_address(options.orchestrator),
+            Connection(orchestrator_address(options.orchestrator), token=token),
             name=options.name,
             slots=options.slots,
             benchmark=options.benchmark,
@@ -54,6 +58,7 @@ def _work(options: argparse.Namespace) -> int:
         await worker.run(stop)
 
     try:
+        token = _join_token(options)
         choose_backend()
         asyncio.run(_until_told(work, options))
     except SparringError as error:
@@ -78,13 +83,31 @@ def _stay(options: argparse.Namespace) -> int:
 
     try:
         address = orchestrator_address(options.orchestrator)
+        secret = _join_token(options)
     except UsageError as error:
         sys.stderr.write(f"error: {error.told(FLAGS)}\n")
         return 2
     given = {name: getattr(options, name) for name in ("orchestrator", "slots", "benchmark", "name", "connect_timeout")}
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
-    worker = PersistentWorker(address, flags)
+    if options.join_token_file == _STANDARD_INPUT:
+        worker = PersistentWorker(address, [*flags, f"--join-token-file={_STANDARD_INPUT}"], secret=secret)
+    else:  # read anew for each run: the next one may have another
+        worker = PersistentWorker(address, [*flags, f"--join-token-file={options.join_token_file}"])
     return asyncio.run(_until_told(worker.run, options))
+
+
+def _join_token(options: argparse.Namespace) -> str:
+    """Returns the secret of the run that is to be joined; empty if none was given.
+
+    Raises:
+        UsageError: If the file that was named holds none.
+    """
+    from sparring.protos.net.access import hear_token, read_token
+
+    flag = "--join-token-file"
+    if options.join_token_file == _STANDARD_INPUT:
+        return hear_token(flag=flag)
+    return read_token(Path(options.join_token_file), flag=flag) if options.join_token_file else ""
 
 
 async def _until_told(run: Callable[[asyncio.Event], Coroutine[Any, Any, T]], options: argparse.Namespace) -> T:
@@ -113,6 +136,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--benchmark", default="", help="work for this benchmark only")
     parser.add_argument("--name", default="", help="name of the worker in logs and displays")
     parser.add_argument("--connect-timeout", type=float, default=30.0, help="seconds to wait for the orchestrator")
+    parser.add_argument(
+        "--join-token-file", default="", help="file with the run's join token; -: it comes first on standard input"
+    )
     parser.add_argument("--stay", action="store_true", help="wait for the next run when one has ended, until SIGTERM")
     parser.add_argument("--exit-with-parent", action="store_true", help="stop when standard input closes")
     # How a persistent worker hears from the worker of a run: a file descriptor.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +11,7 @@ from grpc_health.v1 import health
 
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
-from sparring.protos.net.access import TOKEN_HEADER, check_certificate, token_header
+from sparring.protos.net.access import brought, check_certificate
 
 _OPEN: Final = f"/{health.SERVICE_NAME}/"
 """Whoever runs the server (a container engine, a load balancer) must be able to ask whether it is well."""
@@ -28,7 +27,7 @@ class TokenCheck(grpc.aio.ServerInterceptor):
     """Refuses every call without the token but health checks. Runs once per call: messages of a stream cost nothing."""
 
     def __init__(self, token: str) -> None:
-        self._expected = token_header(token).encode()
+        self._token = token
 
     async def intercept_service(
         self, continuation: _Continuation, handler_call_details: grpc.HandlerCallDetails
@@ -37,17 +36,10 @@ class TokenCheck(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None or handler_call_details.method.startswith(_OPEN):
             return handler
-        brought = dict(handler_call_details.invocation_metadata).get(TOKEN_HEADER)
-        if brought is None:
-            return _refusing(_MISSING)
-        # In constant time: how long a refusal takes must not tell how much of a guess was right.
-        if not hmac.compare_digest(_bytes(brought), self._expected):
-            return _refusing(_WRONG)
+        found = brought(handler_call_details.invocation_metadata, self._token)
+        if found != "right":
+            return _refusing(_MISSING if found == "missing" else _WRONG)
         return handler
-
-
-def _bytes(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else value
 
 
 def _refusing(sentence: str) -> Any:

@@ -5,13 +5,14 @@ How workers get episodes to run and hand back what came of them.
 
 Workers dial the orchestrator and keep one stream open. The order of messages:
 
+  0. A call brings the run's join token in its metadata, `authorization: Bearer TOKEN`. Without it the stream ends
+     with UNAUTHENTICATED and a sentence before anything is read.
   1. The worker's first message is a Register; the orchestrator answers with an Assignment, or ends
      the stream with FAILED_PRECONDITION and a sentence (other protocol, nothing for this worker to do).
   2. For each slot that is free the worker sends Ready. The orchestrator answers each Ready with one
      Lease for that slot, as soon as it has one. There is no deadline on that answer: the run may be
      waiting for the last episodes of other slots, which may yet come back.
-  3. For each Lease the worker sends exactly one Result or one Lost, and then Ready again. A film or a recording
-     comes before its Result, in Pieces.
+  3. For each Lease the worker sends exactly one Result or one Lost, and then Ready again.
   4. Heartbeat at least every Assignment.heartbeat_seconds, whatever else is sent.
   5. When every lease has ended, the orchestrator may begin another run with the same workers: it sends another
      Assignment, of the same benchmark, benchmark settings and slots, which holds for the leases that come after
@@ -19,7 +20,8 @@ Workers dial the orchestrator and keep one stream open. The order of messages:
   6. Stop from the orchestrator means: no more leases, end your slots and close the stream.
 
 A stream that breaks, or stays silent for longer than Assignment.silence_seconds, gives all its
-leases back to the queue at once. A Result for a lease that was given back changes nothing.
+leases back to the queue at once. A Result for a lease that was given back changes nothing, nor does any message
+about a lease that its sender does not hold.
 """
 
 import abc

@@ -56,10 +56,12 @@ class PersistentWorker:
     Args:
         address: Where runs listen.
         arguments: Of `python -m sparring.env_worker`, for the worker of each run.
+        secret: That each of them waits for on its standard input; empty: none does.
     """
 
-    def __init__(self, address: Address, arguments: Sequence[str]) -> None:
+    def __init__(self, address: Address, arguments: Sequence[str], *, secret: str = "") -> None:
         self._address = address
+        self._secret = secret
         self._arguments = list(arguments)
         self._said = ""
 
@@ -69,7 +71,7 @@ class PersistentWorker:
         self._say("waiting for a run at %s", self._address)
         while not stop.is_set():
             if await _answers(self._address):
-                attempt = _Attempt(self._address)
+                attempt = _Attempt(self._address, self._secret)
                 ending = await attempt.run(self._arguments, stop)
                 if ending == "usage":
                     return _USAGE
@@ -102,8 +104,9 @@ class PersistentWorker:
 class _Attempt:
     """One worker process, from its start to its end."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, secret: str) -> None:
         self._address = address
+        self._secret = secret
         self._kind = ""
         self.joined = False
         self.reason = ""
@@ -129,6 +132,9 @@ class _Attempt:
             raise
         finally:
             os.close(writing)
+        if self._secret:
+            assert process.stdin is not None
+            process.stdin.write(f"{self._secret}\n".encode())  # nobody waits for it to be read
         listening = asyncio.create_task(self._listen(reading))
         stopping = asyncio.create_task(stop.wait())
         ended = asyncio.create_task(process.wait())

@@ -46,7 +46,7 @@ class Worker:
     """One worker's life.
 
     Args:
-        address: Of the orchestrator's Work service.
+        connection: To the orchestrator's Work service.
         name: For logs and displays; unique in the run.
         slots: How many episodes at once; 0 lets the orchestrator decide.
         benchmark: The only benchmark to work for; empty for any that is installed.
@@ -56,7 +56,7 @@ class Worker:
 
     def __init__(
         self,
-        address: Address,
+        connection: Connection,
         *,
         name: str = "",
         slots: int = 0,
@@ -64,7 +64,8 @@ class Worker:
         connect_timeout: float = 30.0,
         on_joined: Callable[[pb.Assignment], None] = lambda assignment: None,
     ) -> None:
-        self._address = address
+        self._connection = connection
+        self._address = connection.address
         self._name = name or f"{socket.gethostname()}-{os.getpid()}"
         self._wanted_slots = slots
         self._benchmark = benchmark
@@ -82,9 +83,9 @@ class Worker:
             WorkerRefused: If it refuses this worker.
             UsageError: If this worker cannot do what it was started for.
         """
-        async with Connection(self._address).channel() as channel:
+        async with self._connection.channel() as channel:
             stub: WorkAsyncStub = WorkStub(channel)  # type: ignore[assignment]
-            call: Any = stub.Work(wait_for_ready=True)
+            call: Any = stub.Work(wait_for_ready=True, metadata=self._connection.metadata)
             try:
                 assignment = await self._dial(call, stop)
                 if assignment is None:
@@ -209,11 +210,7 @@ class Worker:
 
     async def _send(self, call: Any) -> None:
         while True:
-            message = await self._outbox.get()
-            await _write(call, message)
-            if message.WhichOneof("message") == "piece":
-                for slot in self._slots:
-                    slot.piece_taken(message.piece)
+            await _write(call, await self._outbox.get())
 
     async def _watch(self) -> None:
         watch = FreezeWatch()
@@ -238,6 +235,6 @@ def _translated(error: grpc.RpcError, address: Address) -> SparringError:
     if error.code() == grpc.StatusCode.OK:
         return OrchestratorGone(f"the orchestrator at {address} ended the connection without saying why.")
     details = error.details() or error.code().name
-    if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
+    if error.code() in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATED):
         return WorkerRefused(details)
     return OrchestratorGone(f"the orchestrator at {address} went away: {details}")

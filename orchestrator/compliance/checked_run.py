@@ -103,10 +103,11 @@ def processes_of(order: WorkerOrder) -> set[Process]:
 def workers_of(order: WorkerOrder) -> list[Process]:
     """Returns every process here that was told to dial the order's address, also by another name of this machine."""
     local, port = f"--orchestrator={order.orchestrator}", f":{order.public.port}"
+    elsewhere = not order.public.is_unix
 
     def is_one(command: Iterable[str]) -> bool:
         dialled = [word for word in command if word.startswith("--orchestrator=")]
-        return any(word == local or word.endswith(port) for word in dialled)
+        return any(word == local or (elsewhere and word.endswith(port)) for word in dialled)
 
     return [process for process in all_processes() if is_one(process.command)]
 

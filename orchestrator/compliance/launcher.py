@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +27,7 @@ from sparring.orchestrator.run.retry import DEFAULT_RULES
 from sparring.orchestrator.settings import RunSettings, read_settings
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.evaluation_pb2_grpc import WorkServicer, add_WorkServicer_to_server
+from sparring.protos.net.access import brought, new_token
 from sparring.protos.net.address import Address
 from sparring.protos.net.rpc import bind
 from sparring.protos.rules import NotApplicable, RuleBroken, Verdict, broken, expect, judge, raise_failures
@@ -160,6 +161,32 @@ def _can_be_called_off(subject: _Subject) -> None:
         subject.within(call_off(moment))
 
 
+def _keeps_the_secret(subject: _Subject) -> None:
+    """Workers bring the run's join token, and it is nowhere where others can read it."""
+    service = _Holds()
+
+    async def start() -> None:
+        async with _dialled(subject.run, service) as order:
+            starting = asyncio.ensure_future(subject.launcher.run(order))
+            asking = asyncio.ensure_future(service.asked.wait())
+            try:
+                await asyncio.wait({starting, asking}, return_when=asyncio.FIRST_COMPLETED)
+                if starting.done():
+                    starting.result()
+                shown = [process.number for process in processes_of(order) if process.shows(order.join_token)]
+            finally:
+                for task in (starting, asking):
+                    task.cancel()
+                await asyncio.gather(starting, asking, return_exceptions=True)
+            found = brought(service.metadata, order.join_token)
+            expect(found == "right", f"the join token that a worker brought is {found}.")
+            expect(not shown, f"arguments or environments of processes show the join token: {shown}.")
+            logs = [path.name for path in order.logs.rglob("*") if order.join_token.encode() in path.read_bytes()]
+            expect(not logs, f"logs hold the join token: {', '.join(logs)}.")
+
+    subject.within(start())
+
+
 def _gives_up_with_last_words(subject: _Subject) -> None:
     """Workers that cannot start end the run: LaunchFailed, with their last words."""
 
@@ -183,6 +210,7 @@ _RULES: Final[tuple[Callable[[_Subject], None], ...]] = (
     _replaces_a_worker,
     _leaves_nothing_of_a_run,
     _can_be_called_off,
+    _keeps_the_secret,
     _gives_up_with_last_words,
 )
 
@@ -200,9 +228,15 @@ class _Refuses(WorkServicer):
 class _Holds(WorkServicer):
     """Lets workers wait for what they are to do."""
 
+    def __init__(self) -> None:
+        self.metadata: Sequence[tuple[str, Any]] = ()
+        self.asked = asyncio.Event()
+
     async def Work(  # type: ignore[override]
         self, requests: AsyncIterator[pb.WorkerMessage], context: grpc.aio.ServicerContext[Any, Any]
     ) -> None:
+        self.metadata = tuple(context.invocation_metadata() or ())
+        self.asked.set()
         while await context.read() is not grpc.aio.EOF:
             pass
 
@@ -215,7 +249,7 @@ async def _dialled(run: RunSettings, service: WorkServicer) -> AsyncIterator[Wor
     with socket_folder() as sockets, tempfile.TemporaryDirectory(prefix="sparring-check-") as folder:
         local = bind(server, Address.unix(sockets / "work.sock"))
         listen = await asyncio.to_thread(run.launcher.listen, run)
-        public = bind(server, listen or Address("tcp", "127.0.0.1"))
+        public = local if listen is None else bind(server, listen)
         await server.start()
         open_socket(local)
         try:
@@ -230,6 +264,7 @@ async def _dialled(run: RunSettings, service: WorkServicer) -> AsyncIterator[Wor
                 rules=DEFAULT_RULES,
                 results_of=lambda worker: 0,
                 explain=lambda worker, reason: None,
+                join_token=new_token(),
             )
         finally:
             await server.stop(None)

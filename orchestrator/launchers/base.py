@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -17,6 +17,13 @@ from sparring.protos.net.address import Address
 
 if TYPE_CHECKING:  # which have the launcher's settings in them
     from sparring.orchestrator.settings import RunSettings
+
+
+DEFAULT_LISTEN: Final = Address("tcp", "127.0.0.1", 50052)
+"""Where workers that come by themselves dial in, if nobody has said where."""
+
+TOKEN_FLAGS: Final = ("--join-token-file=-",)
+"""Has a worker wait for its run's secret, a line on its standard input."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +52,15 @@ class WorkerOrder:
         folder: Of the run.
         slots: Episodes at once, for each benchmark.
         orchestrator: The address that they dial on this machine, a unix socket.
-        public: The address that they dial from elsewhere.
+        public: The address that they dial from elsewhere; where nothing listens for those, the unix socket again.
         sockets: Folder of the unix sockets, the policy's and ours.
         logs: Folder for their logs.
         rules: When one that died is replaced.
         results_of: How many results a worker has delivered; one that delivers is worth replacing.
         explain: Told why a worker died, where that is known: its name and a sentence.
+        join_token: The run's secret: who brings it is let in. To be handed over where nobody else can read it: on
+            standard input, as `program` wants it, or in a file that `--join-token-file` names; never in arguments, an
+            environment or a label, which others are shown.
     """
 
     run: RunSettings
@@ -63,14 +73,21 @@ class WorkerOrder:
     rules: RetryRules
     results_of: Callable[[str], int]
     explain: Callable[[str, str], None]
+    join_token: str = field(repr=False)
 
     def program(self, benchmark: str, name: str, *, orchestrator: Address | None = None) -> list[str]:
-        """Returns what a Python is started with to be one of them: it ends when its standard input closes."""
+        """Returns what a Python is started with to be one of them.
+
+        It wants `join_token` as the first line on its standard input, and ends when that closes.
+        """
         arguments = self.arguments(benchmark, name, orchestrator=orchestrator)
-        return ["-m", "sparring.env_worker", *arguments, "--exit-with-parent"]
+        return ["-m", "sparring.env_worker", *arguments, *TOKEN_FLAGS, "--exit-with-parent"]
 
     def arguments(self, benchmark: str, name: str, *, orchestrator: Address | None = None) -> list[str]:
-        """Returns the flags of `sparring worker` for one of them; it dials another address if one is given."""
+        """Returns the flags of `sparring worker` for one of them, but not the one that names its token's file.
+
+        It dials another address if one is given.
+        """
         return [
             f"--orchestrator={orchestrator or self.orchestrator}",
             f"--benchmark={benchmark}",
@@ -114,7 +131,7 @@ class Launcher(ABC, Generic[S]):
         """
 
     def listen(self, run: RunSettings) -> Address | None:
-        """Returns where workers of other machines, or of what is like one, dial in; None: the usual place.
+        """Returns where workers of other machines, or of what is like one, dial in; None: there are none of these.
 
         May take seconds; it is called in a thread of its own.
         """

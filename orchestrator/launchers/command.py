@@ -17,9 +17,11 @@ class CommandWorker:
         self.log: Path = child.log
 
     @classmethod
-    async def start(cls, command: Sequence[str], *, log: Path, temporary: Path | None = None) -> CommandWorker:
+    async def start(
+        cls, command: Sequence[str], *, log: Path, secret: str = "", temporary: Path | None = None
+    ) -> CommandWorker:
         """Starts it; arguments as for `Child.start_command`."""
-        return cls(await Child.start_command(command, log=log, temporary=temporary))
+        return cls(await Child.start_command(command, log=log, secret=secret, temporary=temporary))
 
     async def wait(self) -> Death:
         return Death(await self._child.wait())

@@ -34,6 +34,7 @@ class ProcessLauncher(Launcher[LauncherSettings]):
             return await CommandWorker.start(
                 [str(python), *order.program(benchmark, name)],
                 log=order.logs / f"worker-{benchmark}.log",
+                secret=order.join_token,
                 temporary=temporary_folder(order.sockets),
             )
 

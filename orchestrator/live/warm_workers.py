@@ -18,7 +18,6 @@ from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.execution import Execution, RunLocation, RunningWorkers
 from sparring.orchestrator.run.listeners import Listeners
 from sparring.orchestrator.run.plan import Plan
-from sparring.orchestrator.run.work_service import DEFAULT_LISTEN
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description
@@ -113,22 +112,17 @@ class _LiveExecution(Execution):
         self._number = number
         self._description: Description | None = None
 
-    async def _listen(self) -> Address | None:
-        # Any port will do: the usual one is for the command, and nobody dials a training program unless it says where.
-        return await super()._listen() or DEFAULT_LISTEN.with_port(0)
-
     async def _host(
         self, stack: AsyncExitStack, sockets: Path, listen: Address | None, watched: list[asyncio.Future[None]]
     ) -> PolicyAccess:
         from sparring.policy_server.server import PolicyServer
 
-        assert listen is not None
         # The hash of a file that a policy was loaded from says nothing about weights that are being trained.
         server = PolicyServer(self._live, self._settings.policy.server_options(), checkpoint_sha256="")
         # A socket of this call's own: what is left of a connection to the policy before cannot reach this one. Beside
         # the workers' own, which containers have been shown.
         local = Address.unix(self._workers.sockets / f"policy-{self._number}.sock")
-        addresses = await server.listen([local, listen.with_port(0)])
+        addresses = await server.listen([local] if listen is None else [local, listen.with_port(0)])
         # The policy is the caller's again when this is over: nobody may still be in the middle of it.
         stack.push_async_callback(server.drain, grace=0.0, rest=_REST_SECONDS)
         await server.load()

@@ -39,13 +39,20 @@ class Child:
 
     @classmethod
     async def start_command(
-        cls, command: Sequence[str], *, log: Path, capture_stdout: bool = False, temporary: Path | None = None
+        cls,
+        command: Sequence[str],
+        *,
+        log: Path,
+        secret: str = "",
+        capture_stdout: bool = False,
+        temporary: Path | None = None,
     ) -> Child:
         """Starts any command.
 
         Args:
             command: Program and arguments; it should end when its standard input closes.
             log: What it says is appended to this file.
+            secret: Said to it first, as a line on its standard input: arguments and environments others can read.
             capture_stdout: Whether its standard output is read here instead.
             temporary: A folder of its own for temporary files.
         """
@@ -59,6 +66,9 @@ class Child:
                 env=None if temporary is None else {**os.environ, "TMPDIR": str(temporary)},
                 start_new_session=True,  # Ctrl-C in the terminal is ours to deal with, not theirs
             )
+        if secret:
+            assert process.stdin is not None
+            process.stdin.write(f"{secret}\n".encode())  # fits into any pipe: nobody waits for it to be read
         return cls(process, log)
 
     @property

@@ -33,6 +33,14 @@ class Process:
         found = _read(_PROC / str(self.number))
         return found is not None and found.started == self.started
 
+    def shows(self, text: str) -> bool:
+        """Returns whether its arguments or its environment hold a text, where others may read it."""
+        for name in ("cmdline", "environ"):
+            with suppress(OSError):  # it has ended, or is somebody else's
+                if text.encode() in (_PROC / str(self.number) / name).read_bytes():
+                    return True
+        return False
+
 
 def can_be_seen() -> bool:
     """Returns whether this machine tells its processes."""

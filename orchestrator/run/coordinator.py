@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +24,12 @@ from sparring.protos.advice import FLAGS, Dialect, render
 from sparring.protos.errors import SparringError, UsageError
 
 log = logging.getLogger(__name__)
+
+
+def _names(wanted: str) -> Iterator[str]:
+    """Returns a name, and what else may stand for it."""
+    yield wanted
+    yield from (f"{wanted}.{number}" for number in itertools.count(2))
 
 
 @dataclass
@@ -92,19 +99,17 @@ class Coordinator:
 
     def join(
         self, register: pb.Register, assignment: pb.Assignment, send: Callable[[pb.OrchestratorMessage], None]
-    ) -> None:
+    ) -> str:
         """Takes in a worker that has dialled in and been assigned.
 
-        Raises:
-            UsageError: If one of that name is here already.
+        Returns:
+            What it is called here: its name, with a number if another one has that already.
         """
-        worker = register.worker
-        if worker in self._workers:
-            raise UsageError(f"a worker named {worker!r} is connected already; give this one another --name.")
+        worker = next(name for name in _names(register.worker) if name not in self._workers)
         self._workers[worker] = _Worker(assignment.benchmark, assignment.slots, send)
         self.versions[worker] = dict(register.versions)
-        self._recorder.joined(worker, register.host, register.versions)
         self._listener.on_worker(worker, assignment.slots)
+        return worker
 
     def take_over(self, previous: Coordinator, assignment: Callable[[str, int], pb.Assignment]) -> None:
         """Takes on the workers of a run that has ended.
@@ -117,7 +122,6 @@ class Coordinator:
         self.results_of = previous.results_of
         self.versions = {name: previous.versions[name] for name in self._workers}
         self._scheduler.take_over(previous._scheduler)
-        self._recorder.take_over(previous._recorder)
         for name, worker in self._workers.items():
             worker.send(pb.OrchestratorMessage(assignment=assignment(worker.benchmark, worker.slots)))
             self._listener.on_worker(name, worker.slots)
@@ -126,7 +130,6 @@ class Coordinator:
     def abandon(self) -> None:
         """Ends the run for those who wait for it: whatever else comes in changes nothing."""
         self.ended.cancel()
-        self._recorder.close()
 
     def dismiss(self, worker: str, reason: str) -> None:
         """Tells a worker to go; a launcher that started it will start another."""
@@ -186,17 +189,17 @@ class Coordinator:
             self._serve_waiting()
         elif kind == "result":
             self._result(worker, message.result)
-        elif kind == "piece":
-            self._recorder.piece(message.piece)
         elif kind == "lost":
-            lease = self._scheduler.holder(message.lost.lease)
-            if lease is not None:
-                self._lost(lease, message.lost.reason, worker)
+            lease = self._held(worker, message.lost.lease, "loss")
+            if lease is None:
+                return
+            self._lost(lease, message.lost.reason, worker)
             if message.lost.policy_unreachable:
                 self._policy_unreachable(message.lost.reason)
             self._serve_waiting()
         elif kind == "refused":
-            self.stop(UsageError(message.refused.reason))
+            if self._held(worker, message.refused.lease, "refusal") is not None:
+                self.stop(UsageError(message.refused.reason))
         elif kind == "heartbeat":
             for activity in message.heartbeat.slots:
                 self._listener.on_activity(
@@ -213,14 +216,18 @@ class Coordinator:
                 worker.send(pb.OrchestratorMessage(lease=lease_message(self._settings, self._plan, lease)))
                 self._listener.on_activity(SlotActivity(name, number, lease.episode.task, lease.episode.index))
 
+    def _held(self, worker: str, number: int, what: str) -> Lease | None:
+        """Returns the lease that a worker speaks of, if it has that on loan; about others it has nothing to say."""
+        lease = self._scheduler.holder(number)
+        if lease is None:
+            log.info("a late %s of worker %s changes nothing: its lease had ended", what, worker)
+        elif lease.slot.worker != worker:
+            log.warning("a %s of worker %s for a lease that it does not hold changes nothing", what, worker)
+            return None
+        return lease
+
     def _result(self, worker: str, result: pb.Result) -> None:
-        lease = self._scheduler.holder(result.lease)
-        if lease is not None and not self._recorder.is_whole(result):
-            self._lost(lease, f"of the film or the recording that worker {worker!r} sent, a part is missing.", worker)
-            self._serve_waiting()
-            return
-        if not self._recorder.result(worker, result):
-            log.info("a late result of worker %s for lease %d changes nothing", worker, result.lease)
+        if self._held(worker, result.lease, "result") is None or not self._recorder.result(worker, result):
             return
         self._unreachable_in_a_row = 0
         self.results_of[worker] = self.results_of.get(worker, 0) + 1

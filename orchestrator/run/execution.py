@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sparring.env_worker.worker.addresses import to_dial
-from sparring.orchestrator.launchers.base import LaunchFailed, WorkerOrder, share_slots
+from sparring.orchestrator.launchers.base import DEFAULT_LISTEN, LaunchFailed, WorkerOrder, share_slots
 from sparring.orchestrator.machine.sockets import socket_folder
 from sparring.orchestrator.results.journal import Journal, JournalError
 from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.run.admission import Admission, check_admission
 from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
 from sparring.orchestrator.run.listeners import Listeners, RunListener
 from sparring.orchestrator.run.plan import Plan
 from sparring.orchestrator.run.run_files import RunFiles, output_folder
-from sparring.orchestrator.run.work_service import DEFAULT_LISTEN, WorkService
+from sparring.orchestrator.run.work_service import WorkService
 from sparring.orchestrator.serving.policy_host import (
     PolicyAccess,
     PolicyHost,
@@ -55,6 +56,7 @@ def prepare(settings: RunSettings) -> None:
 
         in_process.check(settings)
     else:
+        check_admission(settings)
         settings.launcher.check(settings)
 
 
@@ -104,7 +106,7 @@ class RunLocation:
     Attributes:
         home: The folder they are known by; their logs are in there.
         sockets: Folder of the unix sockets.
-        listen: The TCP address to listen at; None: any that only this machine can reach.
+        listen: The TCP address to listen at; None: none, the socket is enough.
     """
 
     home: Path
@@ -118,12 +120,12 @@ class RunningWorkers:
 
     Attributes:
         service: What they dial.
-        address: Where it is dialled from elsewhere.
+        to_join: The flags of `sparring worker` for those who want to join; empty: nothing listens for them.
         launcher: Keeps them alive, and fails if it cannot.
     """
 
     service: WorkService
-    address: Address
+    to_join: str
     launcher: asyncio.Future[None]
 
 
@@ -179,7 +181,7 @@ class Execution:
         workers = await self._start_workers(stack, RunLocation(self._folder, sockets, listen), coordinator, access)
         stack.callback(coordinator.abandon)  # who is interrupted tries no episode again
         watched.append(workers.launcher)
-        watched.append(await stack.enter_async_context(_background(_attended(coordinator, settings, workers.address))))
+        watched.append(await stack.enter_async_context(_background(_attended(coordinator, settings, workers.to_join))))
         try:
             await _first(coordinator.ended, watched)
         except (LaunchFailed, PolicyHostFailed, JournalError) as error:
@@ -221,11 +223,14 @@ class Execution:
         """Has workers for the coordinator, for as long as the stack lasts."""
         settings = self._settings
         slots = settings.plan.slot_count(coordinator.unfinished)
-        service = WorkService(coordinator, settings, access, slots)
+        admission = Admission.of(settings, location.listen)
+        service = WorkService(coordinator, settings, access, slots, admission)
         local, public = await service.start(location.sockets, location.listen)
         stack.push_async_callback(service.stop, "the run has ended.")
-        address = to_dial(public)
-        log.info("more workers may join: sparring worker --orchestrator %s", address)
+        to_join = ""
+        if not public.is_unix:
+            to_join = f"--orchestrator {to_dial(public)}{stack.enter_context(admission.written_to(location.home))}"
+            log.info("more workers may join: sparring worker %s", to_join)
 
         waiting = {name: n for name in self._plan.tasks if (n := coordinator.pending(name))}
         order = WorkerOrder(
@@ -240,9 +245,10 @@ class Execution:
             # Not the coordinator's own: in the next run of the same workers it is another.
             results_of=lambda worker: service.coordinator.results_of.get(worker, 0),
             explain=lambda worker, reason: service.coordinator.explain(worker, reason),
+            join_token=admission.token,
         )
         keeping = _background(self._launch(order))
-        return RunningWorkers(service, address, await stack.enter_async_context(keeping))
+        return RunningWorkers(service, to_join, await stack.enter_async_context(keeping))
 
     def _launch(self, order: WorkerOrder) -> Coroutine[Any, Any, None]:
         """Keeps workers alive until it is cancelled; holds nothing of this object, which workers may outlive."""
@@ -253,7 +259,7 @@ class Execution:
         return await asyncio.to_thread(self._settings.launcher.listen, self._settings)
 
 
-async def _attended(coordinator: Coordinator, settings: RunSettings, address: Address) -> None:
+async def _attended(coordinator: Coordinator, settings: RunSettings, to_join: str) -> None:
     """Gives a run up when nobody has come to work on a benchmark of it for too long."""
     loop = asyncio.get_running_loop()
     since: dict[str, float] = {}
@@ -261,10 +267,14 @@ async def _attended(coordinator: Coordinator, settings: RunSettings, address: Ad
         since = {name: since.get(name, loop.time()) for name in coordinator.unattended()}
         for name, began in since.items():
             if loop.time() - began >= settings.plan.worker_timeout:
+                advice = (
+                    f"Start one with `sparring worker --benchmark {name} {to_join}`"
+                    if to_join
+                    else f"Let others in with {Hint('listen')}"
+                )
                 raise RunStopped(
-                    f"no worker of {name} has been here for {settings.plan.worker_timeout:g} s. Start one with "
-                    f"`sparring worker --benchmark {name} --orchestrator {address}` (in containers: the service "
-                    f"worker-{name}), or raise {Hint('worker_timeout')}."
+                    f"no worker of {name} has been here for {settings.plan.worker_timeout:g} s. {advice} "
+                    f"(in containers: the service worker-{name}), or raise {Hint('worker_timeout')}."
                 )
         await asyncio.sleep(min(1.0, settings.plan.worker_timeout / 4))
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
+import secrets
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from sparring.orchestrator.run.plan import EpisodeId, Plan
 from sparring.orchestrator.run.retry import DEFAULT_RULES, RetryRules
@@ -14,6 +14,8 @@ from sparring.protos.record import EpisodeRecord
 
 Verdict = Literal["record", "retry", "stale"]
 
+
+_MOST_LEASES: Final = 2**63 - 1
 
 TaskKey = tuple[str, str]
 """Benchmark and task."""
@@ -73,7 +75,6 @@ class Scheduler:
         self._failed_before = failed_before or {}
         self._errors: Counter[EpisodeId] = Counter()
         self._losses: Counter[EpisodeId] = Counter()
-        self._numbers = itertools.count(1)
 
     @property
     def unfinished(self) -> int:
@@ -93,7 +94,7 @@ class Scheduler:
         task = self._task_for(slot)
         if task is None:
             return None
-        lease = Lease(next(self._numbers), self._pending[task].popleft(), slot)
+        lease = Lease(self._new_number(), self._pending[task].popleft(), slot)
         self._leases[lease.number] = lease
         self._last_task[slot] = task
         return lease
@@ -152,17 +153,20 @@ class Scheduler:
         return [lease for lease in self._leases.values() if lease.slot.worker == worker]
 
     def take_over(self, previous: Scheduler) -> None:
-        """Goes on with the slots of a run that has ended: each is offered its last task first, for its simulator is up.
-
-        Leases are numbered on, so that no message about an earlier run's can be taken for one about this run's.
-        """
+        """Goes on with the slots of a run that has ended: each is offered its last task first, its simulator is up."""
         self._last_task = dict(previous._last_task)
-        self._numbers = previous._numbers
 
     def forget_worker(self, worker: str) -> None:
         """Forgets a worker that is gone: its slots have no task any more."""
         for slot in [slot for slot in self._last_task if slot.worker == worker]:
             del self._last_task[slot]
+
+    def _new_number(self) -> int:
+        """Returns a number that was never used and that nobody can guess: who knows it was told of the lease.
+
+        At random among so many that none comes twice, in this run or in one that takes its workers over.
+        """
+        return 1 + secrets.randbelow(_MOST_LEASES)
 
     def _task_for(self, slot: SlotId) -> TaskKey | None:
         open_tasks = {_key(lease.episode) for lease in self._leases.values()}

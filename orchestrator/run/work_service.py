@@ -11,8 +11,10 @@ from typing import Any, Final
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from sparring.orchestrator.launchers.base import DEFAULT_LISTEN
 from sparring.orchestrator.machine.child import open_socket
 from sparring.orchestrator.machine.memory import parse_memory
+from sparring.orchestrator.run.admission import Admission
 from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.orders import assignment_message
 from sparring.orchestrator.run.replica_balance import ReplicaBalance
@@ -27,10 +29,10 @@ from sparring.protos.net.rpc import SERVER_OPTIONS, bind, discard
 
 log = logging.getLogger(__name__)
 
-DEFAULT_LISTEN: Final = Address("tcp", "127.0.0.1", 50052)
 HEARTBEAT_SECONDS: Final = 1.0
 SILENCE_SECONDS: Final = 30.0
 _STOP_GRACE: Final = 1.0
+_MOST_NOTES: Final = 20
 
 
 class WorkService(WorkServicer):
@@ -41,16 +43,24 @@ class WorkService(WorkServicer):
         settings: Of the run.
         policy: Where workers find the policy, and what lets them in.
         default_slots: For workers that leave it to us.
+        admission: Who may join.
     """
 
     def __init__(
-        self, coordinator: Coordinator, settings: RunSettings, policy: PolicyAccess, default_slots: int
+        self,
+        coordinator: Coordinator,
+        settings: RunSettings,
+        policy: PolicyAccess,
+        default_slots: int,
+        admission: Admission,
     ) -> None:
         self.coordinator = coordinator
         self._settings = settings
         self._policy = policy
         self._balance = ReplicaBalance(policy.addresses)
         self._default_slots = default_slots
+        self._admission = admission
+        self._turned_away = 0
         self._outboxes: set[asyncio.Queue[pb.OrchestratorMessage]] = set()
         self._stopping = ""
 
@@ -59,7 +69,7 @@ class WorkService(WorkServicer):
 
         Args:
             sockets: Folder of the unix socket.
-            listen: The TCP address; by default one of this machine's own, that others cannot reach.
+            listen: The TCP address; None: there are no others, and both addresses are the socket's.
         """
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
         add_WorkServicer_to_server(self, self._server)
@@ -67,7 +77,7 @@ class WorkService(WorkServicer):
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         try:
             local = bind(self._server, Address.unix(sockets / "work.sock"))
-            public = self._bind_public(listen)
+            public = local if listen is None else self._bind_public(listen)
         except UsageError:
             await discard(self._server)
             raise
@@ -76,13 +86,14 @@ class WorkService(WorkServicer):
         open_socket(local)
         return local, public
 
-    def _bind_public(self, listen: Address | None) -> Address:
-        if listen is not None:
-            return bind(self._server, listen)
+    def _bind_public(self, listen: Address) -> Address:
         try:
-            return bind(self._server, DEFAULT_LISTEN)
-        except UsageError:  # another run has it; any port will do, nobody asked for this one
-            return bind(self._server, DEFAULT_LISTEN.with_port(0))
+            return bind(self._server, listen)
+        except UsageError:
+            if listen != DEFAULT_LISTEN or self._settings.worker.listen is not None:
+                raise
+            # Another run has it; any port will do, nobody asked for this one.
+            return bind(self._server, listen.with_port(0))
 
     def hand_over(self, coordinator: Coordinator, settings: RunSettings, policy: PolicyAccess) -> None:
         """Begins another run with the workers that are here. Settings that make workers what they are must be the same.
@@ -109,6 +120,9 @@ class WorkService(WorkServicer):
     async def Work(  # type: ignore[override]
         self, requests: AsyncIterator[pb.WorkerMessage], context: grpc.aio.ServicerContext[Any, Any]
     ) -> None:
+        if fault := self._admission.fault(context):
+            self._note_refusal(context.peer())
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, fault)
         try:
             first = await asyncio.wait_for(context.read(), SILENCE_SECONDS)
         except TimeoutError:
@@ -124,13 +138,13 @@ class WorkService(WorkServicer):
         try:
             assignment = self._assignment(first)
             register = first.register
-            self.coordinator.join(register, assignment, outbox.put_nowait)
+            name = self.coordinator.join(register, assignment, outbox.put_nowait)
             if self._policy.replicas:  # only now, that the worker is one of ours
-                spread = self._balance.assign(register.worker, assignment.slots)
+                spread = self._balance.assign(name, assignment.slots)
                 assignment.policy_addresses[:] = map(str, spread)
         except SparringError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, error.sentence)
-        reason = f"the connection to worker {register.worker!r} was lost."
+        reason = f"the connection to worker {name!r} was lost."
         self._outboxes.add(outbox)
         outbox.put_nowait(pb.OrchestratorMessage(assignment=assignment))
         sender = asyncio.create_task(self._send(context, outbox))
@@ -139,14 +153,20 @@ class WorkService(WorkServicer):
                 message = await asyncio.wait_for(context.read(), SILENCE_SECONDS)
                 if message is grpc.aio.EOF:
                     return
-                self.coordinator.handle(register.worker, message)
+                self.coordinator.handle(name, message)
         except TimeoutError:
-            reason = f"worker {register.worker!r} was silent for {SILENCE_SECONDS:g} s."
+            reason = f"worker {name!r} was silent for {SILENCE_SECONDS:g} s."
         finally:
             self._outboxes.discard(outbox)
             sender.cancel()
-            self._balance.leave(register.worker)
-            self.coordinator.leave(register.worker, reason)
+            self._balance.leave(name)
+            self.coordinator.leave(name, reason)
+
+    def _note_refusal(self, peer: str) -> None:
+        """Logs that somebody was not let in; a few times, as they may ask without end."""
+        self._turned_away += 1
+        if self._turned_away <= _MOST_NOTES:
+            log.warning("somebody at %s wanted to join without this run's join token, and was not let in", peer)
 
     async def _send(
         self, context: grpc.aio.ServicerContext[Any, Any], outbox: asyncio.Queue[pb.OrchestratorMessage]

@@ -18,6 +18,7 @@ _NO_USE: Final = {
     "slots": "episodes are played one after the other",
     "launcher": "there are no workers",
     "listen": "there are no workers",
+    "join_token_file": "there are no workers",
     "insecure": "nobody is let in",
     "worker_timeout": "there are no workers",
     "slot_memory": "there is one process, and nobody to replace it",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hmac
 import os
+import secrets
+import select
 import ssl
 import stat
+import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal
 
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
@@ -20,7 +25,9 @@ TOKEN_HEADER: Final = "authorization"
 MIN_TOKEN: Final = 16
 """Characters. Whoever can reach a server can try all short ones."""
 
-_MAKE_ONE: Final = "Make one with: sparring token FILE"
+_HEAR_SECONDS: Final = 30.0
+_LONGEST_TOKEN: Final = 4096
+_MAKE_ONE: Final = "Make one with: (umask 077; openssl rand -hex 32 > token)"
 _SECRETS: Final = (Path("/run/secrets"), Path("/var/run/secrets"))
 """Where engines show containers their secrets, as files that are whatever the engine makes them."""
 
@@ -46,9 +53,51 @@ def check_reach(address: Address, *, who: str, secret: bool, insecure: bool, adv
     )
 
 
+def new_token() -> str:
+    """Makes a secret that nobody can guess."""
+    return secrets.token_urlsafe(32)
+
+
 def token_header(token: str) -> str:
     """Returns the value of the header for a token."""
     return f"Bearer {token}"
+
+
+def brought(metadata: Iterable[tuple[str, Any]], token: str) -> Literal["right", "wrong", "missing"]:
+    """Says whether a call brings the token that a server wants.
+
+    Args:
+        metadata: Of the call.
+        token: That is wanted.
+    """
+    value = dict(metadata).get(TOKEN_HEADER)
+    if value is None:
+        return "missing"
+    given = value.encode() if isinstance(value, str) else value
+    # In constant time: how long a refusal takes must not tell how much of a guess was right.
+    return "right" if hmac.compare_digest(given, token_header(token).encode()) else "wrong"
+
+
+def hear_token(*, flag: str) -> str:
+    """Reads a token that whoever started this program says first on its standard input, where nobody else can listen.
+
+    Not a byte more is taken: what comes after it, or does not, is for others to notice.
+
+    Raises:
+        UsageError: If none comes in time.
+    """
+    heard, deadline = b"", time.monotonic() + _HEAR_SECONDS
+    while not heard.endswith(b"\n") and len(heard) <= _LONGEST_TOKEN:
+        ready, _, _ = select.select([0], [], [], max(0.0, deadline - time.monotonic()))
+        byte = os.read(0, 1) if ready else b""
+        if not byte:
+            break
+        heard += byte
+    token = heard.decode("ascii", "replace").strip()
+    if not heard.endswith(b"\n") or not token:
+        raise UsageError(f"no token came on standard input ({flag} -): it is to be said there first, as a line.")
+    check_token(token, f"standard input ({flag} -)")
+    return token
 
 
 def read_token(path: Path, *, flag: str) -> str:

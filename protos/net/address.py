@@ -138,6 +138,11 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def came_by_socket(peer: str) -> bool:
+    """Returns whether a caller, as gRPC names it, has come through a unix socket."""
+    return peer.startswith(_UNIX)
+
+
 def parse_servers(text: str) -> list[Address]:
     """Reads the servers of a comma-separated list; blanks around them do not count.
 

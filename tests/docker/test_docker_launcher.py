@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from certificates import write_secret
 from container_support import PLAN, SLOW, BuildImage, Proxy, containers
 from support import Sparring, StartSparring, free_port, read_csv, recorded, wait_for
 
@@ -18,13 +19,16 @@ from sparring.orchestrator.launchers.docker.engine import Engine
 
 pytestmark = pytest.mark.requires("docker")
 
+JOIN_TOKEN = "a-secret-of-those-who-join"
+
 
 @pytest.mark.parametrize("connection", ["unix", "tcp", "every interface"])
 def test_the_numbers_are_those_of_processes(
     connection: str, sparring: Sparring, engine: Engine, toy_image: str, calm: Path, tmp_path: Path
 ) -> None:
     if connection == "every interface":
-        flags = ["--worker-connection", "tcp", "--listen", f"0.0.0.0:{free_port()}"]
+        write_secret(tmp_path / "join-token", JOIN_TOKEN)
+        flags = ["--worker-connection", "tcp", "--listen", f"0.0.0.0:{free_port()}", "--join-token-file", "join-token"]
     else:
         flags = ["--worker-connection", connection]
     done = sparring("run", *PLAN, "--launcher", "docker", "--image", f"toy={toy_image}", *flags, "--output", "out")
@@ -37,11 +41,14 @@ def test_a_container_is_labelled_limited_and_without_rights(
     start_sparring: StartSparring, engine: Engine, build_image: BuildImage, tmp_path: Path
 ) -> None:
     image = build_image("root", "USER root")  # not even that one runs as root
+    write_secret(tmp_path / "join-token", JOIN_TOKEN)
     process = start_sparring(
-        "run", *SLOW, "--launcher", "docker", "--image", f"toy={image}", "--worker-memory", "700m", "--output", "o"
-    )
+        "run", *SLOW, "--launcher", "docker", "--image", f"toy={image}", "--worker-memory", "700m", "--output", "o",
+        "--join-token-file", "join-token",
+    )  # fmt: skip
     wait_for(lambda: recorded(tmp_path / "o") >= 1, seconds=90)
     (container,) = containers(engine, tmp_path)
+    assert JOIN_TOKEN not in json.dumps(engine.client.api.inspect_container(container.id)), "it came by standard input"
     about, limits = container.attrs["Config"], container.attrs["HostConfig"]
     assert about["Labels"]["dev.sparring.run"] == str(tmp_path / "o")
     assert about["Labels"]["dev.sparring.worker"] == "toy-0"

@@ -21,6 +21,7 @@ from typing import Any
 
 import psutil
 import pytest
+from certificates import write_secret
 from support import Sparring, StartSparring, free_port, orphans, processes_of, read_csv, wait_for
 from toy_policies import Forward, LacksAct, Raises, Wanderer, WantsTooMuch
 
@@ -353,8 +354,14 @@ def test_a_worker_that_was_started_by_hand(
     flags = ("--benchmark", "toy", "--task", "good", "--episodes", "4", "--slots", "2")
     assert sparring("run", *flags, "--policy", "toy_policies:Wanderer", "--output", "command").returncode == 0
     here = f"127.0.0.1:{free_port()}"
-    by_hand: dict[str, Any] = {**TOY, "launcher": "none", "listen": here}
-    worker = start_sparring("worker", "--orchestrator", here, "--benchmark", "toy", "--slots", "2")
+    by_hand: dict[str, Any] = {
+        **TOY,
+        "launcher": "none",
+        "listen": here,
+        "join_token_file": write_secret(tmp_path / "token", "a-secret-of-our-own"),
+    }
+    joining = ("--orchestrator", here, "--join-token-file", str(tmp_path / "token"))
+    worker = start_sparring("worker", *joining, "--benchmark", "toy", "--slots", "2")
     for call in ("first", "second"):
         evaluator.evaluate(Wanderer(), **by_hand, output=tmp_path / call)
         assert read_csv(tmp_path / call) == read_csv(tmp_path / "command")
@@ -366,24 +373,27 @@ def test_a_worker_that_was_started_by_hand(
     assert worker.returncode == 0, said
     assert "Traceback" not in said
     # Another one may come while a call is waiting, and one that goes away does not take the evaluation with it.
-    worker = start_sparring("worker", "--orchestrator", here, "--benchmark", "toy", "--slots", "2")
+    worker = start_sparring("worker", *joining, "--benchmark", "toy", "--slots", "2")
     assert evaluator.evaluate(Forward(), **by_hand).overall.successes == 8
     os.killpg(worker.pid, signal.SIGKILL)
     worker.communicate(timeout=20)
     late: list[subprocess.Popen[str]] = []
-    flags = ("--orchestrator", here, "--benchmark", "toy", "--slots", "2")
+    flags = (*joining, "--benchmark", "toy", "--slots", "2")
     threading.Timer(1.0, lambda: late.append(start_sparring("worker", *flags))).start()
     assert evaluator.evaluate(Forward(), **by_hand).overall.successes == 8
     evaluator.close()
     assert late[0].wait(20) == 0
 
 
-def test_a_worker_that_stays_serves_one_program_after_the_other(start_sparring: StartSparring) -> None:
+def test_a_worker_that_stays_serves_one_program_after_the_other(start_sparring: StartSparring, tmp_path: Path) -> None:
     here = f"127.0.0.1:{free_port()}"
-    worker = start_sparring("worker", "--orchestrator", here, "--benchmark", "toy", "--slots", "2", "--stay")
+    token = write_secret(tmp_path / "token", "a-secret-of-our-own")
+    flags = ("--orchestrator", here, "--join-token-file", str(token), "--benchmark", "toy", "--slots", "2")
+    worker = start_sparring("worker", *flags, "--stay")
+    by_hand: dict[str, Any] = {**TOY, "launcher": "none", "listen": here, "join_token_file": token}
     for _ in range(2):
         with Evaluator() as program:
-            assert program.evaluate(Forward(), **TOY, launcher="none", listen=here).overall.successes == 8
+            assert program.evaluate(Forward(), **by_hand).overall.successes == 8
         assert worker.poll() is None
     worker.terminate()
     _, said = worker.communicate(timeout=20)

@@ -138,13 +138,18 @@ def test_a_worker_from_elsewhere_and_a_policy_from_elsewhere(
     run = start_sparring(
         *flags, "--policy-server", address, "--launcher", "none", "--listen", here, "--output", "remote"
     )
-    worker = start_sparring("worker", "--orchestrator", here, "--slots", "2")
+    token = tmp_path / "remote" / "join-token"
+    wait_for(token.exists)
+    assert token.stat().st_mode & 0o777 == 0o600
+    worker = start_sparring("worker", "--orchestrator", here, "--slots", "2", "--join-token-file", "remote/join-token")
     _, errors = run.communicate(timeout=100)
     assert run.returncode == 0, errors
     assert worker.wait(20) == 0, "a worker ends well when the run does"
     server.terminate()
     assert server.wait(20) == 0
     assert read_csv(tmp_path / "remote") == read_csv(tmp_path / "calm")
+    assert f"sparring worker --orchestrator {here} --join-token-file remote/join-token" in errors
+    assert not token.exists(), "it was of this run"
 
 
 def test_a_remote_policy_that_goes_away_stops_the_run_with_a_sentence(

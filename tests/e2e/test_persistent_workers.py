@@ -11,11 +11,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from certificates import write_secret
 from support import Sparring, StartSparring, free_port, orphans, read_csv, wait_for
 
 RUN = (
     "run", "--benchmark", "toy", "--task", "good", "--policy", "toy_policies:Wanderer", "--episodes", "3",
-    "--launcher", "none",
+    "--launcher", "none", "--join-token-file", "join-token",
 )  # fmt: skip
 LONG = (*RUN, "--episodes", "50", "--benchmark-arg", "step_seconds=0.05")
 
@@ -56,7 +57,8 @@ class Worker:
 
 
 @pytest.fixture
-def here() -> str:
+def here(tmp_path: Path) -> str:
+    write_secret(tmp_path / "join-token", "a-secret-of-many-runs")
     return f"127.0.0.1:{free_port()}"
 
 
@@ -64,9 +66,10 @@ def here() -> str:
 def persistent(start_sparring: StartSparring, here: str, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
     """Starts persistent workers; with the test they end, and everything of theirs."""
     started: list[Worker] = []
+    joining = ("--orchestrator", here, "--join-token-file", "join-token")
 
     def start(*flags: str) -> Worker:
-        started.append(Worker(start_sparring("worker", "--orchestrator", here, "--slots", "2", "--stay", *flags)))
+        started.append(Worker(start_sparring("worker", *joining, "--slots", "2", "--stay", *flags)))
         return started[-1]
 
     yield start
@@ -84,7 +87,7 @@ def pss(process: psutil.Process) -> float:
 def test_one_worker_serves_run_after_run(
     persistent: Callable[..., Worker], sparring: Sparring, start_sparring: StartSparring, here: str, tmp_path: Path
 ) -> None:
-    calm = (*(flag for flag in RUN if flag not in ("--launcher", "none")), "--slots", "1", "--output", "calm")
+    calm = (*RUN[: RUN.index("--launcher")], "--slots", "1", "--output", "calm")
     assert sparring(*calm).returncode == 0
     worker = persistent()
     worker.wait_for(f"waiting for a run at {here}")
@@ -155,14 +158,14 @@ def test_nobody_is_left_when_a_persistent_worker_is_killed(
 def test_a_run_that_does_not_want_it_is_told_once_and_the_next_one_is_served(
     persistent: Callable[..., Worker], start_sparring: StartSparring, here: str, tmp_path: Path
 ) -> None:
-    gym = ("run", "--benchmark", "gym", "--task", "CartPole-v1", "--policy", "random", "--launcher", "none")
+    gym = ("run", "--benchmark", "gym", "--task", "CartPole-v1", "--policy", "random", *RUN[RUN.index("--launcher") :])
     other = start_sparring(*gym, "--listen", here, "--output", "other")
     worker = persistent("--benchmark", "toy")
     worker.wait_for("not wanted")
     time.sleep(3.5)  # it has asked again by now
     assert worker.said.count("not wanted") == 1
     assert "this run is of gym, and the worker has only toy installed" in worker.said
-    refused = start_sparring("worker", "--orchestrator", here, "--benchmark", "toy")
+    refused = start_sparring("worker", "--orchestrator", here, "--join-token-file", "join-token", "--benchmark", "toy")
     _, said = refused.communicate(timeout=30)
     assert refused.returncode == 2, "without --stay that is an error"
     assert "this run is of gym" in said

@@ -14,6 +14,7 @@ from support import Sparring, StartSparring, free_port, read_csv, wait_for
 
 RUN = ("run", "--benchmark", "toy", "--task", "good", "--episodes", "3", "--slots", "2")
 WANDERER = ("--policy", "toy_policies:Wanderer")
+JOIN_TOKEN = "a-secret-of-those-who-join"
 
 
 @pytest.fixture(scope="module")
@@ -59,16 +60,20 @@ def test_the_same_from_a_file_with_a_worker_from_elsewhere_and_a_resume(
 ) -> None:
     here = f"127.0.0.1:{free_port()}"
     (tmp_path / "run.yaml").write_text(
-        f"benchmark: toy\ntask: good\nepisodes: 3\npolicy_server: {secured}\nlauncher: none\nlisten: {here}\n"
+        f"benchmark: toy\ntask: good\nepisodes: 3\npolicy_server: {secured}\nlauncher: none\n"
+        f"listen: {here}\njoin_token_file: join-token\n"
         f"policy_token_file: {certificates.token}\npolicy_ca: {certificates.ca}\noutput: out\n"
     )
+    write_secret(tmp_path / "join-token", JOIN_TOKEN)
     run = start_sparring("run", "--config", "run.yaml")
-    worker = start_sparring("worker", "--orchestrator", here, "--slots", "2")
+    worker = start_sparring("worker", "--orchestrator", here, "--slots", "2", "--join-token-file", "join-token")
     _, said = run.communicate(timeout=60)
     assert run.returncode == 0, said
     _, worker_said = worker.communicate(timeout=20)
     assert worker.returncode == 0
-    assert TOKEN not in said + worker_said
+    for secret in (TOKEN, JOIN_TOKEN):
+        assert secret not in said + worker_said
+        assert not [p for p in (tmp_path / "out").rglob("*") if p.is_file() and secret.encode() in p.read_bytes()]
     rows = read_csv(tmp_path / "out")
     assert len(rows) == 6
     # A resume reads the token from the same path, and denial there is as clear as at the start.

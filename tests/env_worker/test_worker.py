@@ -19,6 +19,7 @@ from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkServicer, add_WorkServicer_to_server
 from sparring.protos.net.address import Address
+from sparring.protos.net.connection import Connection
 
 ASSIGNMENT = pb.Assignment(
     benchmark="toy",
@@ -97,7 +98,7 @@ def starting(worker: Worker, stop: asyncio.Event | None = None) -> asyncio.Task[
 def test_it_says_who_it_is_and_what_it_can(with_orchestrator: Callable[[Test], None]) -> None:
     async def test(orchestrator: Orchestrator, address: Address) -> None:
         stop = asyncio.Event()
-        working = starting(Worker(address, name="mine", slots=4, benchmark="toy"), stop)
+        working = starting(Worker(Connection(address), name="mine", slots=4, benchmark="toy"), stop)
         said = await orchestrator.hears("register")
         assert (said.protocol, said.worker, said.slots) == (WORK_PROTOCOL_VERSION, "mine", 4)
         assert list(said.benchmarks) == ["toy"]
@@ -112,7 +113,7 @@ def test_it_says_who_it_is_and_what_it_can(with_orchestrator: Callable[[Test], N
 def test_without_a_benchmark_it_offers_all_that_are_installed(with_orchestrator: Callable[[Test], None]) -> None:
     async def test(orchestrator: Orchestrator, address: Address) -> None:
         stop = asyncio.Event()
-        working = starting(Worker(address), stop)
+        working = starting(Worker(Connection(address)), stop)
         said = await orchestrator.hears("register")
         assert {"toy", "gym"} <= set(said.benchmarks)
         assert said.worker.startswith(socket.gethostname())
@@ -131,7 +132,7 @@ def test_a_benchmark_that_is_not_installed_here_is_told_before_anybody_is_asked(
 
     async def test(orchestrator: Orchestrator, address: Address) -> None:
         with pytest.raises(UsageError, match="needs no_such_simulator, not installed in this Python"):
-            await starting(Worker(address, benchmark="toy"))
+            await starting(Worker(Connection(address), benchmark="toy"))
         assert orchestrator.heard.empty()
 
     with_orchestrator(test)
@@ -140,13 +141,13 @@ def test_a_benchmark_that_is_not_installed_here_is_told_before_anybody_is_asked(
 def test_nobody_there_is_a_sentence_after_the_deadline() -> None:
     here = Address("tcp", "127.0.0.1", free_port())
     with pytest.raises(OrchestratorGone, match=rf"no orchestrator answered at {here} within 0.2 s"):
-        asyncio.run(Worker(here, connect_timeout=0.2).run(asyncio.Event()))
+        asyncio.run(Worker(Connection(here), connect_timeout=0.2).run(asyncio.Event()))
 
 
 def test_nobody_there_and_told_to_stop_it_just_ends() -> None:
     async def work() -> None:
         stop = asyncio.Event()
-        working = starting(Worker(Address("tcp", "127.0.0.1", free_port())), stop)
+        working = starting(Worker(Connection(Address("tcp", "127.0.0.1", free_port()))), stop)
         await asyncio.sleep(0.05)
         stop.set()
         await asyncio.wait_for(working, 5)
@@ -157,7 +158,7 @@ def test_nobody_there_and_told_to_stop_it_just_ends() -> None:
 def test_one_that_never_answers_is_not_waited_for_for_ever(with_orchestrator: Callable[[Test], None]) -> None:
     async def test(orchestrator: Orchestrator, address: Address) -> None:
         with pytest.raises(OrchestratorGone, match=r"within 0\.3 s"):
-            await starting(Worker(address, benchmark="toy", connect_timeout=0.3))
+            await starting(Worker(Connection(address), benchmark="toy", connect_timeout=0.3))
 
     with_orchestrator(test)
 
@@ -183,7 +184,7 @@ def test_who_is_not_wanted_is_told_why(
     async def test(orchestrator: Orchestrator, address: Address) -> None:
         orchestrator.to_say.put_nowait(answer)
         with pytest.raises(kind, match=sentence):
-            await starting(Worker(address, benchmark="toy", on_joined=joined.append))
+            await starting(Worker(Connection(address), benchmark="toy", on_joined=joined.append))
 
     with_orchestrator(test)
     assert joined == []
@@ -194,7 +195,7 @@ def test_a_worker_from_its_assignment_to_its_stop(with_orchestrator: Callable[[T
     joined: list[pb.Assignment] = []
 
     async def test(orchestrator: Orchestrator, address: Address) -> None:
-        working = starting(Worker(address, benchmark="toy", on_joined=joined.append))
+        working = starting(Worker(Connection(address), benchmark="toy", on_joined=joined.append))
         orchestrator.says(assignment=ASSIGNMENT)
         assert (await orchestrator.hears("ready")).slot == 0
         assert [assignment.benchmark for assignment in joined] == ["toy"]
@@ -219,7 +220,7 @@ def test_a_worker_from_its_assignment_to_its_stop(with_orchestrator: Callable[[T
 
 def test_an_orchestrator_that_goes_away_is_an_error(with_orchestrator: Callable[[Test], None]) -> None:
     async def test(orchestrator: Orchestrator, address: Address) -> None:
-        working = starting(Worker(address, benchmark="toy"))
+        working = starting(Worker(Connection(address), benchmark="toy"))
         orchestrator.says(assignment=ASSIGNMENT)
         await orchestrator.hears("ready")
         orchestrator.to_say.put_nowait(grpc.StatusCode.UNAVAILABLE)
@@ -234,7 +235,7 @@ def test_settings_that_the_benchmark_does_not_know_end_it(with_orchestrator: Cal
         wrong = pb.Assignment()
         wrong.CopyFrom(ASSIGNMENT)
         wrong.benchmark_settings = '{"step_second": 1}'
-        working = starting(Worker(address, benchmark="toy"))
+        working = starting(Worker(Connection(address), benchmark="toy"))
         orchestrator.says(assignment=wrong)
         with pytest.raises(UsageError, match="step_seconds"):
             await asyncio.wait_for(working, 10)
@@ -253,7 +254,7 @@ def test_what_is_local_to_the_orchestrator_is_dialled_where_it_was_reached(
         assignment = pb.Assignment()
         assignment.CopyFrom(ASSIGNMENT)
         assignment.policy_addresses[:] = ["127.0.0.1:5", "other:6"]
-        working = starting(Worker(address, benchmark="toy", on_joined=joined.append), stop)
+        working = starting(Worker(Connection(address), benchmark="toy", on_joined=joined.append), stop)
         orchestrator.says(assignment=assignment)
         while not joined:
             await asyncio.sleep(0.01)

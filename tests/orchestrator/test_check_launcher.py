@@ -38,7 +38,7 @@ pytestmark = [
 
 
 def test_ours_does_all_that(tmp_path: Path) -> None:
-    assert [verdict.kind for verdict in check_launcher("process", benchmark="toy", task="short")] == ["ok"] * 6
+    assert [verdict.kind for verdict in check_launcher("process", benchmark="toy", task="short")] == ["ok"] * 7
 
 
 def test_the_example_in_the_docs_does_so_too_by_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_the_example_in_the_docs_does_so_too_by_the_command(monkeypatch: pytest.
     monkeypatch.setattr("sparring.orchestrator.cli.commands.check.given", lambda values: {**given(values), **settings})
     done = CliRunner().invoke(cli, ["check", "launcher", "ssh", "--benchmark", "toy"], standalone_mode=False)
     assert done.return_value == 0, done.output
-    assert "6 rules: 6 ok" in done.output
+    assert "7 rules: 7 ok" in done.output
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ class LeavesWorkers(NiceLauncher):
 
         async def start(name: str) -> CommandWorker:
             command = [sys.executable, *order.program(benchmark, name)]
-            return await Forgotten.start(command, log=order.logs / "log")
+            return await Forgotten.start(command, log=order.logs / "log", secret=order.join_token)
 
         await keep_worker(benchmark, start, rules=order.rules, results_of=order.results_of)
 
@@ -92,7 +92,7 @@ class StartsOnce(NiceLauncher):
 
     async def _keep(self, benchmark: str, order: WorkerOrder) -> None:
         command = [sys.executable, *order.program(benchmark, "the-only-one")]
-        worker = await CommandWorker.start(command, log=order.logs / "log")
+        worker = await CommandWorker.start(command, log=order.logs / "log", secret=order.join_token)
         try:
             if (await worker.wait()).code == 2:
                 raise LaunchFailed("it did not work.")
@@ -131,7 +131,7 @@ def failures(monkeypatch: pytest.MonkeyPatch, launcher: Launcher[Any], seconds: 
 def test_workers_that_are_left_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     said = failures(monkeypatch, LeavesWorkers(), 60)
     gc.collect()  # now, and not in a test that has done nothing
-    assert "the launcher 'theirs': 2 of 6 rules do not hold" in said
+    assert "the launcher 'theirs': 2 of 7 rules do not hold" in said
     assert "nothing of its workers is left.\n         processes are left: " in said
     assert "leaves nothing.\n         processes are left: " in said
 
@@ -166,6 +166,7 @@ def test_the_worker_of_a_run_elsewhere_is_not_killed(dialled: str, killed: bool,
         rules=DEFAULT_RULES,
         results_of=lambda worker: 0,
         explain=lambda worker, reason: None,
+        join_token="the-secret-of-this-run",
     )
     waits = "import time; print(flush=True); time.sleep(60)"
     command = [sys.executable, "-c", waits, f"--orchestrator={dialled}", "--name=toy-0"]

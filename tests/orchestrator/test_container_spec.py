@@ -36,6 +36,7 @@ def made_of(route: Route = UNIX, image: Image = IMAGE, **settings: Any) -> dict[
         rules=DEFAULT_RULES,
         results_of=lambda worker: 0,
         explain=lambda worker, reason: None,
+        join_token="the-secret-of-this-run",
     )
     return ContainerSpec(DockerLauncher().own(run), "toy", image, route, order, "/run").options("toy-0")
 

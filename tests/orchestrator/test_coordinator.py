@@ -217,8 +217,8 @@ def test_a_policy_that_cannot_be_reached_ends_the_run_when_two_slots_say_so(in_r
 def test_a_policy_that_does_not_fit_ends_the_run_as_the_users_mistake(in_run: Callable[..., None]) -> None:
     async def test(run: Run) -> None:
         worker = Hand(run)
-        worker.takes()
-        worker.says(refused=pb.Refused(reason="it wants a camera."))
+        lease = worker.takes()
+        worker.says(refused=pb.Refused(lease=lease.lease, reason="it wants a camera."))
         with pytest.raises(UsageError, match="it wants a camera"):
             await run.coordinator.ended
         worker.finishes(worker.leases[0])
@@ -227,11 +227,46 @@ def test_a_policy_that_does_not_fit_ends_the_run_as_the_users_mistake(in_run: Ca
     in_run(test)
 
 
-def test_two_workers_of_one_name_are_one_too_many(in_run: Callable[..., None]) -> None:
+def test_a_worker_whose_name_is_taken_gets_another(in_run: Callable[..., None]) -> None:
     async def test(run: Run) -> None:
-        Hand(run, "twin")
-        with pytest.raises(UsageError, match="a worker named 'twin' is connected already"):
-            Hand(run, "twin")
+        assert [Hand(run, "twin").name for _ in range(3)] == ["twin", "twin.2", "twin.3"]
+
+    in_run(test)
+
+
+def test_a_lease_cannot_be_guessed(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        worker = Hand(run, slots=200)
+        numbers = [worker.takes(slot).lease for slot in range(200)]
+        assert len(set(numbers)) == 200
+        assert all(0 < number < 2**63 for number in numbers)
+        assert sum(number.bit_length() > 56 for number in numbers) > 190, "they are not small"
+        assert numbers != sorted(numbers)
+
+    in_run(test, episodes=200)
+
+
+@pytest.mark.parametrize("kind", ["result", "lost", "refused"])
+def test_about_a_lease_of_another_worker_nobody_has_a_say(
+    in_run: Callable[..., None], caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    async def test(run: Run) -> None:
+        honest, hostile = Hand(run, "honest"), Hand(run, "hostile")
+        lease = honest.takes()
+        forged = {
+            "result": pb.Result(lease=lease.lease, outcome=pb.OUTCOME_SUCCESS, reward_sum=9.0),
+            "lost": pb.Lost(lease=lease.lease, reason="gone.", policy_unreachable=True),
+            "refused": pb.Refused(lease=lease.lease, reason="it does not fit."),
+        }
+        for _ in range(3):
+            hostile.says(**{kind: forged[kind]})
+        assert not run.coordinator.ended.done()
+        assert (run.journal.rows(), run.watcher.retries) == ([], [])
+        assert "of worker hostile for a lease that it does not hold changes nothing" in caplog.text
+        honest.finishes(lease, pb.OUTCOME_FAILURE)
+        honest.finishes(honest.takes(), pb.OUTCOME_FAILURE)
+        await run.coordinator.ended
+        assert [row.outcome for row in run.journal.rows()] == ["failure", "failure"]
 
     in_run(test)
 

@@ -11,22 +11,27 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import psutil
 import pytest
 from coordinated import Run
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support import free_port
 
 from sparring.orchestrator.run import work_service
+from sparring.orchestrator.run.admission import Admission
 from sparring.orchestrator.run.work_service import WorkService
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.advice import FLAGS, render
 from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkStub
 from sparring.protos.net.address import Address
-from sparring.protos.net.rpc import CLIENT_OPTIONS
+from sparring.protos.net.connection import Connection
 
+TOKEN = "the-secret-of-this-run"
+OURS = Admission(TOKEN)
 ANY = Address("tcp", "127.0.0.1")
 HELLO: dict[str, Any] = {"protocol": WORK_PROTOCOL_VERSION, "worker": "w", "slots": 2, "benchmarks": ["toy", "gym"]}
 
@@ -34,22 +39,23 @@ HELLO: dict[str, Any] = {"protocol": WORK_PROTOCOL_VERSION, "worker": "w", "slot
 class Service:
     """A work service that listens, and the run behind it."""
 
-    def __init__(self, run: Run, policy: PolicyAccess) -> None:
+    def __init__(self, run: Run, policy: PolicyAccess, admission: Admission = OURS) -> None:
         self.run = run
-        self.service = WorkService(run.coordinator, run.settings, policy, default_slots=5)
+        self.service = WorkService(run.coordinator, run.settings, policy, default_slots=5, admission=admission)
         self.local = self.public = Address("tcp")
 
     @asynccontextmanager
-    async def worker(self, **register: Any) -> AsyncIterator[Stream]:
+    async def worker(self, *, token: str = TOKEN, **register: Any) -> AsyncIterator[Stream]:
         """A worker's stream, on which it has said who it is."""
-        async with self.silent() as stream:
+        async with self.silent(token) as stream:
             await stream.say(register=pb.Register(**{**HELLO, **register}))
             yield stream
 
     @asynccontextmanager
-    async def silent(self) -> AsyncIterator[Stream]:
-        async with grpc.aio.insecure_channel(self.local.target, options=CLIENT_OPTIONS) as channel:
-            yield Stream(WorkStub(channel).Work())
+    async def silent(self, token: str = TOKEN, *, address: Address | None = None) -> AsyncIterator[Stream]:
+        connection = Connection(address or self.local, token=token)
+        async with connection.channel() as channel:
+            yield Stream(WorkStub(channel).Work(metadata=connection.metadata))
 
 
 class Stream:
@@ -89,10 +95,17 @@ PLAIN = access("unix:///policy.sock", "127.0.0.1:1234")
 
 @pytest.fixture
 def in_service(tmp_path: Path) -> Callable[..., None]:
-    def run(test: Test, *, policy: PolicyAccess = PLAIN, listen: Address | None = ANY, **settings: Any) -> None:
+    def run(
+        test: Test,
+        *,
+        policy: PolicyAccess = PLAIN,
+        listen: Address | None = ANY,
+        admission: Admission = OURS,
+        **settings: Any,
+    ) -> None:
         async def work() -> None:
             with tempfile.TemporaryDirectory() as sockets:  # a short path: a socket's name is at most 107 bytes
-                service = Service(Run(tmp_path / "run", **settings), policy)
+                service = Service(Run(tmp_path / "run", **settings), policy, admission)
                 service.local, service.public = await service.service.start(Path(sockets), listen)
                 try:
                     await test(service)
@@ -195,16 +208,67 @@ def test_a_worker_that_does_not_fit_is_refused_with_a_sentence(
     in_service(test)
 
 
-def test_a_second_worker_of_a_name_is_refused_and_the_first_goes_on(in_service: Callable[..., None]) -> None:
+def test_a_second_worker_of_a_name_gets_another_and_both_go_on(in_service: Callable[..., None]) -> None:
     async def test(service: Service) -> None:
-        async with service.worker() as first:
-            await first.hear("assignment")
-            async with service.worker() as second:
-                assert "is connected already" in (await second.refusal())[1]
-            await first.say(ready=pb.Ready(slot=0))
-            await first.hear("lease")
+        async with service.worker() as first, service.worker() as second:
+            for worker in (first, second):
+                await worker.hear("assignment")
+                await worker.say(ready=pb.Ready(slot=0))
+                await worker.hear("lease")
+            assert service.run.watcher.workers == [("w", 2), ("w.2", 2)]
+            await first.end()
+            await until(lambda: service.run.watcher.workers[-1] == ("w", 0))
+            await second.say(ready=pb.Ready(slot=1))
+            assert (await second.hear("lease")).slot == 1, "what the first has left is the second's"
 
     in_service(test)
+
+
+@pytest.mark.parametrize(
+    ("brought", "sentence"),
+    [
+        ("", "only workers that bring its join token; give the file that has it with --join-token-file"),
+        ("a-secret-of-another-run", "the join token given (--join-token-file) is not this run's"),
+    ],
+)
+@pytest.mark.parametrize("place", ["socket", "tcp"])
+def test_who_does_not_bring_the_join_token_hears_of_nothing(
+    in_service: Callable[..., None], caplog: pytest.LogCaptureFixture, place: str, brought: str, sentence: str
+) -> None:
+    async def test(service: Service) -> None:
+        address = service.public if place == "tcp" else service.local
+        async with service.silent(brought, address=address) as stranger:
+            code, details = await stranger.refusal()
+        assert code == grpc.StatusCode.UNAUTHENTICATED
+        assert sentence in render(details, FLAGS)
+        async with service.silent(TOKEN, address=address) as friend:
+            await friend.say(register=pb.Register(**HELLO))
+            assert (await friend.hear("assignment")).policy_token == "the policy's"
+        assert service.run.watcher.workers[0] == ("w", 2)
+        assert caplog.text.count("wanted to join without this run's join token") == 1
+
+    in_service(test, policy=access("h:1", token="the policy's"))
+
+
+def test_with_insecure_everybody_who_comes_over_tcp_is_let_in(in_service: Callable[..., None]) -> None:
+    async def test(service: Service) -> None:
+        async with service.silent("", address=service.public) as anybody:
+            await anybody.say(register=pb.Register(**HELLO))
+            await anybody.hear("assignment")
+        async with service.silent("") as stranger:
+            assert (await stranger.refusal())[0] == grpc.StatusCode.UNAUTHENTICATED, "the socket stays ours"
+
+    in_service(test, admission=Admission(TOKEN, everybody=True))
+
+
+def test_without_an_address_nothing_listens_on_tcp(in_service: Callable[..., None]) -> None:
+    async def test(service: Service) -> None:
+        assert service.public == service.local
+        assert service.public.is_unix
+        here = psutil.Process().net_connections("tcp")
+        assert not [c for c in here if c.status == psutil.CONN_LISTEN], "nobody else in this process listens"
+
+    in_service(test, listen=None)
 
 
 def test_the_first_message_is_the_registration(in_service: Callable[..., None]) -> None:
@@ -327,8 +391,8 @@ def test_where_the_usual_port_is_taken_any_other_will_do(
         assert service.public == usual
         second = Service(Run(tmp_path / "second"), PLAIN)
         with tempfile.TemporaryDirectory() as sockets:
-            _, public = await second.service.start(Path(sockets))
+            _, public = await second.service.start(Path(sockets), usual)
             await second.service.stop("")
         assert public != usual
 
-    in_service(test, listen=None)
+    in_service(test, listen=usual)

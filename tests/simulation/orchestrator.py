@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from simulation.ledger import Expected, Ledger
-from simulation.wire import Aborted, Stream
+from simulation.wire import TOKEN, Aborted, Stream
 
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.run.admission import Admission
 from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.listeners import RunListener
 from sparring.orchestrator.run.plan import EpisodeId, Plan
@@ -66,13 +67,14 @@ class _WatchedCoordinator(Coordinator):
 
     def join(
         self, register: pb.Register, assignment: pb.Assignment, send: Callable[[pb.OrchestratorMessage], None]
-    ) -> None:
+    ) -> str:
         def sent(message: pb.OrchestratorMessage) -> None:
             if message.WhichOneof("message") == "lease":
-                self.ledger.granted(register.worker, message.lease)
+                self.ledger.granted(name, message.lease)
             send(message)
 
-        super().join(register, assignment, sent)
+        name = super().join(register, assignment, sent)
+        return name
 
     def leave(self, worker: str, reason: str) -> None:
         if not self.ended.done():
@@ -135,7 +137,7 @@ class Orchestrator:
         self.coordinator = _WatchedCoordinator(plan, settings, self.journal, folder, _Listener(ledger), rules)
         self.coordinator.ledger = ledger
         policy = PolicyAccess([Address.parse("unix:/nowhere/policy.sock")])
-        self._service = WorkService(self.coordinator, settings, policy, default_slots=2)
+        self._service = WorkService(self.coordinator, settings, policy, default_slots=2, admission=Admission(TOKEN))
         self._streams: dict[asyncio.Task[None], Stream] = {}
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

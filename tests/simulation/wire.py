@@ -10,6 +10,9 @@ import grpc
 from virtual_time import clock
 
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.net.access import TOKEN_HEADER, token_header
+
+TOKEN = "the-secret-of-this-run"
 
 
 class Aborted(Exception):
@@ -29,6 +32,14 @@ class Stream:
         self._to_worker = _Pipe(dice)
         self.is_over = False
         """Whether the worker's end has heard that it is over."""
+
+    def peer(self) -> str:
+        """Returns where the worker is, for the service."""
+        return "unix:"
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        """Returns what the worker brings, for the service."""
+        return ((TOKEN_HEADER, token_header(TOKEN)),)
 
     async def read(self) -> Any:
         """Returns the worker's next message, for the service."""

@@ -32,7 +32,7 @@ class NiceLauncher(Launcher[NiceSettings]):
 
         async def start(name: str) -> CommandWorker:
             command = [*nice, sys.executable, *order.program(benchmark, name)]
-            return await CommandWorker.start(command, log=order.logs / f"nice-{benchmark}.log")
+            return await CommandWorker.start(command, log=order.logs / f"nice-{benchmark}.log", secret=order.join_token)
 
         def explain(name: str, death: Death) -> None:
             order.explain(name, f"worker {name} was nice, and {death}")

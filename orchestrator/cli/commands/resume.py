@@ -23,6 +23,7 @@ _ALSO_NOW: Final = (
     "policy_ca",
     "launcher",
     "listen",
+    "join_token_file",
     "insecure",
     "in_process",
 )

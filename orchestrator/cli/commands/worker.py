@@ -24,11 +24,24 @@ from sparring.orchestrator.machine.environments import interpreter
     "--connect-timeout", type=float, default=30.0, show_default=True, help="seconds to wait for the run to be reached"
 )
 @click.option(
+    "--join-token-file",
+    default="",
+    help="file with the run's join token, without which nobody joins: the run says where it is; -: standard input",
+)
+@click.option(
     "--stay",
     is_flag=True,
     help="wait for the next run when one has ended or none is there yet, until SIGTERM or Ctrl-C",
 )
-def worker(orchestrator: str, slots: int, benchmark: str, name: str, connect_timeout: float, stay: bool) -> None:
+def worker(
+    orchestrator: str,
+    slots: int,
+    benchmark: str,
+    name: str,
+    connect_timeout: float,
+    join_token_file: str,
+    stay: bool,
+) -> None:
     """Runs episodes for a run that is going on somewhere, until it has ended.
 
     With --stay it is a persistent worker: it serves one run after the other at that address, for as long as it is left.
@@ -42,6 +55,7 @@ def worker(orchestrator: str, slots: int, benchmark: str, name: str, connect_tim
         f"--benchmark={benchmark}",
         f"--name={name}",
         f"--connect-timeout={connect_timeout}",
+        *([f"--join-token-file={join_token_file}"] if join_token_file else []),
         *(["--stay"] if stay else []),
         python=python,
     )

@@ -170,7 +170,7 @@ def _create(engine: Engine, spec: ContainerSpec, name: str) -> Any:
         with engine.explained():
             try:
                 container = engine.client.containers.create(**spec.options(name))
-                container.start()
+                _start(container, spec.secret)
             except APIError as error:
                 raise _cannot_start(error, spec, name) from error
     except BaseException:
@@ -178,6 +178,17 @@ def _create(engine: Engine, spec: ContainerSpec, name: str) -> Any:
             engine.remove(container)
         raise
     return container
+
+
+def _start(container: Any, secret: str) -> None:
+    """Starts a container and says a secret to it, as a line on its standard input."""
+    stream = container.attach_socket(params={"stdin": 1, "stream": 1})  # before, so that nothing can get lost
+    try:
+        container.start()
+        # What the SDK returns wraps the socket, or is it, as the engine's address has it.
+        getattr(stream, "_sock", stream).sendall(f"{secret}\n".encode())
+    finally:
+        stream.close()
 
 
 def _cannot_start(error: Any, spec: ContainerSpec, name: str) -> LaunchFailed:

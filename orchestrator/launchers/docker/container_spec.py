@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sparring.env_worker.registry import get_benchmark
 from sparring.env_worker.worker.addresses import HOST_VARIABLE
-from sparring.orchestrator.launchers.base import WorkerOrder
+from sparring.orchestrator.launchers.base import TOKEN_FLAGS, WorkerOrder
 from sparring.orchestrator.launchers.docker.engine import HARDENED, OWNER_LABEL, RUN_LABEL, WORKER_LABEL, Image, owner
 from sparring.orchestrator.launchers.docker.route import HOST_NAME, Route
 from sparring.orchestrator.launchers.docker.settings import DockerSettings
@@ -42,6 +42,7 @@ class ContainerSpec:
         self.log = order.logs / f"worker-{benchmark}.log"
         slots = order.slots[benchmark]
         self.memory = parse_memory(own.worker_memory) or int((1 + 1.5 * slots) * _GIB)
+        self.secret = order.join_token
         self._benchmark = benchmark
         self._order = order
         self._run = run
@@ -64,7 +65,8 @@ class ContainerSpec:
             variables[HOST_VARIABLE] = HOST_NAME
         return {
             "image": self.image,
-            "command": ["worker", *self._order.arguments(self._benchmark, name, orchestrator=address)],
+            "command": ["worker", *self._order.arguments(self._benchmark, name, orchestrator=address), *TOKEN_FLAGS],
+            "stdin_open": True,  # for the token: whatever else a container is given, `docker inspect` shows
             "name": f"sparring-{short}-{name}",
             "labels": {RUN_LABEL: self._run, WORKER_LABEL: name, OWNER_LABEL: owner()},
             "environment": variables,
