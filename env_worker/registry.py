@@ -7,7 +7,7 @@ import inspect
 import pkgutil
 import platform
 from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from typing import Final
 
 from sparring.env_worker import benchmarks
@@ -21,8 +21,34 @@ _ALWAYS: Final = (OURS, "numpy", "grpcio", "protobuf")
 
 
 def all_benchmarks() -> dict[str, Benchmark]:
-    """Returns every benchmark that can be named, installed dependencies or not."""
-    found: dict[str, Benchmark] = {}
+    """Returns every benchmark that can be used or made usable: its dependencies may be missing."""
+    return {name: found for name, found in _found().items() if isinstance(found, Benchmark)}
+
+
+def broken_benchmarks() -> dict[str, SparringError]:
+    """Returns the benchmarks of other packages that cannot be loaded, and why: they harm nobody who does not ask."""
+    return {name: found for name, found in _found().items() if isinstance(found, SparringError)}
+
+
+def get_benchmark(name: str) -> Benchmark:
+    """Returns the benchmark of that name.
+
+    Raises:
+        UsageError: If there is none, with the nearest names.
+        SparringError: If it is one of an installed package that cannot be loaded.
+    """
+    known = _found()
+    if name not in known:
+        raise unknown("benchmark", name, known, hint="See: sparring ls benchmarks")
+    found = known[name]
+    if isinstance(found, SparringError):
+        raise found
+    return found
+
+
+def _found() -> dict[str, Benchmark | SparringError]:
+    """Returns every benchmark that can be named; in the place of one that cannot be loaded, why."""
+    found: dict[str, Benchmark | SparringError] = {}
     for module_info in pkgutil.iter_modules(benchmarks.__path__, f"{benchmarks.__name__}."):
         if module_info.name.rpartition(".")[2].startswith("_"):
             continue  # a part of a benchmark
@@ -31,26 +57,21 @@ def all_benchmarks() -> dict[str, Benchmark]:
             if issubclass(kind, Benchmark) and not inspect.isabstract(kind) and kind.__module__ == module.__name__:
                 found[kind.name] = kind()
     for point in entry_points(group=ENTRY_POINTS):
-        try:
-            found[point.name] = point.load()()
-        except Exception as error:  # somebody else's package; name it, whatever it raised
-            raise SparringError(
-                f"the benchmark {point.name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}. "
-                "Repair or uninstall the package that brings it."
-            ) from error
+        found[point.name] = _load(point)
     return dict(sorted(found.items()))
 
 
-def get_benchmark(name: str) -> Benchmark:
-    """Returns the benchmark of that name.
-
-    Raises:
-        UsageError: If there is none, with the nearest names.
-    """
-    known = all_benchmarks()
-    if name not in known:
-        raise unknown("benchmark", name, known, hint="See: sparring ls benchmarks")
-    return known[name]
+def _load(point: EntryPoint) -> Benchmark | SparringError:
+    try:
+        benchmark = point.load()()
+        if not isinstance(benchmark, Benchmark):
+            raise TypeError("it is not a sparring Benchmark")
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # somebody else's package; it is named when somebody asks for it
+        return SparringError(
+            f"the benchmark {point.name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}. "
+            "Repair or uninstall the package that brings it."
+        )
+    return benchmark
 
 
 def experts_of(names: Iterable[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n sparring/protos/evaluation.proto\x12\x16sparring.evaluation.v1\"\xd0\x01\n\x08Register\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x12\n\nbenchmarks\x18\x04 \x03(\t\x12@\n\x08versions\x18\x05 \x03(\x0b\x32..sparring.evaluation.v1.Register.VersionsEntry\x12\x0c\n\x04host\x18\x06 \x01(\t\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8d\x03\n\nAssignment\x12\x11\n\tbenchmark\x18\x01 \x01(\t\x12\x1a\n\x12\x62\x65nchmark_settings\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x18\n\x10policy_addresses\x18\x04 \x03(\t\x12\x11\n\tvideo_fps\x18\x06 \x01(\x01\x12\x16\n\x0epolicy_seconds\x18\x07 \x01(\x01\x12\x15\n\rstall_seconds\x18\x08 \x01(\x01\x12\x19\n\x11heartbeat_seconds\x18\t \x01(\x01\x12\x17\n\x0fsilence_seconds\x18\n \x01(\x01\x12\x14\n\x0cpolicy_token\x18\x0b \x01(\t\x12\x11\n\tpolicy_ca\x18\x0c \x01(\x0c\x12\x17\n\x0fpolicy_replicas\x18\r \x01(\x08\x12,\n\x05rules\x18\x0f \x01(\x0b\x32\x1d.sparring.evaluation.v1.Rules\x12\x13\n\x0bslot_memory\x18\x10 \x01(\x04J\x04\x08\x05\x10\x06J\x04\x08\x0e\x10\x0fR\x12observe_every_stepR\x0cout_of_range\"\x86\x01\n\x05Rules\x12\x11\n\tmax_steps\x18\x01 \x01(\r\x12\x38\n\x0cout_of_range\x18\x02 \x01(\x0e\x32\".sparring.evaluation.v1.OutOfRange\x12\x30\n\x07observe\x18\x03 \x01(\x0e\x32\x1f.sparring.evaluation.v1.Observe\"\x15\n\x05Ready\x12\x0c\n\x04slot\x18\x01 \x01(\r\"~\n\x05Lease\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x0c\n\x04slot\x18\x02 \x01(\r\x12\x0c\n\x04task\x18\x03 \x01(\t\x12\r\n\x05index\x18\x04 \x01(\r\x12\x0c\n\x04seed\x18\x05 \x01(\x04\x12\x0c\n\x04\x66ilm\x18\x06 \x01(\x08\x12\x0e\n\x06record\x18\x08 \x01(\x08J\x04\x08\x07\x10\x08R\tmax_steps\"\xfd\x03\n\x06Result\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x30\n\x07outcome\x18\x02 \x01(\x0e\x32\x1f.sparring.evaluation.v1.Outcome\x12\x12\n\nreward_sum\x18\x03 \x01(\x01\x12\x12\n\nreward_max\x18\x04 \x01(\x01\x12\r\n\x05steps\x18\x05 \x01(\r\x12\x0f\n\x07renders\x18\x07 \x01(\r\x12\x13\n\x0bround_trips\x18\x08 \x01(\r\x12\r\n\x05\x65rror\x18\t \x01(\t\x12\r\n\x05video\x18\n \x01(\x0c\x12\x11\n\trecording\x18\x0b \x01(\x0c\x12\x14\n\x0cout_of_range\x18\x0c \x01(\r\x12\x0f\n\x07seconds\x18\r \x01(\x01\x12\x11\n\tphysics_s\x18\x0e \x01(\x01\x12\x10\n\x08render_s\x18\x0f \x01(\x01\x12\x10\n\x08policy_s\x18\x10 \x01(\x01\x12\x13\n\x0btransport_s\x18\x11 \x01(\x01\x12\x35\n\nerror_kind\x18\x12 \x01(\x0e\x32!.sparring.evaluation.v1.ErrorKind\x12<\n\x07metrics\x18\x13 \x03(\x0b\x32+.sparring.evaluation.v1.Result.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01J\x04\x08\x06\x10\x07R\x06timing\"q\n\x04Lost\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x1a\n\x12policy_unreachable\x18\x03 \x01(\x08\x12\x19\n\x11policy_unanswered\x18\x04 \x01(\x08\x12\x13\n\x0bpolicy_gone\x18\x05 \x01(\x08\"(\n\x07Refused\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05lease\x18\x02 \x01(\x04\"]\n\x0cSlotActivity\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\r\n\x05index\x18\x03 \x01(\r\x12\r\n\x05steps\x18\x04 \x01(\r\x12\x13\n\x0btotal_steps\x18\x05 \x01(\x04\"@\n\tHeartbeat\x12\x33\n\x05slots\x18\x01 \x03(\x0b\x32$.sparring.evaluation.v1.SlotActivity\"\x16\n\x04Stop\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x86\x03\n\rWorkerMessage\x12\x34\n\x08register\x18\x01 \x01(\x0b\x32 .sparring.evaluation.v1.RegisterH\x00\x12.\n\x05ready\x18\x02 \x01(\x0b\x32\x1d.sparring.evaluation.v1.ReadyH\x00\x12\x30\n\x06result\x18\x03 \x01(\x0b\x32\x1e.sparring.evaluation.v1.ResultH\x00\x12,\n\x04lost\x18\x04 \x01(\x0b\x32\x1c.sparring.evaluation.v1.LostH\x00\x12\x36\n\theartbeat\x18\x05 \x01(\x0b\x32!.sparring.evaluation.v1.HeartbeatH\x00\x12\x32\n\x07refused\x18\x06 \x01(\x0b\x32\x1f.sparring.evaluation.v1.RefusedH\x00\x12\x38\n\x08\x61\x63tivity\x18\x07 \x01(\x0b\x32$.sparring.evaluation.v1.SlotActivityH\x00\x42\t\n\x07message\"\xb8\x01\n\x13OrchestratorMessage\x12\x38\n\nassignment\x18\x01 \x01(\x0b\x32\".sparring.evaluation.v1.AssignmentH\x00\x12.\n\x05lease\x18\x02 \x01(\x0b\x32\x1d.sparring.evaluation.v1.LeaseH\x00\x12,\n\x04stop\x18\x03 \x01(\x0b\x32\x1c.sparring.evaluation.v1.StopH\x00\x42\t\n\x07message*Q\n\x07Observe\x12\x17\n\x13OBSERVE_UNSPECIFIED\x10\x00\x12\x15\n\x11OBSERVE_ON_DEMAND\x10\x01\x12\x16\n\x12OBSERVE_EVERY_STEP\x10\x02*p\n\nOutOfRange\x12\x1c\n\x18OUT_OF_RANGE_UNSPECIFIED\x10\x00\x12\x15\n\x11OUT_OF_RANGE_PASS\x10\x01\x12\x15\n\x11OUT_OF_RANGE_CLIP\x10\x02\x12\x16\n\x12OUT_OF_RANGE_ERROR\x10\x03*_\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x13\n\x0fOUTCOME_SUCCESS\x10\x01\x12\x13\n\x0fOUTCOME_FAILURE\x10\x02\x12\x11\n\rOUTCOME_ERROR\x10\x03*\xb3\x01\n\tErrorKind\x12\x1a\n\x16\x45RROR_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14\x45RROR_KIND_SIMULATOR\x10\x01\x12\x15\n\x11\x45RROR_KIND_POLICY\x10\x02\x12\x15\n\x11\x45RROR_KIND_ACTION\x10\x03\x12\x14\n\x10\x45RROR_KIND_LIMIT\x10\x04\x12\x13\n\x0f\x45RROR_KIND_LOST\x10\x05\x12\x17\n\x13\x45RROR_KIND_INTERNAL\x10\x06\x32\x66\n\x04Work\x12^\n\x04Work\x12%.sparring.evaluation.v1.WorkerMessage\x1a+.sparring.evaluation.v1.OrchestratorMessage(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n sparring/protos/evaluation.proto\x12\x16sparring.evaluation.v1\"\xd0\x01\n\x08Register\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x12\n\nbenchmarks\x18\x04 \x03(\t\x12@\n\x08versions\x18\x05 \x03(\x0b\x32..sparring.evaluation.v1.Register.VersionsEntry\x12\x0c\n\x04host\x18\x06 \x01(\t\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8d\x03\n\nAssignment\x12\x11\n\tbenchmark\x18\x01 \x01(\t\x12\x1a\n\x12\x62\x65nchmark_settings\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x18\n\x10policy_addresses\x18\x04 \x03(\t\x12\x11\n\tvideo_fps\x18\x06 \x01(\x01\x12\x16\n\x0epolicy_seconds\x18\x07 \x01(\x01\x12\x15\n\rstall_seconds\x18\x08 \x01(\x01\x12\x19\n\x11heartbeat_seconds\x18\t \x01(\x01\x12\x17\n\x0fsilence_seconds\x18\n \x01(\x01\x12\x14\n\x0cpolicy_token\x18\x0b \x01(\t\x12\x11\n\tpolicy_ca\x18\x0c \x01(\x0c\x12\x17\n\x0fpolicy_replicas\x18\r \x01(\x08\x12,\n\x05rules\x18\x0f \x01(\x0b\x32\x1d.sparring.evaluation.v1.Rules\x12\x13\n\x0bslot_memory\x18\x10 \x01(\x04J\x04\x08\x05\x10\x06J\x04\x08\x0e\x10\x0fR\x12observe_every_stepR\x0cout_of_range\"\x86\x01\n\x05Rules\x12\x11\n\tmax_steps\x18\x01 \x01(\r\x12\x38\n\x0cout_of_range\x18\x02 \x01(\x0e\x32\".sparring.evaluation.v1.OutOfRange\x12\x30\n\x07observe\x18\x03 \x01(\x0e\x32\x1f.sparring.evaluation.v1.Observe\"\x15\n\x05Ready\x12\x0c\n\x04slot\x18\x01 \x01(\r\"~\n\x05Lease\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x0c\n\x04slot\x18\x02 \x01(\r\x12\x0c\n\x04task\x18\x03 \x01(\t\x12\r\n\x05index\x18\x04 \x01(\r\x12\x0c\n\x04seed\x18\x05 \x01(\x04\x12\x0c\n\x04\x66ilm\x18\x06 \x01(\x08\x12\x0e\n\x06record\x18\x08 \x01(\x08J\x04\x08\x07\x10\x08R\tmax_steps\"Y\n\x05Piece\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x30\n\x04what\x18\x02 \x01(\x0e\x32\".sparring.evaluation.v1.Attachment\x12\x0f\n\x07\x63ontent\x18\x03 \x01(\x0c\"\x1b\n\nPieceTaken\x12\r\n\x05lease\x18\x01 \x01(\x04\"\xb8\x04\n\x06Result\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x30\n\x07outcome\x18\x02 \x01(\x0e\x32\x1f.sparring.evaluation.v1.Outcome\x12\x12\n\nreward_sum\x18\x03 \x01(\x01\x12\x12\n\nreward_max\x18\x04 \x01(\x01\x12\r\n\x05steps\x18\x05 \x01(\r\x12\x0f\n\x07renders\x18\x07 \x01(\r\x12\x13\n\x0bround_trips\x18\x08 \x01(\r\x12\r\n\x05\x65rror\x18\t \x01(\t\x12\x14\n\x0cout_of_range\x18\x0c \x01(\r\x12\x0f\n\x07seconds\x18\r \x01(\x01\x12\x11\n\tphysics_s\x18\x0e \x01(\x01\x12\x10\n\x08render_s\x18\x0f \x01(\x01\x12\x10\n\x08policy_s\x18\x10 \x01(\x01\x12\x13\n\x0btransport_s\x18\x11 \x01(\x01\x12\x35\n\nerror_kind\x18\x12 \x01(\x0e\x32!.sparring.evaluation.v1.ErrorKind\x12<\n\x07metrics\x18\x13 \x03(\x0b\x32+.sparring.evaluation.v1.Result.MetricsEntry\x12\x13\n\x0bvideo_bytes\x18\x14 \x01(\x04\x12\x17\n\x0frecording_bytes\x18\x15 \x01(\x04\x12\x0f\n\x07missing\x18\x16 \x01(\t\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01J\x04\x08\x06\x10\x07J\x04\x08\n\x10\x0bJ\x04\x08\x0b\x10\x0cR\x06timingR\x05videoR\trecording\"q\n\x04Lost\x12\r\n\x05lease\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x1a\n\x12policy_unreachable\x18\x03 \x01(\x08\x12\x19\n\x11policy_unanswered\x18\x04 \x01(\x08\x12\x13\n\x0bpolicy_gone\x18\x05 \x01(\x08\"(\n\x07Refused\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05lease\x18\x02 \x01(\x04\"]\n\x0cSlotActivity\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\r\n\x05index\x18\x03 \x01(\r\x12\r\n\x05steps\x18\x04 \x01(\r\x12\x13\n\x0btotal_steps\x18\x05 \x01(\x04\"@\n\tHeartbeat\x12\x33\n\x05slots\x18\x01 \x03(\x0b\x32$.sparring.evaluation.v1.SlotActivity\"\x16\n\x04Stop\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\xb6\x03\n\rWorkerMessage\x12\x34\n\x08register\x18\x01 \x01(\x0b\x32 .sparring.evaluation.v1.RegisterH\x00\x12.\n\x05ready\x18\x02 \x01(\x0b\x32\x1d.sparring.evaluation.v1.ReadyH\x00\x12\x30\n\x06result\x18\x03 \x01(\x0b\x32\x1e.sparring.evaluation.v1.ResultH\x00\x12,\n\x04lost\x18\x04 \x01(\x0b\x32\x1c.sparring.evaluation.v1.LostH\x00\x12\x36\n\theartbeat\x18\x05 \x01(\x0b\x32!.sparring.evaluation.v1.HeartbeatH\x00\x12\x32\n\x07refused\x18\x06 \x01(\x0b\x32\x1f.sparring.evaluation.v1.RefusedH\x00\x12\x38\n\x08\x61\x63tivity\x18\x07 \x01(\x0b\x32$.sparring.evaluation.v1.SlotActivityH\x00\x12.\n\x05piece\x18\x08 \x01(\x0b\x32\x1d.sparring.evaluation.v1.PieceH\x00\x42\t\n\x07message\"\xed\x01\n\x13OrchestratorMessage\x12\x38\n\nassignment\x18\x01 \x01(\x0b\x32\".sparring.evaluation.v1.AssignmentH\x00\x12.\n\x05lease\x18\x02 \x01(\x0b\x32\x1d.sparring.evaluation.v1.LeaseH\x00\x12,\n\x04stop\x18\x03 \x01(\x0b\x32\x1c.sparring.evaluation.v1.StopH\x00\x12\x33\n\x05taken\x18\x04 \x01(\x0b\x32\".sparring.evaluation.v1.PieceTakenH\x00\x42\t\n\x07message*Q\n\x07Observe\x12\x17\n\x13OBSERVE_UNSPECIFIED\x10\x00\x12\x15\n\x11OBSERVE_ON_DEMAND\x10\x01\x12\x16\n\x12OBSERVE_EVERY_STEP\x10\x02*p\n\nOutOfRange\x12\x1c\n\x18OUT_OF_RANGE_UNSPECIFIED\x10\x00\x12\x15\n\x11OUT_OF_RANGE_PASS\x10\x01\x12\x15\n\x11OUT_OF_RANGE_CLIP\x10\x02\x12\x16\n\x12OUT_OF_RANGE_ERROR\x10\x03*_\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x13\n\x0fOUTCOME_SUCCESS\x10\x01\x12\x13\n\x0fOUTCOME_FAILURE\x10\x02\x12\x11\n\rOUTCOME_ERROR\x10\x03*\xb3\x01\n\tErrorKind\x12\x1a\n\x16\x45RROR_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14\x45RROR_KIND_SIMULATOR\x10\x01\x12\x15\n\x11\x45RROR_KIND_POLICY\x10\x02\x12\x15\n\x11\x45RROR_KIND_ACTION\x10\x03\x12\x14\n\x10\x45RROR_KIND_LIMIT\x10\x04\x12\x13\n\x0f\x45RROR_KIND_LOST\x10\x05\x12\x17\n\x13\x45RROR_KIND_INTERNAL\x10\x06*X\n\nAttachment\x12\x1a\n\x16\x41TTACHMENT_UNSPECIFIED\x10\x00\x12\x14\n\x10\x41TTACHMENT_VIDEO\x10\x01\x12\x18\n\x14\x41TTACHMENT_RECORDING\x10\x02\x32\x66\n\x04Work\x12^\n\x04Work\x12%.sparring.evaluation.v1.WorkerMessage\x1a+.sparring.evaluation.v1.OrchestratorMessage(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -25,14 +25,16 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_REGISTER_VERSIONSENTRY']._serialized_options = b'8\001'
   _globals['_RESULT_METRICSENTRY']._options = None
   _globals['_RESULT_METRICSENTRY']._serialized_options = b'8\001'
-  _globals['_OBSERVE']._serialized_start=2393
-  _globals['_OBSERVE']._serialized_end=2474
-  _globals['_OUTOFRANGE']._serialized_start=2476
-  _globals['_OUTOFRANGE']._serialized_end=2588
-  _globals['_OUTCOME']._serialized_start=2590
-  _globals['_OUTCOME']._serialized_end=2685
-  _globals['_ERRORKIND']._serialized_start=2688
-  _globals['_ERRORKIND']._serialized_end=2867
+  _globals['_OBSERVE']._serialized_start=2673
+  _globals['_OBSERVE']._serialized_end=2754
+  _globals['_OUTOFRANGE']._serialized_start=2756
+  _globals['_OUTOFRANGE']._serialized_end=2868
+  _globals['_OUTCOME']._serialized_start=2870
+  _globals['_OUTCOME']._serialized_end=2965
+  _globals['_ERRORKIND']._serialized_start=2968
+  _globals['_ERRORKIND']._serialized_end=3147
+  _globals['_ATTACHMENT']._serialized_start=3149
+  _globals['_ATTACHMENT']._serialized_end=3237
   _globals['_REGISTER']._serialized_start=61
   _globals['_REGISTER']._serialized_end=269
   _globals['_REGISTER_VERSIONSENTRY']._serialized_start=222
@@ -45,24 +47,28 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_READY']._serialized_end=829
   _globals['_LEASE']._serialized_start=831
   _globals['_LEASE']._serialized_end=957
-  _globals['_RESULT']._serialized_start=960
-  _globals['_RESULT']._serialized_end=1469
-  _globals['_RESULT_METRICSENTRY']._serialized_start=1409
-  _globals['_RESULT_METRICSENTRY']._serialized_end=1455
-  _globals['_LOST']._serialized_start=1471
-  _globals['_LOST']._serialized_end=1584
-  _globals['_REFUSED']._serialized_start=1586
-  _globals['_REFUSED']._serialized_end=1626
-  _globals['_SLOTACTIVITY']._serialized_start=1628
-  _globals['_SLOTACTIVITY']._serialized_end=1721
-  _globals['_HEARTBEAT']._serialized_start=1723
-  _globals['_HEARTBEAT']._serialized_end=1787
-  _globals['_STOP']._serialized_start=1789
-  _globals['_STOP']._serialized_end=1811
-  _globals['_WORKERMESSAGE']._serialized_start=1814
-  _globals['_WORKERMESSAGE']._serialized_end=2204
-  _globals['_ORCHESTRATORMESSAGE']._serialized_start=2207
-  _globals['_ORCHESTRATORMESSAGE']._serialized_end=2391
-  _globals['_WORK']._serialized_start=2869
-  _globals['_WORK']._serialized_end=2971
+  _globals['_PIECE']._serialized_start=959
+  _globals['_PIECE']._serialized_end=1048
+  _globals['_PIECETAKEN']._serialized_start=1050
+  _globals['_PIECETAKEN']._serialized_end=1077
+  _globals['_RESULT']._serialized_start=1080
+  _globals['_RESULT']._serialized_end=1648
+  _globals['_RESULT_METRICSENTRY']._serialized_start=1558
+  _globals['_RESULT_METRICSENTRY']._serialized_end=1604
+  _globals['_LOST']._serialized_start=1650
+  _globals['_LOST']._serialized_end=1763
+  _globals['_REFUSED']._serialized_start=1765
+  _globals['_REFUSED']._serialized_end=1805
+  _globals['_SLOTACTIVITY']._serialized_start=1807
+  _globals['_SLOTACTIVITY']._serialized_end=1900
+  _globals['_HEARTBEAT']._serialized_start=1902
+  _globals['_HEARTBEAT']._serialized_end=1966
+  _globals['_STOP']._serialized_start=1968
+  _globals['_STOP']._serialized_end=1990
+  _globals['_WORKERMESSAGE']._serialized_start=1993
+  _globals['_WORKERMESSAGE']._serialized_end=2431
+  _globals['_ORCHESTRATORMESSAGE']._serialized_start=2434
+  _globals['_ORCHESTRATORMESSAGE']._serialized_end=2671
+  _globals['_WORK']._serialized_start=3239
+  _globals['_WORK']._serialized_end=3341
 # @@protoc_insertion_point(module_scope)

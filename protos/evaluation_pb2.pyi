@@ -12,7 +12,8 @@ Workers dial the orchestrator and keep one stream open. The order of messages:
   2. For each slot that is free the worker sends Ready. The orchestrator answers each Ready with one
      Lease for that slot, as soon as it has one. There is no deadline on that answer: the run may be
      waiting for the last episodes of other slots, which may yet come back.
-  3. For each Lease the worker sends exactly one Result or one Lost, and then Ready again.
+  3. For each Lease the worker sends exactly one Result or one Lost, and then Ready again. A film or a recording
+     comes before its Result, in Pieces.
   4. Heartbeat at least every Assignment.heartbeat_seconds, whatever else is sent.
   5. When every lease has ended, the orchestrator may begin another run with the same workers: it sends another
      Assignment, of the same benchmark, benchmark settings and slots, which holds for the leases that come after
@@ -159,6 +160,30 @@ ERROR_KIND_LOST: ErrorKind.ValueType  # 5
 ERROR_KIND_INTERNAL: ErrorKind.ValueType  # 6
 """ours: a rule between the rooms was broken"""
 global___ErrorKind = ErrorKind
+
+class _Attachment:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _AttachmentEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Attachment.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    ATTACHMENT_UNSPECIFIED: _Attachment.ValueType  # 0
+    """never sent"""
+    ATTACHMENT_VIDEO: _Attachment.ValueType  # 1
+    """mp4, if the lease asked for one and its outcome is known"""
+    ATTACHMENT_RECORDING: _Attachment.ValueType  # 2
+    """.npz archive, if the lease asked for one and its outcome is known"""
+
+class Attachment(_Attachment, metaclass=_AttachmentEnumTypeWrapper):
+    """What may come with a result."""
+
+ATTACHMENT_UNSPECIFIED: Attachment.ValueType  # 0
+"""never sent"""
+ATTACHMENT_VIDEO: Attachment.ValueType  # 1
+"""mp4, if the lease asked for one and its outcome is known"""
+ATTACHMENT_RECORDING: Attachment.ValueType  # 2
+""".npz archive, if the lease asked for one and its outcome is known"""
+global___Attachment = Attachment
 
 @typing.final
 class Register(google.protobuf.message.Message):
@@ -384,8 +409,55 @@ class Lease(google.protobuf.message.Message):
 global___Lease = Lease
 
 @typing.final
+class Piece(google.protobuf.message.Message):
+    """A film or a recording is too large for a message: this is the next part of one. The Result of the same lease, later on
+    the same stream, says how much there was of it; if less has come, the episode is played again. What is larger than the
+    limit in protos/pieces.py is not sent, and Result.missing says so. Pieces that no Result follows are thrown away.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEASE_FIELD_NUMBER: builtins.int
+    WHAT_FIELD_NUMBER: builtins.int
+    CONTENT_FIELD_NUMBER: builtins.int
+    lease: builtins.int
+    """of which loan"""
+    what: global___Attachment.ValueType
+    """of what"""
+    content: builtins.bytes
+    """the bytes that come next, 1 MiB at most"""
+    def __init__(
+        self,
+        *,
+        lease: builtins.int = ...,
+        what: global___Attachment.ValueType = ...,
+        content: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["content", b"content", "lease", b"lease", "what", b"what"]) -> None: ...
+
+global___Piece = Piece
+
+@typing.final
+class PieceTaken(google.protobuf.message.Message):
+    """The worker to its own slot: a piece is on its way to the orchestrator, the next may come."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEASE_FIELD_NUMBER: builtins.int
+    lease: builtins.int
+    """of which loan"""
+    def __init__(
+        self,
+        *,
+        lease: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["lease", b"lease"]) -> None: ...
+
+global___PieceTaken = PieceTaken
+
+@typing.final
 class Result(google.protobuf.message.Message):
-    """What came of a lease. All but lease, video and recording is the record of the episode: protos/record.py has a field of
+    """What came of a lease. All but lease, what was sent before and what is missing is the record of the episode: protos/record.py has a field of
     the same name for each, and it is a column of the journal and of episodes.csv.
     """
 
@@ -415,8 +487,6 @@ class Result(google.protobuf.message.Message):
     RENDERS_FIELD_NUMBER: builtins.int
     ROUND_TRIPS_FIELD_NUMBER: builtins.int
     ERROR_FIELD_NUMBER: builtins.int
-    VIDEO_FIELD_NUMBER: builtins.int
-    RECORDING_FIELD_NUMBER: builtins.int
     OUT_OF_RANGE_FIELD_NUMBER: builtins.int
     SECONDS_FIELD_NUMBER: builtins.int
     PHYSICS_S_FIELD_NUMBER: builtins.int
@@ -425,6 +495,9 @@ class Result(google.protobuf.message.Message):
     TRANSPORT_S_FIELD_NUMBER: builtins.int
     ERROR_KIND_FIELD_NUMBER: builtins.int
     METRICS_FIELD_NUMBER: builtins.int
+    VIDEO_BYTES_FIELD_NUMBER: builtins.int
+    RECORDING_BYTES_FIELD_NUMBER: builtins.int
+    MISSING_FIELD_NUMBER: builtins.int
     lease: builtins.int
     """which loan this ends"""
     outcome: global___Outcome.ValueType
@@ -441,10 +514,6 @@ class Result(google.protobuf.message.Message):
     """observations sent to the policy"""
     error: builtins.str
     """one sentence, with OUTCOME_ERROR"""
-    video: builtins.bytes
-    """mp4, if the lease asked for one and its outcome is known"""
-    recording: builtins.bytes
-    """.npz archive, if the lease asked for one and its outcome is known"""
     out_of_range: builtins.int
     """of the actions executed, how many the policy had given outside the action space"""
     seconds: builtins.float
@@ -459,6 +528,12 @@ class Result(google.protobuf.message.Message):
     """seconds of waiting for the policy server, less the above"""
     error_kind: global___ErrorKind.ValueType
     """with OUTCOME_ERROR"""
+    video_bytes: builtins.int
+    """how many bytes of a film came before this, in pieces"""
+    recording_bytes: builtins.int
+    """how many bytes of a recording came before this, in pieces"""
+    missing: builtins.str
+    """one sentence, if a film or a recording could not be had; empty: none is missing"""
     @property
     def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """what the benchmark measured, by name, as it was at the end; finite numbers"""
@@ -474,8 +549,6 @@ class Result(google.protobuf.message.Message):
         renders: builtins.int = ...,
         round_trips: builtins.int = ...,
         error: builtins.str = ...,
-        video: builtins.bytes = ...,
-        recording: builtins.bytes = ...,
         out_of_range: builtins.int = ...,
         seconds: builtins.float = ...,
         physics_s: builtins.float = ...,
@@ -484,8 +557,11 @@ class Result(google.protobuf.message.Message):
         transport_s: builtins.float = ...,
         error_kind: global___ErrorKind.ValueType = ...,
         metrics: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        video_bytes: builtins.int = ...,
+        recording_bytes: builtins.int = ...,
+        missing: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["error", b"error", "error_kind", b"error_kind", "lease", b"lease", "metrics", b"metrics", "out_of_range", b"out_of_range", "outcome", b"outcome", "physics_s", b"physics_s", "policy_s", b"policy_s", "recording", b"recording", "render_s", b"render_s", "renders", b"renders", "reward_max", b"reward_max", "reward_sum", b"reward_sum", "round_trips", b"round_trips", "seconds", b"seconds", "steps", b"steps", "transport_s", b"transport_s", "video", b"video"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["error", b"error", "error_kind", b"error_kind", "lease", b"lease", "metrics", b"metrics", "missing", b"missing", "out_of_range", b"out_of_range", "outcome", b"outcome", "physics_s", b"physics_s", "policy_s", b"policy_s", "recording_bytes", b"recording_bytes", "render_s", b"render_s", "renders", b"renders", "reward_max", b"reward_max", "reward_sum", b"reward_sum", "round_trips", b"round_trips", "seconds", b"seconds", "steps", b"steps", "transport_s", b"transport_s", "video_bytes", b"video_bytes"]) -> None: ...
 
 global___Result = Result
 
@@ -630,6 +706,7 @@ class WorkerMessage(google.protobuf.message.Message):
     HEARTBEAT_FIELD_NUMBER: builtins.int
     REFUSED_FIELD_NUMBER: builtins.int
     ACTIVITY_FIELD_NUMBER: builtins.int
+    PIECE_FIELD_NUMBER: builtins.int
     @property
     def register(self) -> global___Register: ...
     @property
@@ -646,6 +723,8 @@ class WorkerMessage(google.protobuf.message.Message):
     def activity(self) -> global___SlotActivity:
         """from a slot to its own worker only"""
 
+    @property
+    def piece(self) -> global___Piece: ...
     def __init__(
         self,
         *,
@@ -656,10 +735,11 @@ class WorkerMessage(google.protobuf.message.Message):
         heartbeat: global___Heartbeat | None = ...,
         refused: global___Refused | None = ...,
         activity: global___SlotActivity | None = ...,
+        piece: global___Piece | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["activity", b"activity", "heartbeat", b"heartbeat", "lost", b"lost", "message", b"message", "ready", b"ready", "refused", b"refused", "register", b"register", "result", b"result"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["activity", b"activity", "heartbeat", b"heartbeat", "lost", b"lost", "message", b"message", "ready", b"ready", "refused", b"refused", "register", b"register", "result", b"result"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["register", "ready", "result", "lost", "heartbeat", "refused", "activity"] | None: ...
+    def HasField(self, field_name: typing.Literal["activity", b"activity", "heartbeat", b"heartbeat", "lost", b"lost", "message", b"message", "piece", b"piece", "ready", b"ready", "refused", b"refused", "register", b"register", "result", b"result"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["activity", b"activity", "heartbeat", b"heartbeat", "lost", b"lost", "message", b"message", "piece", b"piece", "ready", b"ready", "refused", b"refused", "register", b"register", "result", b"result"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["register", "ready", "result", "lost", "heartbeat", "refused", "activity", "piece"] | None: ...
 
 global___WorkerMessage = WorkerMessage
 
@@ -670,21 +750,27 @@ class OrchestratorMessage(google.protobuf.message.Message):
     ASSIGNMENT_FIELD_NUMBER: builtins.int
     LEASE_FIELD_NUMBER: builtins.int
     STOP_FIELD_NUMBER: builtins.int
+    TAKEN_FIELD_NUMBER: builtins.int
     @property
     def assignment(self) -> global___Assignment: ...
     @property
     def lease(self) -> global___Lease: ...
     @property
     def stop(self) -> global___Stop: ...
+    @property
+    def taken(self) -> global___PieceTaken:
+        """from a worker to its own slot only"""
+
     def __init__(
         self,
         *,
         assignment: global___Assignment | None = ...,
         lease: global___Lease | None = ...,
         stop: global___Stop | None = ...,
+        taken: global___PieceTaken | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["assignment", b"assignment", "lease", b"lease", "message", b"message", "stop", b"stop"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "lease", b"lease", "message", b"message", "stop", b"stop"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["assignment", "lease", "stop"] | None: ...
+    def HasField(self, field_name: typing.Literal["assignment", b"assignment", "lease", b"lease", "message", b"message", "stop", b"stop", "taken", b"taken"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "lease", b"lease", "message", b"message", "stop", b"stop", "taken", b"taken"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["assignment", "lease", "stop", "taken"] | None: ...
 
 global___OrchestratorMessage = OrchestratorMessage

@@ -12,7 +12,8 @@ Workers dial the orchestrator and keep one stream open. The order of messages:
   2. For each slot that is free the worker sends Ready. The orchestrator answers each Ready with one
      Lease for that slot, as soon as it has one. There is no deadline on that answer: the run may be
      waiting for the last episodes of other slots, which may yet come back.
-  3. For each Lease the worker sends exactly one Result or one Lost, and then Ready again.
+  3. For each Lease the worker sends exactly one Result or one Lost, and then Ready again. A film or a recording
+     comes before its Result, in Pieces.
   4. Heartbeat at least every Assignment.heartbeat_seconds, whatever else is sent.
   5. When every lease has ended, the orchestrator may begin another run with the same workers: it sends another
      Assignment, of the same benchmark, benchmark settings and slots, which holds for the leases that come after

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from sparring.orchestrator.run.plan import EpisodeId, make_plan
 from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.settings import read_settings
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.pieces import AttachmentKind, pieces_of
 
 LOSSES = 3
 """An episode that was lost so often is given up."""
@@ -24,6 +26,7 @@ class Watcher(RunListener):
 
     def __init__(self) -> None:
         self.rows: list[EpisodeRow] = []
+        self.warnings: list[str] = []
         self.retries: list[tuple[EpisodeId, str]] = []
         self.workers: list[tuple[str, int]] = []
         self.activities: list[SlotActivity] = []
@@ -36,6 +39,9 @@ class Watcher(RunListener):
 
     def on_retry(self, episode: EpisodeId, reason: str) -> None:
         self.retries.append((episode, reason))
+
+    def on_warning(self, sentence: str) -> None:
+        self.warnings.append(sentence)
 
     def on_result(self, row: EpisodeRow) -> None:
         self.rows.append(row)
@@ -86,8 +92,24 @@ class Hand:
         assert lease is not None, "there was nothing to do"
         return lease
 
-    def finishes(self, lease: pb.Lease, outcome: pb.Outcome = pb.OUTCOME_SUCCESS, **result: Any) -> None:
-        self.says(result=pb.Result(lease=lease.lease, outcome=outcome, **result))
+    def finishes(
+        self,
+        lease: pb.Lease,
+        outcome: pb.Outcome = pb.OUTCOME_SUCCESS,
+        *,
+        video: bytes = b"",
+        recording: bytes = b"",
+        **result: Any,
+    ) -> None:
+        """Says what came of a lease, after its film and its recording."""
+        self.attaches(lease, "video", video)
+        self.attaches(lease, "recording", recording)
+        sizes = {"video_bytes": len(video), "recording_bytes": len(recording)}
+        self.says(result=pb.Result(lease=lease.lease, outcome=outcome, **{**sizes, **result}))
+
+    def attaches(self, lease: pb.Lease, kind: AttachmentKind, content: bytes) -> None:
+        for piece in pieces_of(lease.lease, kind, io.BytesIO(content)):
+            self.says(piece=piece)
 
     def leaves(self, reason: str = "it left.") -> None:
         self.run.coordinator.leave(self.name, reason)

@@ -15,6 +15,8 @@ import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMING_COLUMNS = {"seconds", "physics_s", "render_s", "policy_s", "transport_s"}
+MAKER_COLUMNS = {"worker", "host", "maker"}
+"""Who has played an episode, which is not the same in two runs of one plan either."""
 
 EVERYTHING = os.environ.get("SPARRING_TEST_ALL") == "1"
 """Whether `make test-all` runs: all tasks and episodes of what other runs of the tests only sample."""
@@ -42,9 +44,10 @@ def orphans(folder: Path, seconds: float = 3.0) -> list[str]:
 
 
 def read_csv(folder: Path) -> list[dict[str, str]]:
-    """episodes.csv without the columns that hold times."""
+    """episodes.csv without the columns that are not comparable: times, and who has played an episode."""
+    other = TIMING_COLUMNS | MAKER_COLUMNS
     with (folder / "episodes.csv").open() as file:
-        return [{k: v for k, v in row.items() if k not in TIMING_COLUMNS} for row in csv.DictReader(file)]
+        return [{k: v for k, v in row.items() if k not in other} for row in csv.DictReader(file)]
 
 
 def recorded(folder: Path) -> int:

@@ -179,7 +179,9 @@ def _action_space(space: Any) -> tuple[list[float], list[float], Any]:
         return low, high, lambda vector: np.asarray(vector, dtype=space.dtype).reshape(space.shape)
     if isinstance(space, spaces.Discrete):
         first, last = int(space.start), int(space.start + space.n - 1)
-        return [first], [last], lambda vector: int(np.clip(round(float(vector[0])), first, last))
+        # The nearest whole number counts, so each has a whole unit of the range: uniform in the range is uniform in the
+        # actions, which it would not be if the range began at the first and ended at the last.
+        return [first - 0.5], [last + 0.5], lambda vector: int(np.clip(round(float(vector[0])), first, last))
     raise SparringError(
         f"actions of the kind {type(space).__name__} are not supported; "
         "wrap the environment to have a Box or Discrete space."

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import io
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO
 
 from sparring.env_worker.benchmark import NOTHING, Names, Observation, Simulator, Step
+from sparring.env_worker.episode.array_spool import temporary_file
 from sparring.env_worker.episode.observers import EpisodeObserver
 from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError
+from sparring.protos.pieces import MOST_BYTES, AttachmentMissing, check_size, size_of
 from sparring.protos.record import EpisodeRecord
 from sparring.protos.tensor import Array
 
@@ -19,19 +22,23 @@ class Film(EpisodeObserver):
     Args:
         simulator: Whose camera.
         fps: Frames per simulated second that are wanted; never more than there are steps.
+        most: How many bytes it may have; a larger one is given up, and the episode counts.
 
     Raises:
         SparringError: If the simulator has no camera.
     """
 
-    def __init__(self, simulator: Simulator, *, fps: float) -> None:
+    def __init__(self, simulator: Simulator, *, fps: float, most: int = MOST_BYTES) -> None:
         if simulator.camera is None:
             render = Hint("benchmark_arg", "render", True)
             raise SparringError(f"this simulator offers no camera to film with (for gym: {render}).")
         control_hz = simulator.offers.control_hz
         self.stride = max(1, round(control_hz / fps)) if control_hz > 0 else 1
-        self.mp4 = b""
-        """The film, when the episode has ended."""
+        self.file: BinaryIO | None = None
+        """An mp4, when the episode has ended; None if there is none."""
+        self.missing = ""
+        """Why there is none, in a sentence."""
+        self._most = most
         self._camera = simulator.camera
         self._looks = frozenset({simulator.camera})
         self._encoder = _Encoder(max(1, round(control_hz / self.stride)) if control_hz > 0 else round(fps))
@@ -40,14 +47,36 @@ class Film(EpisodeObserver):
         return self._looks if step % self.stride == 0 else NOTHING
 
     def on_reset(self, observation: Observation) -> None:
-        self._encoder.add(observation[self._camera])
+        self._add(observation[self._camera])
 
     def on_step(self, step: int, action: Array, result: Step) -> None:
         if step % self.stride == 0:
-            self._encoder.add(result.observation[self._camera])
+            self._add(result.observation[self._camera])
 
     def on_end(self, record: EpisodeRecord) -> None:
-        self.mp4 = self._encoder.finish()
+        if self.missing:
+            return
+        with self._or_missing():
+            self.file = self._encoder.finish()
+            check_size("video", size_of(self.file), self._most)
+
+    def close(self) -> None:
+        """Frees the disk."""
+        self._encoder.close()
+        self.file = None
+
+    def _add(self, frame: Array) -> None:
+        if not self.missing:
+            with self._or_missing():
+                self._encoder.add(frame)
+
+    @contextmanager
+    def _or_missing(self) -> Iterator[None]:
+        try:
+            yield
+        except AttachmentMissing as error:
+            self.missing = error.sentence
+            self.close()
 
 
 class _Encoder:
@@ -59,7 +88,7 @@ class _Encoder:
 
     def __init__(self, rate: int) -> None:
         self._rate = rate
-        self._buffer = io.BytesIO()
+        self._file: BinaryIO | None = None
         self._container: Any = None
         self._stream: Any = None
 
@@ -69,7 +98,8 @@ class _Encoder:
 
         if self._container is None:
             height, width = frame.shape[0] // 2 * 2, frame.shape[1] // 2 * 2  # H.264 wants even sides
-            self._container = av.open(self._buffer, mode="w", format="mp4")
+            self._file = temporary_file()
+            self._container = av.open(self._file, mode="w", format="mp4")
             self._stream = self._container.add_stream("libx264", rate=self._rate)
             self._stream.width, self._stream.height, self._stream.pix_fmt = width, height, "yuv420p"
             self._stream.options = {"crf": "23", "preset": "veryfast", "threads": "1"}
@@ -77,9 +107,15 @@ class _Encoder:
         for packet in self._stream.encode(picture):
             self._container.mux(packet)
 
-    def finish(self) -> bytes:
+    def finish(self) -> BinaryIO:
         """Returns the mp4. There must have been a frame."""
         for packet in self._stream.encode():
             self._container.mux(packet)
         self._container.close()
-        return self._buffer.getvalue()
+        assert self._file is not None
+        return self._file
+
+    def close(self) -> None:
+        """Frees the disk."""
+        if self._file is not None:
+            self._file.close()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Mapping
-from typing import Any, Final
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 
 from sparring.env_worker.benchmark import Step
+from sparring.env_worker.episode.array_spool import ArraySpool, temporary_file
 from sparring.env_worker.episode.observers import EpisodeObserver
+from sparring.protos.pieces import MOST_BYTES, AttachmentMissing, check_size, size_of
 from sparring.protos.record import EpisodeRecord
 from sparring.protos.tensor import Array
 
@@ -20,38 +23,83 @@ FORMAT: Final = 1
 class Recording(EpisodeObserver):
     """Collects an episode; docs/recordings.md describes the file.
 
+    A recording that becomes too large, or has no room on the disk, is given up: the episode goes on, and counts.
+
     Args:
         about: The episode's identity, kept as JSON.
+        most: How many bytes it may have.
     """
 
-    def __init__(self, about: Mapping[str, Any]) -> None:
-        self.npz = b""
-        """The file, when the episode has ended: an .npz archive of plain arrays."""
+    def __init__(self, about: Mapping[str, Any], *, most: int = MOST_BYTES) -> None:
+        self.file: BinaryIO | None = None
+        """An .npz archive of plain arrays, when the episode has ended; None if there is none."""
+        self.missing = ""
+        """Why there is none, in a sentence."""
         self._about = about
+        self._most = most
         self._looks: list[int] = []
-        self._seen: dict[str, list[Array]] = {}
+        self._seen: ArraySpool | None = None
         self._actions: list[Array] = []
         self._rewards: list[float] = []
 
     def on_look(self, step: int, seen: Mapping[str, Array]) -> None:
-        self._looks.append(step)
-        for name, array in seen.items():
-            self._seen.setdefault(name, []).append(np.array(array))
+        if self.missing:
+            return
+        with self._or_missing():
+            self._seen = self._seen or ArraySpool()
+            self._looks.append(step)
+            for name, array in seen.items():
+                self._seen.add(name, array)
+            check_size("recording", self._seen.size, self._most)
 
     def on_step(self, step: int, action: Array, result: Step) -> None:
         self._actions.append(np.array(action))
         self._rewards.append(result.reward)
 
     def on_end(self, record: EpisodeRecord) -> None:
-        about = json.dumps({"format": FORMAT, **self._about, "success": record.outcome == "success"}).encode()
-        arrays: dict[str, Any] = {f"observations/{name}": np.stack(seen) for name, seen in self._seen.items()}
-        buffer = io.BytesIO()
-        np.savez_compressed(
-            buffer,
-            about=np.frombuffer(about, np.uint8),
-            actions=np.stack(self._actions),
-            rewards=np.array(self._rewards),
-            looks=np.array(self._looks),
-            **arrays,
-        )
-        self.npz = buffer.getvalue()
+        if not self.missing:
+            with self._or_missing():
+                self._write(success=record.outcome == "success")
+        self._drop_seen()
+
+    def close(self) -> None:
+        """Frees the disk."""
+        self._drop_seen()
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
+    def _write(self, *, success: bool) -> None:
+        assert self._seen is not None
+        about = json.dumps({"format": FORMAT, **self._about, "success": success}).encode()
+        arrays = {
+            "about": np.frombuffer(about, np.uint8),
+            "actions": np.stack(self._actions),
+            "rewards": np.array(self._rewards),
+            "looks": np.array(self._looks),
+        }
+        self.file = temporary_file()
+        try:
+            with zipfile.ZipFile(self.file, "w", zipfile.ZIP_DEFLATED) as archive:
+                for name, array in arrays.items():
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                        np.lib.format.write_array(member, array, allow_pickle=False)
+                for name in self._seen.names:
+                    with archive.open(f"observations/{name}.npy", "w", force_zip64=True) as member:
+                        self._seen.write(name, member)
+        except OSError as error:
+            raise AttachmentMissing(f"it could not be written on the worker: {error.strerror}.") from error
+        check_size("recording", size_of(self.file), self._most)
+
+    @contextmanager
+    def _or_missing(self) -> Iterator[None]:
+        try:
+            yield
+        except AttachmentMissing as error:
+            self.missing = error.sentence
+            self.close()
+
+    def _drop_seen(self) -> None:
+        if self._seen is not None:
+            self._seen.close()
+            self._seen = None

@@ -6,10 +6,11 @@ Knows nothing of processes and pipes, and not where the policy is: slots play th
 from __future__ import annotations
 
 import bdb
+import contextlib
 import gc
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -24,6 +25,7 @@ from sparring.policy_server.client import PolicyFailed, PolicyRefused, PolicyUnr
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.pieces import AttachmentKind, AttachmentMissing, declare, pieces_of, size_of
 from sparring.protos.process import give_back_freed_memory
 from sparring.protos.record import EpisodeRecord, ErrorKind
 from sparring.protos.spec import Offer
@@ -36,6 +38,8 @@ _KINDS: Final[Mapping[type[Exception], ErrorKind]] = {
     UnplayableAction: "action",
     ObserverFailed: "internal",
 }
+
+_Attachments = Mapping[AttachmentKind, Film | Recording]
 
 
 class Sessions(Protocol):
@@ -70,12 +74,20 @@ class Player:
         benchmark: Whose simulators.
         settings: The benchmark's own.
         sessions: Of the policy.
+        attach: Takes films and recordings, in pieces, before the result that they belong to.
     """
 
-    def __init__(self, benchmark: Benchmark, settings: Any, sessions: Sessions) -> None:
+    def __init__(
+        self,
+        benchmark: Benchmark,
+        settings: Any,
+        sessions: Sessions,
+        attach: Callable[[pb.Piece], None] = lambda piece: None,
+    ) -> None:
         self._benchmark = benchmark
         self._settings = settings
         self._sessions = sessions
+        self._attach = attach
         self._stage: _Stage | None = None
 
     def play(
@@ -88,19 +100,47 @@ class Player:
             assignment: How episodes are played in this run.
             observers: Who watches, beside the film and the recording that the lease asks for.
         """
+        with contextlib.ExitStack() as kept:
+            message, attachments = self._play(lease, assignment, observers, kept)
+            if message.WhichOneof("message") == "result":
+                self._hand_over(message.result, attachments)
+            return message
+
+    def close(self) -> None:
+        """Frees the simulator, so that its GL context does not complain at exit."""
+        self._drop_stage()
+
+    def _play(
+        self,
+        lease: pb.Lease,
+        assignment: pb.Assignment,
+        observers: Sequence[EpisodeObserver],
+        kept: contextlib.ExitStack,
+    ) -> tuple[pb.WorkerMessage, _Attachments]:
         began = time.perf_counter()
         connected = False
+        attachments: _Attachments = {}
         try:
             stage = self._staged(lease.task)
             session = self._session_for(stage.simulator)
             connected = True
-            result = self._result(stage, session, lease, assignment, observers)
+            order = Order(
+                task=stage.task,
+                index=lease.index,
+                seed=lease.seed,
+                rules=EpisodeRules.from_message(assignment.rules),
+            )
+            attachments = self._attachments(stage, lease, order, assignment)
+            for attachment in attachments.values():
+                kept.callback(attachment.close)
+            record = run_episode(stage.simulator, session, order, [*attachments.values(), *observers])
+            result = record.to_message(lease.lease)
         except _Refused as refusal:
-            return pb.WorkerMessage(refused=pb.Refused(lease=lease.lease, reason=refusal.sentence))
+            return pb.WorkerMessage(refused=pb.Refused(lease=lease.lease, reason=refusal.sentence)), {}
         except PolicyUnreachable as loss:
             self._sessions.end()
             lost = pb.Lost(lease=lease.lease, reason=loss.sentence, policy_unreachable=not connected)
-            return pb.WorkerMessage(lost=lost)
+            return pb.WorkerMessage(lost=lost), {}
         except bdb.BdbQuit:  # who quits the debugger wants all of it to end
             raise
         except (
@@ -111,35 +151,34 @@ class Player:
             self._sessions.end()
             self._drop_stage()  # a simulator that raised is not to be trusted with another episode
             result = EpisodeRecord.failed(_kind(error), _sentence(error)).to_message(lease.lease)
+            attachments = {}
         result.seconds = time.perf_counter() - began
-        return pb.WorkerMessage(result=result)
+        return pb.WorkerMessage(result=result), attachments
 
-    def close(self) -> None:
-        """Frees the simulator, so that its GL context does not complain at exit."""
-        self._drop_stage()
+    def _attachments(
+        self, stage: _Stage, lease: pb.Lease, order: Order, assignment: pb.Assignment
+    ) -> dict[AttachmentKind, Film | Recording]:
+        attachments: dict[AttachmentKind, Film | Recording] = {}
+        if lease.film:
+            attachments["video"] = Film(stage.simulator, fps=assignment.video_fps)
+        if lease.record:
+            attachments["recording"] = Recording(self._about(order))
+        return attachments
 
-    def _result(
-        self,
-        stage: _Stage,
-        session: Session,
-        lease: pb.Lease,
-        assignment: pb.Assignment,
-        observers: Sequence[EpisodeObserver],
-    ) -> pb.Result:
-        order = Order(
-            task=stage.task,
-            index=lease.index,
-            seed=lease.seed,
-            rules=EpisodeRules.from_message(assignment.rules),
-        )
-        film = Film(stage.simulator, fps=assignment.video_fps) if lease.film else None
-        recording = Recording(self._about(order)) if lease.record else None
-        kept = [observer for observer in (film, recording) if observer is not None]
-        record = run_episode(stage.simulator, session, order, [*kept, *observers])
-        result = record.to_message(lease.lease)
-        result.video = film.mp4 if film else b""
-        result.recording = recording.npz if recording else b""
-        return result
+    def _hand_over(self, result: pb.Result, attachments: _Attachments) -> None:
+        """Passes films and recordings on, and says in the result what there was of them."""
+        missing: list[str] = []
+        for kind, attachment in attachments.items():
+            try:
+                if attachment.file is not None:
+                    for piece in pieces_of(result.lease, kind, attachment.file):
+                        self._attach(piece)
+                    declare(result, kind, size_of(attachment.file))
+                elif attachment.missing:
+                    raise AttachmentMissing(attachment.missing)
+            except AttachmentMissing as error:
+                missing.append(f"its {kind} is missing: {error.sentence}")
+        result.missing = " ".join(missing)
 
     def _about(self, order: Order) -> dict[str, object]:
         return {

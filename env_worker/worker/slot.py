@@ -13,6 +13,7 @@ import queue
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
@@ -23,6 +24,7 @@ from sparring.env_worker.worker.replicas import PolicyServers, nearest
 from sparring.policy_server.client import PolicyClient, RemoteSession
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.net.address import Address
+from sparring.protos.pieces import AttachmentMissing
 from sparring.protos.process import keep_freed_memory
 from sparring.protos.spec import Offer
 
@@ -35,7 +37,7 @@ def main(pipe: Connection, number: int, assignment_bytes: bytes) -> None:
     assignment = pb.Assignment.FromString(assignment_bytes)
     slot = _Slot(pipe, number, assignment)
     try:
-        for order in _orders(pipe):
+        for order in _orders(pipe, slot.taken):
             if order.WhichOneof("message") == "assignment":
                 slot.reassign(order.assignment)
             else:
@@ -44,18 +46,27 @@ def main(pipe: Connection, number: int, assignment_bytes: bytes) -> None:
         slot.close()
 
 
-def _orders(pipe: Connection) -> Iterator[pb.OrchestratorMessage]:
-    """Leases and assignments as they come. When the worker is gone the process ends at once, whatever it is doing."""
+def _orders(pipe: Connection, taken: queue.SimpleQueue[int]) -> Iterator[pb.OrchestratorMessage]:
+    """Leases and assignments as they come. When the worker is gone the process ends at once, whatever it is doing.
+
+    Args:
+        pipe: To the worker.
+        taken: Gets the leases of pieces that the worker has passed on.
+    """
     received: queue.SimpleQueue[pb.OrchestratorMessage | None] = queue.SimpleQueue()
 
     def listen() -> None:
         try:
             while True:
                 message = pb.OrchestratorMessage.FromString(pipe.recv_bytes())
-                if message.WhichOneof("message") == "stop":
+                kind = message.WhichOneof("message")
+                if kind == "stop":
                     received.put(None)
                     return
-                received.put(message)
+                if kind == "taken":
+                    taken.put(message.taken.lease)
+                else:
+                    received.put(message)
         except (EOFError, OSError):
             os._exit(1)
 
@@ -71,8 +82,10 @@ class _Slot:
         self._sessions = _RemoteSessions(number, assignment)
         benchmark = get_benchmark(assignment.benchmark)
         settings = benchmark.read_settings(json.loads(assignment.benchmark_settings))
-        self._player = Player(benchmark, settings, self._sessions)
+        self._player = Player(benchmark, settings, self._sessions, self._attach)
         self._total_steps = 0
+        self.taken: queue.SimpleQueue[int] = queue.SimpleQueue()
+        """Leases of pieces that are on their way to the orchestrator."""
 
     def reassign(self, assignment: pb.Assignment) -> None:
         """Begins another run, with a policy of its own somewhere else; the simulator stays."""
@@ -86,6 +99,18 @@ class _Slot:
         message = self._player.play(lease, self._assignment, [progress])
         self._total_steps += progress.steps
         self._pipe.send_bytes(message.SerializeToString())
+
+    def _attach(self, piece: pb.Piece) -> None:
+        """Sends a piece, and waits until it is on its way, so that the worker has no more than one of each slot."""
+        self._pipe.send_bytes(pb.WorkerMessage(piece=piece).SerializeToString())
+        deadline = time.monotonic() + self._assignment.silence_seconds
+        try:
+            while self.taken.get(timeout=max(0.0, deadline - time.monotonic())) != piece.lease:
+                continue  # of an episode that was given up in the middle of its pieces
+        except queue.Empty:
+            raise AttachmentMissing(
+                f"the orchestrator took none of it for {self._assignment.silence_seconds:g} s."
+            ) from None
 
     def close(self) -> None:
         """Frees the simulator and the connection."""

@@ -100,6 +100,13 @@ class SlotHandle:
             )
         return held > limit
 
+    def piece_taken(self, piece: pb.Piece) -> None:
+        """Hears that a piece is on its way; if it was of this slot, the next may come."""
+        if self._lease is None or self._lease.lease != piece.lease or self._process is None:
+            return
+        self._heard = time.monotonic()  # it could not do anything meanwhile
+        self._process.send(pb.OrchestratorMessage(taken=pb.PieceTaken(lease=piece.lease)))
+
     def kill_if_stalled(self) -> None:
         """Kills the process if it has not made a step for too long."""
         silent = time.monotonic() - self._heard
@@ -140,6 +147,9 @@ class SlotHandle:
         kind = message.WhichOneof("message")
         if kind == "activity":
             self.activity = message.activity
+            return
+        if kind == "piece":
+            self._send(message)
             return
         self._lease = None
         self._stalled = self._stopped = ""  # said of an episode that has come to its end after all

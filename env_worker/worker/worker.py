@@ -210,7 +210,11 @@ class Worker:
 
     async def _send(self, call: Any) -> None:
         while True:
-            await _write(call, await self._outbox.get())
+            message = await self._outbox.get()
+            await _write(call, message)
+            if message.WhichOneof("message") == "piece":
+                for slot in self._slots:
+                    slot.piece_taken(message.piece)
 
     async def _watch(self) -> None:
         watch = FreezeWatch()

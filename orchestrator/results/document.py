@@ -20,6 +20,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sparring.env_worker.benchmark import Task
+from sparring.orchestrator.results.makers import Maker
 from sparring.orchestrator.run.plan import Plan
 from sparring.policy_server.client import Description
 from sparring.protos.errors import SparringError, UsageError
@@ -131,6 +132,9 @@ class RunDocument(_Part):
     """All of run.json."""
 
     schema_version: Literal[2] = Field(default=RUN_SCHEMA, alias="schema", description="version of this document: 2")
+    id: str | None = Field(
+        default=None, description="of this run and of no other; its journal has the same; null: releases before 0.2"
+    )
     status: RunStatus = Field(
         description="`finished`: every episode has an outcome or an error; `unfinished`: it ended before that; "
         "`running`: it is going on, or was killed"
@@ -148,8 +152,15 @@ class RunDocument(_Part):
     versions: dict[str, dict[str, str]] = Field(
         description="versions of packages, of the `orchestrator` and of each worker by its name"
     )
+    makers: dict[str, Maker] = Field(
+        default_factory=dict,
+        description="who has made the rows, by the number that their column `maker` has; empty: not known",
+    )
     host: RunHost = Field(description="the machine that the orchestrator ran on")
     seconds: float = Field(description="wall-clock time over all executions of the run")
+    recorded: int | None = Field(
+        default=None, description="how many episodes had a row when this was written; null: releases before 0.2"
+    )
     server_stats: ServerStats | None = Field(description="what the policy servers did; null: they keep no stats")
     out_of_range: int = Field(
         description="of the actions executed, how many the policy had given outside the action space"

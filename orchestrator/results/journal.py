@@ -12,10 +12,19 @@ from dataclasses import fields
 from pathlib import Path
 from typing import IO, Any, Final
 
+from sparring.orchestrator.results.damage import (
+    FILE_NAME,
+    LOCK_NAME,
+    DamagedJournal,
+    check_there,
+    check_whole,
+    is_damage,
+)
 from sparring.orchestrator.results.document import finite
+from sparring.orchestrator.results.makers import Maker, makers_of, number_of
 from sparring.orchestrator.results.migrations import prepare
-from sparring.orchestrator.results.reading import FILE_NAME, LOCK_NAME, JournalEvent, events_of, rows_of
-from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.results.reading import JournalEvent, events_of, rows_of
+from sparring.orchestrator.results.row import CHECKSUM, EpisodeRow, checksum
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.advice import Hint
 from sparring.protos.episode_rules import EpisodeRules
@@ -36,14 +45,20 @@ class Journal:
         folder: The output folder; made if it is not there.
 
     Raises:
-        UsageError: If another run is writing there, or it holds a journal that this release cannot read.
+        UsageError: If another run is writing there, or it holds a journal that is damaged, that this release cannot
+            read, or that was there and is not any more.
     """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
         with _explained(self.path):
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(folder / LOCK_NAME, folder)
+            self._lock = locked(folder)
+            try:
+                check_there(folder)
+            except BaseException:
+                self._lock.close()
+                raise
             self._connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
             try:
                 self._prepare(folder)
@@ -54,12 +69,14 @@ class Journal:
     def _prepare(self, folder: Path) -> None:
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=FULL")  # a row that was reported survives a power cut
+        check_whole(self._connection)
         prepare(self._connection, str(folder))
 
     def meta(self, key: str) -> Any:
         """Returns a remembered value, or None."""
-        found = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return None if found is None else json.loads(found[0])
+        with _reading(self.path):
+            found = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+            return None if found is None else json.loads(found[0])
 
     def set_meta(self, key: str, value: Any) -> None:
         """Remembers a value."""
@@ -103,16 +120,8 @@ class Journal:
         Raises:
             JournalError: If it cannot be written.
         """
-        cells = row.cells()
-        names, marks = ", ".join(f'"{c}"' for c in cells), ", ".join("?" for _ in cells)
-        updates = ", ".join(f'"{c}" = excluded."{c}"' for c in cells)
         with _explained(self.path):
-            cursor = self._connection.execute(
-                f'INSERT INTO episodes ({names}) VALUES ({marks}) ON CONFLICT (benchmark, task, "index") '
-                f"DO UPDATE SET {updates} WHERE episodes.outcome = 'error'",
-                tuple(cells.values()),
-            )
-        return cursor.rowcount == 1
+            return write_row(self._connection, row)
 
     def note(self, kind: str, message: str, *, episode: EpisodeId | None = None, worker: str = "") -> None:
         """Writes down something that happened on the way: a lost lease, a failed attempt, a respawned worker.
@@ -126,9 +135,24 @@ class Journal:
                 "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", (time.time(), kind, *who, worker, message)
             )
 
+    def maker(self, maker: Maker) -> int:
+        """Returns the number that rows refer to a maker by.
+
+        Raises:
+            JournalError: If it cannot be written.
+        """
+        with _explained(self.path):
+            return number_of(self._connection, maker)
+
+    def makers(self) -> dict[int, Maker]:
+        """Returns who has made the rows, by the numbers that rows refer to them by."""
+        with _reading(self.path):
+            return makers_of(self._connection)
+
     def rows(self) -> list[EpisodeRow]:
         """Returns all finished episodes, sorted by task and index."""
-        return rows_of(self._connection)
+        with _reading(self.path):
+            return rows_of(self._connection)
 
     def judged(self) -> set[EpisodeId]:
         """Returns the episodes with an outcome of the policy's own: they are not played again."""
@@ -149,7 +173,8 @@ class Journal:
 
     def events(self) -> list[JournalEvent]:
         """Returns what happened on the way, in its order."""
-        return events_of(self._connection)
+        with _reading(self.path):
+            return events_of(self._connection)
 
     def close(self) -> None:
         """Lets go of the folder."""
@@ -157,12 +182,31 @@ class Journal:
         self._lock.close()
 
 
+def write_row(connection: sqlite3.Connection, row: EpisodeRow) -> bool:
+    """Writes a row with its checksum; returns False if there is one of its episode already that is not an error."""
+    cells = row.cells()
+    cells[CHECKSUM] = checksum(cells)
+    names, marks = ", ".join(f'"{c}"' for c in cells), ", ".join("?" for _ in cells)
+    updates = ", ".join(f'"{c}" = excluded."{c}"' for c in cells)
+    cursor = connection.execute(
+        f'INSERT INTO episodes ({names}) VALUES ({marks}) ON CONFLICT (benchmark, task, "index") '
+        f"DO UPDATE SET {updates} WHERE episodes.outcome = 'error'",
+        tuple(cells.values()),
+    )
+    return cursor.rowcount == 1
+
+
 def _json(value: Any) -> str:
     return json.dumps(finite(value), allow_nan=False)
 
 
-def _locked(path: Path, folder: Path) -> IO[str]:
-    lock = path.open("w")
+def locked(folder: Path) -> IO[str]:
+    """Takes the lock of an output folder, which is held until it is closed.
+
+    Raises:
+        UsageError: If a run is writing there.
+    """
+    lock = (folder / LOCK_NAME).open("w")
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
         try:
@@ -179,12 +223,21 @@ def _locked(path: Path, folder: Path) -> IO[str]:
 
 
 @contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    with _explained(path):
+        try:
+            yield
+        except (ValueError, TypeError) as error:  # what stands there is not what is written there
+            raise DamagedJournal(path, error) from error
+
+
+@contextmanager
 def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        if "not a database" in str(error) or "malformed" in str(error):
-            raise UsageError(f"{str(path)!r} is not a journal ({error}); give another {Hint('output')}.") from error
+        if is_damage(error):
+            raise DamagedJournal(path, error) from error
         raise JournalError(
             f"the journal {str(path)!r} cannot be written: {error}. Is the disk full or read-only?"
         ) from error

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from sparring.orchestrator.results.row import COLUMNS, column_definition
+from sparring.orchestrator.results.row import CHECKSUM, COLUMNS, column_definition
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
 
@@ -29,10 +29,18 @@ def _columns_by_name(connection: sqlite3.Connection) -> None:
     connection.execute("""ALTER TABLE episodes ADD COLUMN "metrics" TEXT NOT NULL DEFAULT '{}'""")
 
 
+def _makers(connection: sqlite3.Connection) -> None:
+    """Migrates from 3 to 4: rows say who has made them, and have a checksum."""
+    connection.execute("""ALTER TABLE episodes ADD COLUMN "worker" TEXT NOT NULL DEFAULT ''""")
+    connection.execute("""ALTER TABLE episodes ADD COLUMN "host" TEXT NOT NULL DEFAULT ''""")
+    connection.execute("""ALTER TABLE episodes ADD COLUMN "maker" INTEGER NOT NULL DEFAULT 0""")
+    connection.execute("""ALTER TABLE episodes ADD COLUMN "checksum" INTEGER NOT NULL DEFAULT 0""")
+
+
 FIRST_VERSION: Final = 2
 """The oldest that can be read: release 0.1.0's."""
 
-MIGRATIONS: Final[Sequence[Migration]] = (_columns_by_name,)
+MIGRATIONS: Final[Sequence[Migration]] = (_columns_by_name, _makers)
 """One after the other: the first makes version 3 of version 2, and so on."""
 
 SCHEMA_VERSION: Final = FIRST_VERSION + len(MIGRATIONS)
@@ -61,16 +69,21 @@ def _prepare(connection: sqlite3.Connection, place: str) -> None:
     execute = connection.execute
     execute("CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
     version = check_version(connection, place)
-    columns = ", ".join(map(column_definition, COLUMNS))
+    names = (*COLUMNS, CHECKSUM)
+    columns = ", ".join(map(column_definition, names))
     execute(f'CREATE TABLE IF NOT EXISTS episodes ({columns}, PRIMARY KEY (benchmark, task, "index"))')
     execute(
         "CREATE TABLE IF NOT EXISTS events (at REAL NOT NULL, kind TEXT NOT NULL, "
         'benchmark TEXT, task TEXT, "index" INTEGER, worker TEXT, message TEXT NOT NULL)'
     )
+    execute(
+        "CREATE TABLE IF NOT EXISTS makers (id INTEGER PRIMARY KEY, worker TEXT NOT NULL, host TEXT NOT NULL, "
+        "versions TEXT NOT NULL, UNIQUE (worker, host, versions))"
+    )
     for migrate in MIGRATIONS[version - FIRST_VERSION :]:
         migrate(connection)
     there = columns_of(connection)
-    for name in COLUMNS:
+    for name in names:
         if name not in there:
             execute(f"ALTER TABLE episodes ADD COLUMN {column_definition(name)}")
     execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?)", (json.dumps(SCHEMA_VERSION),))

@@ -19,13 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from sparring.orchestrator.results.damage import FILE_NAME as FILE_NAME
+from sparring.orchestrator.results.damage import LOCK_NAME as LOCK_NAME
+from sparring.orchestrator.results.damage import DamagedJournal, check_whole, is_damage
+from sparring.orchestrator.results.makers import Maker, makers_of
 from sparring.orchestrator.results.migrations import RENAMED_NOTES, check_version
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.errors import UsageError
 
-FILE_NAME: Final = "journal.sqlite"
-LOCK_NAME: Final = "journal.lock"
 _BUSY_SECONDS: Final = 10.0
 _ATTEMPTS: Final = 20
 _PAUSE_SECONDS: Final = 0.1
@@ -59,35 +61,43 @@ class JournalContents:
         events: What happened on the way, in its order.
         meta: What the run has noted about itself.
         running: Whether a run is writing there.
+        makers: Who has made the rows, by the numbers that these refer to them by.
     """
 
     rows: Sequence[EpisodeRow]
     events: Sequence[JournalEvent]
     meta: Mapping[str, Any]
     running: bool
+    makers: Mapping[int, Maker]
 
 
-def read_journal(folder: Path) -> JournalContents:
+def read_journal(folder: Path, *, locked_by_us: bool = False) -> JournalContents:
     """Reads the journal of an output folder, also while a run writes to it, and changes nothing there.
+
+    Args:
+        folder: The output folder.
+        locked_by_us: Whether it is the caller who keeps runs from writing there.
 
     Raises:
         UsageError: If there is none, it is damaged, or it is of a release that this one cannot read.
     """
     path = folder / FILE_NAME
     for _ in range(_ATTEMPTS):
-        running = is_running(folder)
+        running = not locked_by_us and is_running(folder)
         problem: Exception | None = None
         try:
             with _beside_a_run(path) if running else _copied(path) as connection:
                 contents = _contents(connection, str(folder), running)
         except (sqlite3.DatabaseError, OSError, ValueError, TypeError) as error:
             problem = error
-        still = is_running(folder)
+        still = not locked_by_us and is_running(folder)
         if problem is None and still == running:
             return contents
         if not running and not still:
             break
         time.sleep(_PAUSE_SECONDS)  # a run was beginning or ending
+    if problem is not None and (is_damage(problem) or isinstance(problem, (ValueError, TypeError))):
+        raise DamagedJournal(path, problem) from problem
     raise UsageError(f"the journal {str(path)!r} cannot be read: {_reason(problem)}.") from problem
 
 
@@ -121,13 +131,14 @@ def events_of(connection: sqlite3.Connection) -> list[JournalEvent]:
 
 def _contents(connection: sqlite3.Connection, place: str, running: bool) -> JournalContents:
     connection.execute("BEGIN")  # all of it as of one moment
+    check_whole(connection)
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not {"meta", "episodes", "events"} <= tables:
-        raise sqlite3.DatabaseError("it has not the tables of a journal")
+        raise sqlite3.DatabaseError("it has not the tables of a journal" if tables else "it is empty")
     check_version(connection, place)
     found = connection.execute("SELECT key, value FROM meta")
     meta = {RENAMED_NOTES.get(key, key): json.loads(value) for key, value in found}
-    return JournalContents(rows_of(connection), events_of(connection), meta, running)
+    return JournalContents(rows_of(connection), events_of(connection), meta, running, makers_of(connection))
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from sparring.orchestrator.results.document import (
     replace_file,
     to_json,
 )
+from sparring.orchestrator.results.makers import Maker, mixed_versions
 from sparring.orchestrator.results.reading import JournalContents, JournalEvent, is_running, read_journal
 from sparring.orchestrator.results.row import COLUMNS, EpisodeRow
 from sparring.orchestrator.results.statistics import Summary
@@ -46,6 +47,7 @@ class Results:
         versions: Of the packages of the orchestrator and of each worker, by its name.
         server_stats: What the policy servers did for it, as in run.json; None if that is not known.
         events: What happened on the way: attempts that failed, leases that were lost.
+        makers: Who has made the rows, with machine and versions, by the numbers in their column `maker`.
     """
 
     plan: Plan
@@ -57,6 +59,7 @@ class Results:
     versions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     server_stats: ServerStats | None = None
     events: Sequence[JournalEvent] = ()
+    makers: Mapping[int, Maker] = field(default_factory=dict)
 
     @classmethod
     def load(cls, folder: str | Path) -> Results:
@@ -83,6 +86,7 @@ class Results:
             versions=document.versions,
             server_stats=document.server_stats if stats is None else stats,
             events=journal.events,
+            makers=journal.makers,
         )
 
     def select(self, selection: str) -> Results:
@@ -121,8 +125,9 @@ class Results:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What the policy servers have to say about this run, in sentences."""
-        return [] if self.server_stats is None else self.server_stats.warnings
+        """What you should know about this run, in sentences: of the policy servers, and of versions that differ."""
+        said = [] if self.server_stats is None else self.server_stats.warnings
+        return [*said, *mixed_versions(self.rows, self.makers)]
 
     @property
     def missing(self) -> int:

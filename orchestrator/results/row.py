@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, Final, get_origin, get_type_hints
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from sparring.orchestrator.run.plan import EpisodeId
-from sparring.protos.record import EpisodeRecord
+from sparring.protos.record import EpisodeRecord, Outcome
 
 Cell = str | int | float
 """What SQLite and CSV files know."""
@@ -26,6 +28,12 @@ class EpisodeRow(EpisodeRecord):
     """How many tries ended in an error or an outcome."""
     video: str
     """Path of the film, relative to the output folder; empty: there is none."""
+    worker: str = ""
+    """Who played it; empty: not known, as in journals of earlier releases."""
+    host: str = ""
+    """The machine that the worker ran on."""
+    maker: int = 0
+    """The number, among the run's makers, of that worker with its machine and versions; 0: not known."""
 
     @property
     def id(self) -> EpisodeId:
@@ -49,12 +57,12 @@ class EpisodeRow(EpisodeRecord):
 
 
 def _ordered() -> tuple[str, ...]:
-    """Returns the columns: identity, record, and within that, where release 0.1.0 had them, our own two."""
+    """Returns the columns, each where the release that added it has put it: new ones of the record are the last."""
     record = [f.name for f in fields(EpisodeRecord)]
-    own = [f.name for f in fields(EpisodeRow) if f.name not in record]
-    ours = ["attempts", "video"]
-    end = record.index("error")
-    return (*(name for name in own if name not in ours), *record[:end], *ours, *record[end:])
+    before = record.index("error")
+    after = record.index("metrics") + 1
+    identity = ("benchmark", "task", "index", "seed")
+    return (*identity, *record[:before], "attempts", "video", *record[before:after], *MAKER_COLUMNS, *record[after:])
 
 
 def _cell(value: Any) -> Cell:
@@ -63,19 +71,61 @@ def _cell(value: Any) -> Cell:
     return value  # type: ignore[no-any-return]
 
 
+MAKER_COLUMNS: Final = ("worker", "host", "maker")
+"""Who has played an episode: not the same in two runs of one plan, as times are not."""
+
 COLUMNS: Final = _ordered()
+CHECKSUM: Final = "checksum"
+"""A column that only the journal has."""
 _HINTS: Final = get_type_hints(EpisodeRow)
 _MAPPINGS: Final = {name for name in COLUMNS if get_origin(_HINTS[name]) is dict}
 _SQL: Final[Mapping[Any, str]] = {int: "INTEGER", float: "REAL"}
+_DEFAULTS: Final = {f.name: "{}" if f.name in _MAPPINGS else f.default for f in fields(EpisodeRow)}
 
 
 def column_definition(name: str) -> str:
     """Returns a column in SQL, with the default of the record, so that it can be added to a table that has rows."""
+    if name == CHECKSUM:
+        return f'"{CHECKSUM}" INTEGER NOT NULL DEFAULT 0'
     definition = f'"{name}" {_SQL.get(_HINTS[name], "TEXT")} NOT NULL'
-    default = next(f.default for f in fields(EpisodeRow) if f.name == name)
-    if name in _MAPPINGS:
-        return f"{definition} DEFAULT '{{}}'"
+    default = _DEFAULTS[name]
     return definition if default is MISSING else f"{definition} DEFAULT {_literal(default)}"
+
+
+def checksum(cells: Mapping[str, Cell]) -> int:
+    """Returns a number that tells whether a row is still what was recorded; never 0, which says that there is none.
+
+    Columns that have their default are left out: those that a later release adds leave it as it is.
+    """
+    # As SQLite gives them back: a float for a column of floats, and no zero below zero.
+    values = {name: float(cells[name]) + 0.0 if _HINTS[name] is float else cells[name] for name in cells}
+    content = sorted((name, value) for name, value in values.items() if value != _DEFAULTS[name])
+    return zlib.crc32(json.dumps(content).encode()) or 1
+
+
+def is_sound(cells: Mapping[str, Any]) -> bool:
+    """Returns whether what stands in a row of a journal is what was recorded, as far as that can be told."""
+    known = {name: cells[name] for name in COLUMNS if name in cells}
+    if not _has_sense(known):
+        return False
+    return not cells.get(CHECKSUM) or cells[CHECKSUM] == checksum(known)  # earlier releases kept none
+
+
+def _has_sense(cells: Mapping[str, Any]) -> bool:
+    if any(name not in cells for name in COLUMNS if _DEFAULTS[name] is MISSING):
+        return False
+    if not all(isinstance(value, _TYPES.get(_HINTS[name], str)) for name, value in cells.items()):
+        return False
+    if not all(math.isfinite(value) for value in cells.values() if isinstance(value, float)):
+        return False
+    try:
+        mappings = [json.loads(cells[name] or "{}") for name in _MAPPINGS & cells.keys()]
+    except ValueError:
+        return False
+    return cells["outcome"] in get_args(Outcome) and all(isinstance(found, dict) for found in mappings)
+
+
+_TYPES: Final[Mapping[Any, tuple[type, ...]]] = {int: (int,), float: (int, float)}
 
 
 def _literal(value: Cell) -> str:

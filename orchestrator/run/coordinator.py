@@ -108,6 +108,7 @@ class Coordinator:
         worker = next(name for name in _names(register.worker) if name not in self._workers)
         self._workers[worker] = _Worker(assignment.benchmark, assignment.slots, send)
         self.versions[worker] = dict(register.versions)
+        self._recorder.joined(worker, register.host, register.versions)
         self._listener.on_worker(worker, assignment.slots)
         return worker
 
@@ -122,6 +123,7 @@ class Coordinator:
         self.results_of = previous.results_of
         self.versions = {name: previous.versions[name] for name in self._workers}
         self._scheduler.take_over(previous._scheduler)
+        self._recorder.take_over(previous._recorder)
         for name, worker in self._workers.items():
             worker.send(pb.OrchestratorMessage(assignment=assignment(worker.benchmark, worker.slots)))
             self._listener.on_worker(name, worker.slots)
@@ -130,6 +132,7 @@ class Coordinator:
     def abandon(self) -> None:
         """Ends the run for those who wait for it: whatever else comes in changes nothing."""
         self.ended.cancel()
+        self._recorder.close()
 
     def dismiss(self, worker: str, reason: str) -> None:
         """Tells a worker to go; a launcher that started it will start another."""
@@ -189,6 +192,9 @@ class Coordinator:
             self._serve_waiting()
         elif kind == "result":
             self._result(worker, message.result)
+        elif kind == "piece":
+            if self._held(worker, message.piece.lease, "piece of a film or a recording") is not None:
+                self._recorder.piece(message.piece)
         elif kind == "lost":
             lease = self._held(worker, message.lost.lease, "loss")
             if lease is None:
@@ -227,7 +233,14 @@ class Coordinator:
         return lease
 
     def _result(self, worker: str, result: pb.Result) -> None:
-        if self._held(worker, result.lease, "result") is None or not self._recorder.result(worker, result):
+        lease = self._held(worker, result.lease, "result")
+        if lease is None:
+            return
+        if not self._recorder.is_whole(result):
+            self._lost(lease, f"of the film or the recording that worker {worker!r} sent, a part is missing.", worker)
+            self._serve_waiting()
+            return
+        if not self._recorder.result(worker, result):
             return
         self._unreachable_in_a_row = 0
         self.results_of[worker] = self.results_of.get(worker, 0) + 1

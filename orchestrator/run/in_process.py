@@ -11,6 +11,7 @@ import bdb
 import contextlib
 import json
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -181,11 +182,13 @@ class _Execution:
             return
         self._files.stats_watch = watch
         self._files.versions[WORKER] = installed_versions()
+        self._recorder.joined(WORKER, socket.gethostname(), self._files.versions[WORKER])
         self._listener.on_worker(WORKER, 1)
         try:
             for part in self._settings.plan.parts:
                 self._play_part(part, policy, watch)
         finally:
+            self._recorder.close()
             watch.heard(HOSTED, policy.stats())
 
     def _play_part(self, part: Evaluation, policy: LocalPolicy, watch: StatsWatch) -> None:
@@ -193,7 +196,7 @@ class _Execution:
         benchmark = get_benchmark(part.benchmark)
         own_settings = benchmark.read_settings(json.loads(assignment.benchmark_settings))
         benchmark.prepare(own_settings)
-        player = Player(benchmark, own_settings, _LocalSessions(policy, part.benchmark))
+        player = Player(benchmark, own_settings, _LocalSessions(policy, part.benchmark), self._attach)
         try:
             while (lease := self._scheduler.lease(SlotId(part.benchmark, WORKER, 0))) is not None:
                 message = lease_message(self._settings, self._plan, lease)
@@ -211,6 +214,12 @@ class _Execution:
 
         tell(0)
         return Progress(tell)
+
+    def _attach(self, piece: pb.Piece) -> None:
+        try:
+            self._recorder.piece(piece)
+        except SparringError as error:  # it cannot be written
+            raise RunStopped(error.sentence) from error
 
     def _record(self, message: pb.WorkerMessage) -> None:
         kind = message.WhichOneof("message")

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sparring.orchestrator.results.journal import Journal
+from sparring.orchestrator.results.makers import Maker
 from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.run.incoming import Incoming
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId, Plan
 from sparring.orchestrator.run.scheduler import Lease, Scheduler
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import FLAGS, Dialect, render
-from sparring.protos.errors import SparringError
+from sparring.protos.pieces import AttachmentKind, AttachmentMissing, kind_of
 from sparring.protos.record import EpisodeRecord, Outcome
+
+
+@dataclass(frozen=True)
+class _Player:
+    """What a worker says of itself."""
+
+    host: str
+    versions: Mapping[str, str]
 
 
 class Recorder:
@@ -47,7 +58,22 @@ class Recorder:
         self._listener = listener
         self._scheduler = scheduler
         self._dialect = dialect
+        folders: dict[AttachmentKind, Path] = {"video": folder / "videos"}
+        if settings.output.record is not None:
+            folders["recording"] = settings.output.record
+        self._incoming = Incoming(folder, folders)
         self._tasks = {(name, task.name): task for name, tasks in plan.tasks.items() for task in tasks}
+        self._players: dict[str, _Player] = {}
+        self._makers: dict[str, int] = {}
+
+    def joined(self, worker: str, host: str, versions: Mapping[str, str]) -> None:
+        """Hears who a worker is: the rows of its episodes will say so."""
+        self._players[worker] = _Player(host, dict(versions))
+        self._makers.pop(worker, None)
+
+    def take_over(self, previous: Recorder) -> None:
+        """Goes on with the workers of a run that has ended."""
+        self._players = dict(previous._players)
 
     def result(self, worker: str, result: pb.Result) -> bool:
         """Deals with the result of a lease; returns False if it comes too late and changes nothing.
@@ -66,8 +92,11 @@ class Recorder:
         if record.outcome == "error":
             self._journal.note("error", record.error, episode=lease.episode, worker=worker)
         if verdict == "record":
-            self._save_recording(lease.episode, result.recording)
-            row = self._record(lease.episode, record, tries=1, film=result.video)
+            if result.missing:
+                self._missing(worker, lease, result.missing)
+            film = self._save_attachments(worker, lease, result, record.outcome)
+            row = self._record(worker, lease.episode, record, tries=1, film=film)
+        self._incoming.drop(lease.number)
         self._scheduler.finish(result.lease, record)
         if verdict == "retry":
             self._listener.on_retry(lease.episode, record.error)
@@ -76,6 +105,25 @@ class Recorder:
         self._listener.on_activity(SlotActivity(worker, lease.slot.number))
         self._tell(row)
         return True
+
+    def piece(self, piece: pb.Piece) -> None:
+        """Takes a piece of a film or a recording, if the lease was asked for one.
+
+        Raises:
+            SparringError: If it cannot be written.
+        """
+        lease = self._scheduler.holder(piece.lease)
+        wanted = {"video": lease is not None and self._settings.output.films(lease.episode.index), "recording": True}
+        if lease is not None and wanted.get(kind_of(piece) or ""):
+            self._incoming.add(piece)
+
+    def is_whole(self, result: pb.Result) -> bool:
+        """Returns whether the film and the recording of a result have come before it, as far as they are wanted."""
+        return self._scheduler.holder(result.lease) is None or self._incoming.is_whole(result)
+
+    def close(self) -> None:
+        """Throws away what has come of films and recordings whose result has not."""
+        self._incoming.close()
 
     def lost(self, worker: str, lease: Lease, reason: str, *, given_up: str) -> None:
         """Deals with a lease that ended without a result.
@@ -93,19 +141,23 @@ class Recorder:
         self._journal.note("lost", reason, episode=lease.episode, worker=worker)
         row: EpisodeRow | None = None
         if self._scheduler.judge_loss(lease.number) == "record":
-            row = self._record(lease.episode, EpisodeRecord.failed("lost", given_up), tries=0)
+            row = self._record(worker, lease.episode, EpisodeRecord.failed("lost", given_up), tries=0)
+        self._incoming.drop(lease.number)
         if self._scheduler.lose(lease.number) == "retry":
             self._listener.on_retry(lease.episode, reason)
         self._tell(row)
 
-    def _record(self, episode: EpisodeId, record: EpisodeRecord, *, tries: int, film: bytes = b"") -> EpisodeRow | None:
+    def _record(
+        self, worker: str, episode: EpisodeId, record: EpisodeRecord, *, tries: int, film: str = ""
+    ) -> EpisodeRow | None:
         """Writes a row; returns it, unless there is one of this episode already.
 
         Args:
+            worker: Who had it.
             episode: Of which it is.
             record: What came of it.
             tries: 1 if this was an attempt of the episode; 0 if it was lost, which is none.
-            film: Of it, if one was made.
+            film: Where one is, if one was made.
         """
         row = EpisodeRow(
             benchmark=episode.benchmark,
@@ -113,39 +165,59 @@ class Recorder:
             index=episode.index,
             seed=self._plan.seed_of(episode),
             attempts=self._scheduler.failed_attempts(episode) + tries,
-            video=self._save_film(episode, record.outcome, film),
+            video=film,
+            worker=worker,
+            host=self._player(worker).host,
+            maker=self._maker(worker),
             **vars(record),
         )
         return row if self._journal.record(row) else None
+
+    def _player(self, worker: str) -> _Player:
+        return self._players.get(worker) or _Player("", {})
+
+    def _maker(self, worker: str) -> int:
+        if worker not in self._makers:
+            player = self._player(worker)
+            beside = self._journal.meta("programs") or {}
+            self._makers[worker] = self._journal.maker(Maker.of(worker, player.host, player.versions, beside))
+        return self._makers[worker]
 
     def _tell(self, row: EpisodeRow | None) -> None:
         if row is not None:
             self._listener.on_result(row)
 
-    def _save_film(self, episode: EpisodeId, outcome: Outcome, film: bytes) -> str:
-        if not film or (self._settings.output.video == "failures" and outcome != "failure"):
-            return ""
+    def _save_attachments(self, worker: str, lease: Lease, result: pb.Result, outcome: Outcome) -> str:
+        """Moves the recording and the film of an episode to where they belong; returns the film's name, or nothing."""
+        episode, output = lease.episode, self._settings.output
+        film = self._film_name(episode, outcome)
+        targets: dict[AttachmentKind, Path] = {}
+        if output.record is not None:
+            folder = output.record / episode.benchmark / _file_name(episode.task)
+            targets["recording"] = folder / f"{episode.index:04d}.npz"
+        if output.video != "failures" or outcome == "failure":
+            targets["video"] = self._folder / film
+        kept: set[AttachmentKind] = set()
+        for kind, target in targets.items():
+            try:
+                if self._incoming.keep(result, kind, target):
+                    kept.add(kind)
+            except AttachmentMissing as error:
+                self._missing(worker, lease, f"its {kind} is missing: {error.sentence}")
+        return film if "video" in kept else ""
+
+    def _missing(self, worker: str, lease: Lease, sentence: str) -> None:
+        """Says that an episode counts, without its film or recording."""
+        told = render(f"{lease.episode}: {sentence}", self._dialect)
+        self._journal.note("missing", told, episode=lease.episode, worker=worker)
+        self._listener.on_warning(told)
+
+    def _film_name(self, episode: EpisodeId, outcome: Outcome) -> str:
         if self._settings.output.video_names == "lerobot":
             task = self._tasks[episode.benchmark, episode.task]
-            name = f"{_file_name(task.group)}_{task.number}/eval_episode_{episode.index}.mp4"
-        else:
-            name = f"{_file_name(episode.task)}_{episode.index:04d}_{outcome}.mp4"
-        _write(self._folder / "videos" / name, film)
-        return f"videos/{name}"
-
-    def _save_recording(self, episode: EpisodeId, recording: bytes) -> None:
-        if recording and self._settings.output.record is not None:
-            folder = self._settings.output.record / episode.benchmark / _file_name(episode.task)
-            _write(folder / f"{episode.index:04d}.npz", recording)
+            return f"videos/{_file_name(task.group)}_{task.number}/eval_episode_{episode.index}.mp4"
+        return f"videos/{_file_name(episode.task)}_{episode.index:04d}_{outcome}.mp4"
 
 
 def _file_name(task: str) -> str:
     return task.replace("/", "_").replace(":", "_")
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    except OSError as error:
-        raise SparringError(f"{str(path)!r} cannot be written: {error.strerror}.") from error

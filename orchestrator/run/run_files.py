@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import shutil
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from sparring.env_worker.registry import installed_versions
+from sparring.orchestrator.results.damage import check_same_run, document_of
 from sparring.orchestrator.results.document import (
+    RUN_FILE,
     RunDocument,
     RunHost,
     RunPolicy,
@@ -114,6 +117,10 @@ class RunFiles:
             UsageError: If it is another plan's or policy's, with the difference.
         """
         self._journal.claim({**identity(self._settings, self._plan), "policy": policy_identity(policy)})
+        if self._journal.meta("run") is None:
+            self._journal.set_meta("run", uuid.uuid4().hex)
+        programs = {"orchestrator": self.versions["orchestrator"], "policy_server": {"sparring": policy.server_version}}
+        self._journal.set_meta("programs", programs)  # for the makers of the rows to come
         self._policy = policy
         self._write_run("running")
 
@@ -178,6 +185,7 @@ class RunFiles:
             versions=document.versions,
             server_stats=self._told_stats() or document.server_stats,
             events=self._journal.events(),
+            makers=self._journal.makers(),
         )
         write_results(results)
         return replace(results, folder=self._results_folder)
@@ -188,7 +196,9 @@ class RunFiles:
         return None if told is None else ServerStats.model_validate(told)
 
     def _write_run(self, status: RunStatus) -> RunDocument:
+        rows = self._journal.rows()
         document = RunDocument(
+            id=self._journal.meta("run"),
             status=status,
             settings=self._settings.flat(),
             seed=self._plan.seed,
@@ -196,10 +206,12 @@ class RunFiles:
             tasks=tasks_of(self._plan),
             policy=None if self._policy is None else RunPolicy.of(self._policy),
             versions={name: dict(found) for name, found in self.versions.items()},
+            makers={str(number): maker for number, maker in self._journal.makers().items()},
             host=RunHost.here(),
             seconds=self._seconds,
             server_stats=ServerStats.noted(self._journal.meta("server_stats")),
-            out_of_range=sum(row.out_of_range for row in self._journal.rows()),
+            recorded=len(rows),
+            out_of_range=sum(row.out_of_range for row in rows),
         )
         write_document(self._folder, document)
         return document
@@ -210,20 +222,35 @@ def output_folder(folder: Path) -> Iterator[Journal]:
     """Opens the journal of an output folder; both are made, and removed again if it never comes to a run.
 
     Raises:
-        UsageError: If the folder cannot be used.
+        UsageError: If the folder cannot be used: its journal is another run's, gone or damaged, or being written.
     """
     new, unused = not folder.exists(), not (folder / FILE_NAME).exists()
     journal = Journal(folder)
     mistaken = False
     try:
+        _check_journal(folder, journal)
         yield journal
     except UsageError:
-        mistaken = not journal.rows()
+        mistaken = new and not journal.rows()
         raise
     finally:
-        claimed = journal.meta("identity") is not None
+        claimed = not unused or journal.meta("identity") is not None
         journal.close()
         if new and (mistaken or not claimed):  # leave no debris of a mistyped command
             shutil.rmtree(folder, ignore_errors=True)
         elif unused and not claimed:  # the folder is as free for the next run as it was
             journal.path.unlink(missing_ok=True)
+
+
+def _check_journal(folder: Path, journal: Journal) -> None:
+    """Checks that a journal is the one that run.json tells of, and says if it knows of fewer episodes."""
+    check_same_run(folder, journal.meta("run"), claimed=journal.meta("identity") is not None)
+    document = document_of(folder) if (folder / RUN_FILE).exists() else None
+    recorded = len(journal.rows())
+    if document is not None and (document.recorded or 0) > recorded:
+        log.warning(
+            "the journal in %r has %d episodes, run.json tells of %d: what is missing is played again",
+            str(folder),
+            recorded,
+            document.recorded,
+        )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -22,6 +20,7 @@ from pydantic import (
 )
 
 from sparring.orchestrator.launchers.base import LauncherSettings
+from sparring.orchestrator.machine.capacity import capacity
 from sparring.orchestrator.machine.memory import parse_memory
 from sparring.orchestrator.run.retry import RetriedKind, RetryRules
 from sparring.policy_server.client import ServerOptions, server_options
@@ -30,7 +29,6 @@ from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import UsageError
 from sparring.protos.net.address import Address, parse_servers, parse_tcp
 
-MAX_AUTO_SLOTS: Final = 64
 MAX_SEED: Final = 2**63 - 1
 """The largest whole number that a journal holds."""
 
@@ -75,7 +73,9 @@ class PlanSettings(SettingsGroup):
     episodes: int = Field(10, ge=1, description="episodes per task")
     seed: int = Field(1000, ge=0, description="seed of the run; episode k of every task has the seed SEED + k")
     slots: int | Literal["auto"] = Field(
-        "auto", description="episodes at once; auto: 0.7 × cores, at most the episodes and 64"
+        "auto",
+        description="episodes at once; auto: as many as the cores and the memory that may be used here are good for, "
+        "at most the episodes and 64",
     )
     in_process: bool = Field(
         False,
@@ -160,7 +160,7 @@ class PlanSettings(SettingsGroup):
         """Returns how many slots there are, given how many episodes there are to run."""
         if isinstance(self.slots, int):
             return self.slots
-        return max(1, min(math.floor(0.7 * (os.cpu_count() or 1)), episodes, MAX_AUTO_SLOTS))
+        return capacity().slots(episodes)
 
 
 _of_run: Any = {

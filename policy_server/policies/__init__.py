@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from sparring.policy_server.policies.base import Policy
+from sparring.policy_server.policies.rename import RenamedPolicy
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError, unknown
 from sparring.protos.spec import PolicySpec
@@ -53,8 +56,12 @@ def load_policy(name: str, arguments: Mapping[str, Any], *, experts: Mapping[str
     Raises:
         UsageError: If there is no such policy, or it cannot be made, with what to do about it.
     """
-    policy = _construct(name, _find(name, experts), arguments)
-    return checked(name, policy)
+    factory = _find(name, experts)
+    names = arguments.get("rename")
+    if names is None or _takes(factory, "rename"):
+        return checked(name, _construct(name, factory, arguments))
+    others = {key: value for key, value in arguments.items() if key != "rename"}
+    return cast(Policy, RenamedPolicy(checked(name, _construct(name, factory, others)), names))
 
 
 def _find(name: str, experts: Mapping[str, str]) -> Any:
@@ -130,7 +137,27 @@ def _import(reference: str) -> Any:
         raise unknown(f"class in {module_name!r}:", attribute, classes) from None
 
 
+def _takes(factory: Any, argument: str) -> bool:
+    """Returns whether a policy's constructor takes a keyword argument; where that cannot be told, it does not."""
+    try:
+        parameters = inspect.signature(factory).parameters
+    except (TypeError, ValueError):
+        return False
+    return argument in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def _check_arguments(name: str, factory: Any, arguments: Mapping[str, Any]) -> None:
+    """Checks that the constructor takes what is given; Python's own sentence would name a function of ours."""
+    for argument in arguments:
+        if not _takes(factory, argument):
+            kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            known = [n for n, p in inspect.signature(factory).parameters.items() if p.kind in kinds]
+            raise unknown(f"argument of the policy {name!r}:", argument, known)
+
+
 def _construct(name: str, factory: Any, arguments: Mapping[str, Any]) -> Any:
+    with suppress(TypeError, ValueError):  # it has no signature: Python says what it does not take
+        _check_arguments(name, factory, arguments)
     try:
         return factory(**arguments)
     except UsageError:

@@ -27,7 +27,7 @@ MIN_TOKEN: Final = 16
 
 _HEAR_SECONDS: Final = 30.0
 _LONGEST_TOKEN: Final = 4096
-_MAKE_ONE: Final = "Make one with: (umask 077; openssl rand -hex 32 > token)"
+_MAKE_ONE: Final = "Make one with: sparring token FILE"
 _SECRETS: Final = (Path("/run/secrets"), Path("/var/run/secrets"))
 """Where engines show containers their secrets, as files that are whatever the engine makes them."""
 

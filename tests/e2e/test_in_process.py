@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import Sparring, StartSparring, read_csv, recorded, wait_for
+from support import MAKER_COLUMNS, TIMING_COLUMNS, Sparring, StartSparring, read_csv, recorded, wait_for
 from toy_benchmark import ToySimulator
 from toy_policies import Wanderer
 
@@ -328,7 +328,7 @@ def test_evaluate_in_process_is_evaluate(tmp_path: Path) -> None:
     there = evaluate(Wanderer(), benchmark="toy", tasks="good", episodes=3, slots=2)
     here = evaluate(Wanderer(), benchmark="toy", tasks="good", episodes=3, in_process=True)
     timeless = [
-        [{k: v for k, v in vars(row).items() if k != "seconds" and not k.endswith("_s")} for row in results.rows]
+        [{k: v for k, v in vars(row).items() if k not in TIMING_COLUMNS | MAKER_COLUMNS} for row in results.rows]
         for results in (here, there)
     ]
     assert timeless[0] == timeless[1]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import toy_policies
 from support import Sparring, read_csv
+from toy_benchmark import ToySettings, ToySimulator
 
 from sparring import Evaluator, Policy
 from sparring.policy_server.policies import load_policy
@@ -321,3 +322,24 @@ def test_recordings_hold_what_was_seen_and_done_and_can_be_played_back(warm: Eva
     kept = ("task", "index", "outcome", "reward_sum", "steps")
     played = run(load_policy("replay", {"file": str(tmp_path / "demos")}), "replayed")
     assert [[r[k] for k in kept] for r in played] == [[r[k] for k in kept] for r in rows]
+
+
+@pytest.mark.everything
+def test_a_recording_may_be_larger_than_any_message(sparring: Sparring, tmp_path: Path) -> None:
+    """70 MB of noise in one episode: in pieces from slot to worker to orchestrator, and the same as was seen."""
+    done = sparring(
+        *TOY, "--task", "short", "--episodes", "1", "--slots", "1", "--seed", "0", "--benchmark-arg", "noise=1100",
+        "--record", "demos", "--policy", "zero", "--policy-arg", 'observations=["image"]', timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (path,) = (path for path in (tmp_path / "demos").rglob("*") if path.is_file())
+    assert path.stat().st_size > 64 * 2**20
+    with np.load(path, allow_pickle=False) as episode:
+        looks, images = episode["looks"], episode["observations/image"]
+        assert images.shape == (20, 1100, 1100, 3)
+    simulator = ToySimulator("short", ToySettings(noise=1100))
+    look = frozenset({"image"})
+    assert (simulator.reset(seed=0, index=0, look=look)["image"] == images[0]).all()
+    for image in images[1:]:
+        assert (simulator.step(np.zeros(1), look=look).observation["image"] == image).all()
+    assert len(looks) == 20

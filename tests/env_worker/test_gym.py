@@ -10,6 +10,8 @@ import pytest
 
 from sparring.env_worker.benchmark import NOTHING
 from sparring.env_worker.benchmarks.gym import Gym, GymSettings
+from sparring.policy_server.policies.base import Instruction
+from sparring.policy_server.policies.blind import RandomPolicy
 from sparring.protos.errors import SparringError, UsageError
 
 
@@ -96,13 +98,23 @@ def test_time_runs_out() -> None:
 
 def test_discrete_actions_and_reward_thresholds() -> None:
     simulator = make("CartPole-v1")
-    assert (simulator.offers.action_low, simulator.offers.action_high) == ((0,), (1,))
+    assert (simulator.offers.action_low, simulator.offers.action_high) == ((-0.5,), (1.5,))
     simulator.reset(seed=1, index=0, look=NOTHING)
     step = simulator.step(np.array([0.8]), look=frozenset({"observation"}))
     assert step.observation["observation"].shape == (4,)
     while not step.terminated:
         step = simulator.step(np.array([1.0]), look=NOTHING)
     assert not step.success, "falling over after ten steps is not a success"
+
+
+def test_random_is_uniform_in_discrete_spaces() -> None:
+    simulator = make("Acrobot-v1")
+    task = Instruction("swing", name="Acrobot-v1", offer=simulator.offers)
+    sampler = RandomPolicy().new_session(task, 7)
+    executed = [simulator._to_action(sampler.draw(1)[0]) for _ in range(3000)]
+    counts = np.bincount(executed, minlength=3)
+    assert counts.sum() == 3000
+    assert (abs(counts - 1000) < 130).all(), counts  # five standard deviations; a quarter, a half, a quarter before
 
 
 def test_an_environment_that_knows_no_success_is_an_error_and_never_a_zero() -> None:

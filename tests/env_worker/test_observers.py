@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -218,7 +219,9 @@ def test_filming_changes_no_trajectory_and_reuses_frames() -> None:
     assert (filmed.reward_sum, filmed.steps) == (unfilmed.reward_sum, unfilmed.steps)
     assert unfilmed.renders == len(range(0, unfilmed.steps, 5))
     assert filmed.renders == filmed.steps + 1, "frames that the policy looked at were rendered twice"
-    with av.open(io.BytesIO(film.mp4)) as file:
+    assert film.file is not None
+    film.file.seek(0)
+    with av.open(io.BytesIO(film.file.read())) as file:
         frames = [frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)]
     assert len(frames) == filmed.steps + 1
     assert frames[0].shape == (16, 16, 3)
@@ -242,13 +245,63 @@ def test_a_recording_has_what_the_policy_saw_and_did() -> None:
     simulator, order = toy()
     recording = Recording({"task": "short"})
     record = run_episode(simulator, session_of(simulator, "toy_policies:Forward", chunk=4), order, [recording])
-    with np.load(io.BytesIO(recording.npz), allow_pickle=False) as kept:
+    assert recording.file is not None
+    recording.file.seek(0)
+    with np.load(recording.file, allow_pickle=False) as kept:
         about = json.loads(bytes(kept["about"]))
         assert about == {"format": 1, "task": "short", "success": record.outcome == "success"}
         assert kept["actions"].shape == (record.steps, 1)
         assert kept["rewards"].sum() == pytest.approx(record.reward_sum)
         assert kept["looks"].tolist() == list(range(0, record.steps, 4))
         assert kept["observations/position"].shape == (len(kept["looks"]), 1)
+
+
+def test_the_file_is_what_numpy_would_have_written() -> None:
+    rng = np.random.default_rng(0)
+    seen = {"image": rng.integers(0, 255, (5, 3, 8, 8, 3), np.uint8), "step": np.arange(5), "b": np.ones((5, 2), bool)}
+    recording = Recording({})
+    for step in range(5):
+        recording.on_look(step, {name: array[step] for name, array in seen.items()})
+        recording.on_step(step + 1, np.ones(2), Step({}, 0.5, False, False, False))
+    recording.on_end(EpisodeRecord(outcome="failure"))
+    assert recording.file is not None
+    recording.file.seek(0)
+    expected = io.BytesIO()
+    np.savez_compressed(
+        expected,
+        about=np.frombuffer(json.dumps({"format": 1, "success": False}).encode(), np.uint8),
+        actions=np.ones((5, 2)),
+        rewards=np.full(5, 0.5),
+        looks=np.arange(5),
+        **{f"observations/{name}": array for name, array in seen.items()},
+    )
+    with np.load(recording.file) as ours, np.load(io.BytesIO(expected.getvalue())) as numpys:
+        assert ours.files == numpys.files
+        for name in ours.files:
+            assert (ours[name].dtype, ours[name].tobytes()) == (numpys[name].dtype, numpys[name].tobytes())
+            assert ours[name].shape == numpys[name].shape
+    recording.close()
+
+
+@pytest.mark.parametrize("observer", [Film, Recording])
+def test_what_is_too_large_is_given_up_and_the_episode_is_not(observer: type[Film] | type[Recording]) -> None:
+    simulator, order = toy()
+    watching = Film(simulator, fps=20.0, most=100) if observer is Film else Recording({}, most=100)
+    record = run_episode(simulator, session_of(simulator, "toy_policies:Forward"), order, [watching])
+    assert record.outcome == "success"
+    assert watching.file is None
+    assert "more than 100 bytes" in watching.missing
+
+
+def test_a_recording_without_room_on_the_disk_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    simulator, order = toy()
+    recording, film = Recording({}), Film(simulator, fps=20.0)
+    record = run_episode(simulator, session_of(simulator, "toy_policies:Forward"), order, [recording, film])
+    assert record.outcome == "success"
+    for watching in (recording, film):
+        assert watching.file is None
+        assert watching.missing == "it could not be written to '/nowhere' on the worker: No such file or directory."
 
 
 def test_progress_is_told_now_and_then_and_counted_always(monkeypatch: pytest.MonkeyPatch) -> None:

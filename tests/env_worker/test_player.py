@@ -20,6 +20,7 @@ from sparring.policy_server.policies.base import Policy
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import UsageError
+from sparring.protos.pieces import AttachmentMissing
 from sparring.protos.spec import Offer
 from sparring.protos.tensor import Array
 
@@ -71,15 +72,38 @@ def lease(task: str = "short", index: int = 0, **more: Any) -> pb.Lease:
 
 
 def test_a_result_has_the_record_and_what_the_lease_asked_for() -> None:
-    player, _, _ = player_of(Forward())
+    pieces: list[pb.Piece] = []
+    player = Player(Counted(), ToySettings(), Sessions(Forward()), pieces.append)
     result = player.play(lease(film=True, record=True), ASSIGNMENT).result
     assert (result.lease, result.outcome, result.error) == (7, pb.OUTCOME_SUCCESS, "")
     assert result.steps > 0
     assert result.seconds >= result.physics_s > 0
-    assert b"ftyp" in result.video[:16]
-    assert result.recording.startswith(b"PK")
+    film, recording = pieces
+    assert (film.lease, film.what, len(film.content)) == (7, pb.ATTACHMENT_VIDEO, result.video_bytes)
+    assert b"ftyp" in film.content[:16]
+    assert (recording.lease, recording.what) == (7, pb.ATTACHMENT_RECORDING)
+    assert recording.content.startswith(b"PK")
+    assert (len(recording.content), result.missing) == (result.recording_bytes, "")
     plain = player.play(lease(), ASSIGNMENT).result
-    assert (plain.video, plain.recording) == (b"", b"")
+    assert (plain.video_bytes, plain.recording_bytes, len(pieces)) == (0, 0, 2)
+
+
+def test_an_error_has_no_film() -> None:
+    pieces: list[pb.Piece] = []
+    player = Player(Counted(), ToySettings(), Sessions(Forward()), pieces.append)
+    result = player.play(lease("raises", film=True, record=True), ASSIGNMENT).result
+    assert (result.outcome, result.video_bytes, result.recording_bytes, result.missing) == (pb.OUTCOME_ERROR, 0, 0, "")
+    assert pieces == []
+
+
+def test_an_episode_counts_though_nobody_takes_its_recording() -> None:
+    def refuse(piece: pb.Piece) -> None:
+        raise AttachmentMissing("nobody took it.")
+
+    player = Player(Counted(), ToySettings(), Sessions(Forward()), refuse)
+    result = player.play(lease(record=True), ASSIGNMENT).result
+    assert (result.outcome, result.recording_bytes) == (pb.OUTCOME_SUCCESS, 0)
+    assert result.missing == "its recording is missing: nobody took it."
 
 
 def test_simulator_and_session_stay_from_lease_to_lease_of_a_task() -> None:

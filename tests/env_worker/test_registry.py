@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from sparring.env_worker.registry import all_benchmarks, distribution_of, experts_of, installed_versions
+import pytest
+from click.testing import CliRunner
+
+from sparring.env_worker.registry import (
+    all_benchmarks,
+    broken_benchmarks,
+    distribution_of,
+    experts_of,
+    get_benchmark,
+    installed_versions,
+)
+from sparring.orchestrator.cli.main import cli
+from sparring.protos.errors import SparringError
 
 
 def test_versions_of_a_third_party_s_benchmark_and_of_what_it_names_are_recorded() -> None:
@@ -29,3 +41,19 @@ def test_a_benchmark_s_assets_are_a_setting_of_it() -> None:
     for benchmark in all_benchmarks().values():
         if benchmark.assets is not None:
             assert getattr(benchmark.read_settings({benchmark.assets.setting: "/x"}), benchmark.assets.setting) == "/x"
+
+
+def test_a_broken_plug_in_harms_nobody_who_does_not_ask_for_it() -> None:
+    """The tests' own package has one beside the toy: whatever else is tested here works in spite of it."""
+    assert "broken" not in all_benchmarks()
+    assert set(broken_benchmarks()) == {"broken"}
+    with pytest.raises(SparringError, match=r"'broken' \(no_such_module:Benchmark\) cannot be loaded: ModuleNotFound"):
+        get_benchmark("broken")
+
+
+def test_a_broken_plug_in_is_listed_as_such() -> None:
+    listed = CliRunner().invoke(cli, ["ls", "benchmarks"])
+    assert listed.exit_code == 0
+    lines = {line.split()[0]: line for line in listed.output.splitlines()}
+    assert "cannot be loaded" in lines["broken"]
+    assert "metaworld" in lines

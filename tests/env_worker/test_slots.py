@@ -296,3 +296,17 @@ def test_stopping_ends_the_process_whatever_it_is_doing(in_slot: Callable[..., N
         await slot.handle.stop(grace=5)  # who has stopped can be stopped again
 
     in_slot(test)
+
+
+def test_the_next_piece_comes_when_the_last_is_on_its_way(in_slot: Callable[..., None]) -> None:
+    async def test(slot: Slot) -> None:
+        slot.handle.leases.put_nowait(pb.Lease(lease=7, slot=3, task="attaches"))
+        for number in range(3):
+            kind, piece = await slot.next()
+            assert (kind, piece.lease, piece.content) == ("piece", 7, b"%d" % number)
+            slot.handle.piece_taken(pb.Piece(lease=8))  # of another slot
+            assert slot.sent.empty(), "there is never more than one of a slot in the worker"
+            slot.handle.piece_taken(piece)
+        assert [(await slot.next())[0] for _ in range(2)] == ["result", "ready"]
+
+    in_slot(test)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +25,7 @@ from sparring.protos.errors import UsageError
 def test_columns_are_the_contract() -> None:
     assert ",".join(COLUMNS).startswith(
         "benchmark,task,index,seed,outcome,reward_sum,reward_max,steps,seconds,physics_s,render_s,policy_s,"
-        "transport_s,renders,round_trips,attempts,video,error,out_of_range,error_kind,metrics"
+        "transport_s,renders,round_trips,attempts,video,error,out_of_range,error_kind,metrics,worker,host,maker"
     )
 
 
@@ -138,3 +140,24 @@ for index in range(100_000):
     assert len(rows) >= last + 1, "a row that was reported is missing"
     with sqlite3.connect(tmp_path / "journal.sqlite") as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+@pytest.mark.parametrize("phase", ["recording", "closing"])
+def test_killed_at_every_write_it_has_lost_nothing_that_was_acknowledged(phase: str) -> None:
+    program = ROOT / "tests" / "orchestrator" / "killed_writer.py"
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a kill is no power cut: a disk adds only time
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        done = subprocess.run(
+            [sys.executable, str(program), folder, phase], capture_output=True, text=True, timeout=300, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    for killed in found:
+        expected = [[index, 500 * index, index / 7] for index in range(len(killed["rows"]))]
+        assert killed["rows"] == expected, killed["limit"]
+        # One more may be written whose writer was killed before it could say so.
+        assert killed["acknowledged"] <= len(killed["rows"]) <= killed["acknowledged"] + 1, killed["limit"]
+        assert killed["goes on"], killed["limit"]
+    kills = sum(killed["killed"] for killed in found)
+    assert kills > (100 if phase == "recording" else 10)
+    assert len({killed["acknowledged"] for killed in found}) > (5 if phase == "recording" else 0)

@@ -13,9 +13,10 @@ from support import ROOT
 
 from sparring.orchestrator.results import migrations, row
 from sparring.orchestrator.results.journal import Journal
+from sparring.orchestrator.results.makers import Maker
 from sparring.orchestrator.results.reading import read_journal
 from sparring.orchestrator.results.results import Results, write_results
-from sparring.orchestrator.results.row import COLUMNS, EpisodeRow
+from sparring.orchestrator.results.row import CHECKSUM, COLUMNS, EpisodeRow
 from sparring.orchestrator.run.plan import Plan
 from sparring.protos.errors import UsageError
 from sparring.protos.record import EpisodeRecord
@@ -45,7 +46,8 @@ def schema_of(folder: Path) -> str:
 
 
 def test_a_journal_of_the_first_release_opens_with_all_that_is_in_it(old: Path) -> None:
-    expected = [{**line, "error_kind": "", "metrics": ""} for line in listed(old)]
+    unknown = {"error_kind": "", "metrics": "", "worker": "", "host": "", "maker": "0"}
+    expected = [{**line, **unknown} for line in listed(old)]
     journal = Journal(old)
     assert shown(journal.rows()) == expected
     assert journal.meta("identity")["seed"] == 7
@@ -89,6 +91,27 @@ def test_version_3_has_kinds_of_errors_and_metrics(tmp_path: Path) -> None:
     assert set(connection.execute("SELECT error_kind, metrics FROM episodes")) == {("", "{}")}
 
 
+def test_version_4_says_who_has_made_a_row_and_whether_it_is_still_what_was_recorded(tmp_path: Path) -> None:
+    shutil.copy(OLD / "finished" / "journal.sqlite", tmp_path)
+    connection = sqlite3.connect(tmp_path / "journal.sqlite", isolation_level=None)
+    for migrate in migrations.MIGRATIONS[:2]:
+        migrate(connection)
+    new = {"error_kind", "metrics", "worker", "host", "maker", "checksum"}
+    assert migrations.columns_of(connection) == {*VERSION_2, *new}
+    assert set(connection.execute("SELECT worker, host, maker, checksum FROM episodes")) == {("", "", 0, 0)}
+    connection.close()
+
+
+def test_a_journal_of_the_first_release_that_is_brought_up_to_date_has_makers(old: Path) -> None:
+    assert read_journal(old).makers == {}
+    journal = Journal(old)
+    maker = Maker(worker="toy-0", host="here", versions={"worker": {"numpy": "2"}})
+    assert journal.maker(maker) == journal.maker(maker) == 1
+    assert journal.makers() == {1: maker}
+    journal.close()
+    assert read_journal(old).makers == {1: maker}
+
+
 def test_a_migration_that_fails_changes_nothing(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(connection: sqlite3.Connection) -> None:
         raise RuntimeError("half way")
@@ -116,7 +139,7 @@ def test_a_field_of_the_record_is_a_column_everywhere(tmp_path: Path) -> None:
     assert names < set(COLUMNS)
     Journal(tmp_path).close()
     with sqlite3.connect(tmp_path / "journal.sqlite") as connection:
-        assert migrations.columns_of(connection) == set(COLUMNS)
+        assert migrations.columns_of(connection) == {*COLUMNS, CHECKSUM}
     write_results(Results(Plan({}, 1, 0), [], 0.0, tmp_path))
     assert (tmp_path / "episodes.csv").read_text() == ",".join(COLUMNS) + "\n"
 

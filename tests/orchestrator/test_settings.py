@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -12,7 +11,8 @@ from click.testing import CliRunner
 from sparring.orchestrator.cli.main import cli
 from sparring.orchestrator.cli.options import FILE_ONLY
 from sparring.orchestrator.launchers.base import share_slots
-from sparring.orchestrator.settings import parse_pairs, read_settings, setting_fields
+from sparring.orchestrator.machine.capacity import Capacity
+from sparring.orchestrator.settings import groups, parse_pairs, read_settings, setting_fields
 from sparring.protos.advice import FLAGS
 from sparring.protos.errors import UsageError
 
@@ -92,12 +92,10 @@ def test_pairs_have_types() -> None:
             parse_pairs((wrong,), "--policy-arg")
 
 
-@pytest.mark.parametrize(
-    ("cores", "episodes", "slots"), [(1, 100, 1), (2, 100, 1), (4, 100, 2), (10, 100, 7), (10, 3, 3), (200, 999, 64)]
-)
-def test_automatic_slots(monkeypatch: pytest.MonkeyPatch, cores: int, episodes: int, slots: int) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: cores)
-    assert read_settings(BASE).plan.slot_count(episodes) == slots
+def test_automatic_slots_are_what_this_machine_is_good_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "capacity", lambda: Capacity(cores=10))
+    assert [read_settings(BASE).plan.slot_count(episodes) for episodes in (3, 100)] == [3, 7]
+    assert read_settings({**BASE, "slots": 5}).plan.slot_count(100) == 5
 
 
 def test_which_episodes_are_filmed() -> None:

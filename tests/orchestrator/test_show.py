@@ -178,7 +178,7 @@ def emptied(folder: Path) -> None:
         (lambda f: (f / "run.json").write_text("{}"), "is damaged: it names no schema."),
         (newer_document, "was written by a newer release (schema 99"),
         (lambda f: (f / "journal.sqlite").unlink(), "cannot be read: No such file or directory."),
-        (lambda f: (f / "journal.sqlite").write_bytes(b"x" * 5000), "cannot be read: file is not a database."),
+        (lambda f: (f / "journal.sqlite").write_bytes(b"x" * 5000), "is damaged (file is not a database)."),
         (newer, "was written by a newer release (journal version 99"),
     ],
 )

@@ -167,8 +167,11 @@ def test_a_constructor_that_raises(module: Module) -> None:
 
 
 def test_arguments_that_the_policy_does_not_take(module: Module) -> None:
-    with pytest.raises(UsageError, match="unexpected keyword argument 'gian'"):
+    with pytest.raises(UsageError, match=r"unknown argument of the policy .*: 'gian'. Did you mean 'gain'"):
         load_policy(f"{module(WHOLE)}:MyPolicy", {"gian": 1})
+    with pytest.raises(UsageError) as caught:
+        load_policy("expert", {"lok": ["camera"]}, experts={"toy": "toy_policies:Forward"})
+    assert str(caught.value) == "unknown argument of the policy 'expert': 'lok'. Did you mean 'look'?"
 
 
 @pytest.mark.parametrize(

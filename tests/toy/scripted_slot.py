@@ -43,5 +43,10 @@ def main(pipe: Connection, number: int, assignment: bytes) -> None:
             eaten.append(b"x" * 2**26)
         if order.lease.task in ("stalls", "runs long"):
             time.sleep(60)
+        if order.lease.task == "attaches":
+            for number_of_piece in range(3):
+                piece = pb.Piece(lease=order.lease.lease, content=b"%d" % number_of_piece)
+                pipe.send_bytes(pb.WorkerMessage(piece=piece).SerializeToString())
+                assert pb.OrchestratorMessage.FromString(pipe.recv_bytes()).taken.lease == piece.lease
         result = pb.Result(lease=order.lease.lease, outcome=pb.OUTCOME_SUCCESS, error=f"{os.getpid()} {benchmark}")
         pipe.send_bytes(pb.WorkerMessage(result=result).SerializeToString())

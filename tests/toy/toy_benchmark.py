@@ -41,6 +41,8 @@ _TASKS = TaskTable(
 class ToySettings:
     step_seconds: float = 0.0
     flag_folder: str = ""
+    noise: int = 0
+    """The side of images that are of noise, which nothing makes smaller; 0: small and plain ones."""
 
 
 class Toy(Benchmark):
@@ -75,7 +77,7 @@ class ToySimulator(Simulator):
             observations={
                 "position": TensorSpec("float64", (1,)),
                 "step": TensorSpec("int64", ()),
-                "image": TensorSpec("uint8", (16, 16, 3)),
+                "image": TensorSpec("uint8", (settings.noise or 16, settings.noise or 16, 3)),
             },
             action_low=(-1.0,),
             action_high=(1.0,),
@@ -132,6 +134,12 @@ class ToySimulator(Simulator):
             return float("nan")
         return max(0.0, 1.0 - self._position)
 
+    def _image(self) -> Array:
+        if side := self._settings.noise:
+            return np.random.default_rng([self._seed, self._steps]).integers(0, 256, (side, side, 3), np.uint8)
+        shade = int(np.clip((self._position + 1) * 100, 0, 255))
+        return np.full((16, 16, 3), shade, np.uint8)
+
     def _observe(self, look: Names) -> Observation:
         observation: dict[str, Array] = {}
         if "position" in look:
@@ -140,6 +148,5 @@ class ToySimulator(Simulator):
             observation["step"] = np.array(self._steps)
         if "image" in look:
             with self.meter.image():
-                shade = int(np.clip((self._position + 1) * 100, 0, 255))
-                observation["image"] = np.full((16, 16, 3), shade, np.uint8)
+                observation["image"] = self._image()
         return observation

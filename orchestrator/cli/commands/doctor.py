@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparring.env_worker.gl import advice, choose_backend
-from sparring.env_worker.registry import all_benchmarks, installed_versions
+from sparring.env_worker.registry import all_benchmarks, broken_benchmarks, installed_versions
 from sparring.orchestrator.display.screen import show
 from sparring.orchestrator.launchers.registry import working_launchers
 from sparring.orchestrator.machine.environments import environment_state, recipes, state
@@ -76,6 +76,8 @@ def examine() -> Iterator[Finding]:
     for name, benchmark in all_benchmarks().items():
         found = state(benchmark)
         yield Finding(f"benchmark {name}", _ENVIRONMENTS[found.kind], found.detail)
+    for name, error in broken_benchmarks().items():
+        yield Finding(f"benchmark {name}", "note", error.sentence)
     yield from _rendering()
     yield _gpu()
     for launcher in working_launchers().values():

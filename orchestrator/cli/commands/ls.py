@@ -11,7 +11,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from sparring.env_worker.registry import all_benchmarks, get_benchmark
+from sparring.env_worker.registry import all_benchmarks, broken_benchmarks, get_benchmark
 from sparring.orchestrator.display.screen import show
 from sparring.orchestrator.launchers.registry import all_launchers, get_launcher
 from sparring.orchestrator.machine.environments import state
@@ -29,6 +29,7 @@ def ls() -> None:
 def benchmarks() -> None:
     """Lists the benchmarks, and whether what they need is installed here."""
     rows = [(name, benchmark.summary, state(benchmark).detail) for name, benchmark in all_benchmarks().items()]
+    rows += [(name, error.told(FLAGS), "broken") for name, error in broken_benchmarks().items()]
     _print(("benchmark", "what it is", "here"), rows)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.text import Text
@@ -35,11 +37,26 @@ def show(folder: Path, as_json: bool, tasks: str | None, errors: bool) -> None:
     results = whole if tasks is None else whole.select(tasks)
     if as_json:
         policy = None if results.policy is None else results.policy.model_dump()
-        document = {**results.to_json(), "policy": policy, **(errors_json(results) if errors else {})}
+        document = {
+            **results.to_json(),
+            "policy": policy,
+            "makers": _makers(results),
+            **(errors_json(results) if errors else {}),
+        }
         click.echo(json.dumps(finite(document), allow_nan=False))
         return
     show_on_screen(Text("\n".join([_title(whole), _status(whole), *_selected(results, whole), ""]), style="bold"))
     show_on_screen(errors_list(results) if errors else results_table(results))
+
+
+def _makers(results: Results) -> dict[str, Any]:
+    """Returns who has made how many of the rows; those that have made none of them are left out."""
+    made = Counter(row.maker for row in results.rows)
+    return {
+        str(number): {**maker.model_dump(), "episodes": made[number]}
+        for number, maker in results.makers.items()
+        if made[number]
+    }
 
 
 def _title(results: Results) -> str:

@@ -1,0 +1,80 @@
+"""`sparring describe`: what a policy server hosts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from sparring.orchestrator.display.screen import show
+from sparring.policy_server.client import Description, PolicyClient
+from sparring.protos.net.access import read_ca, read_token
+from sparring.protos.net.address import Address
+from sparring.protos.spec import TensorSpec
+
+
+@click.command(short_help="show what a policy server hosts")
+@click.argument("address")
+@click.option("--token-file", type=click.Path(path_type=Path), help="file with the secret that it wants")
+@click.option(
+    "--ca", type=click.Path(path_type=Path), help="PEM file with its CA; turns TLS on, as tls://HOST:PORT does"
+)
+@click.option(
+    "--timeout", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True, help="seconds to wait for it"
+)
+@click.option("--json", "as_json", is_flag=True, help="print JSON, and nothing else, on standard output")
+def describe(address: str, token_file: Path | None, ca: Path | None, timeout: float, as_json: bool) -> None:
+    """Shows the policy that the server at ADDRESS hosts: its arguments, its checkpoint, and what it needs."""
+    client = PolicyClient(
+        Address.parse(address),
+        timeout=timeout,
+        token="" if token_file is None else read_token(token_file, flag="--token-file"),
+        ca=b"" if ca is None else read_ca(ca, flag="--ca"),
+    )
+    with client:
+        found = client.describe()
+    if as_json:
+        click.echo(json.dumps(_document(found), allow_nan=False))
+        return
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    for what, value in _lines(found):
+        table.add_row(Text(what, style="bold"), Text(value))
+    show(table)
+
+
+def _document(found: Description) -> dict[str, object]:
+    needs = found.needs
+    return {
+        "policy": found.name,
+        "arguments": dict(found.arguments),
+        "checkpoint_sha256": found.checkpoint_sha256,
+        "server_version": found.server_version,
+        "observations": {name: _shape(need) for name, need in needs.named.items()},
+        "history": needs.history,
+        "action_dim": needs.action_dim,
+        "chunk_length": needs.chunk_length,
+        "control": needs.control,
+    }
+
+
+def _lines(found: Description) -> list[tuple[str, str]]:
+    needs = found.needs
+    looks = [(f"looks at {name}", _shape(need)) for name, need in needs.named.items()]
+    return [
+        ("policy", found.name),
+        *((f"argument {name}", json.dumps(value)) for name, value in found.arguments.items()),
+        ("checkpoint", found.checkpoint_sha256 or "none"),
+        ("sparring", found.server_version),
+        *(looks or [("looks at", "nothing, or what it asks for on each benchmark")]),
+        ("history", str(needs.history)),
+        ("action size", "what the benchmark takes" if needs.action_dim is None else str(needs.action_dim)),
+        ("actions in a chunk", f"up to {needs.chunk_length}"),
+        *([("actions are", needs.control)] if needs.control else []),
+    ]
+
+
+def _shape(need: TensorSpec) -> str:
+    return str(need) if need != TensorSpec() else "whatever the benchmark shows"
