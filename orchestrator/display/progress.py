@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from sparring.orchestrator.display.screen import count
+from sparring.orchestrator.display.screen import bounds, count
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.listeners import RunEnd, RunListener, RunStart, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId
@@ -74,6 +74,9 @@ class Tally:
     def line(self) -> str:
         """Returns all of it in one line."""
         rate = f"{100 * self.successes / self.judged:.1f} %" if self.judged else "-"
+        if self.errors:  # they are not in the rate, and say how much it may be off
+            total = self.judged + self.errors
+            rate += f" ({bounds(self.successes / total, (self.successes + self.errors) / total)} % with errors)"
         eta = self.eta_seconds()
         parts = [f"{self.done}/{self.total} episodes", f"success {rate}", f"{self.steps_per_second():.0f} steps/s"]
         if self.errors:

@@ -14,6 +14,11 @@ def count(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
+def bounds(low: float | None, high: float | None) -> str:
+    """Writes two rates that something is between, in percent; nothing if they are not known."""
+    return "" if low is None or high is None else f"{100 * low:.1f} - {100 * high:.1f}"
+
+
 def show(renderable: RenderableType, console: Console | None = None) -> None:
     """Prints on standard output, or on a console that is given.
 

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sparring.env_worker.benchmark import Task
 from sparring.orchestrator.results.makers import Maker
+from sparring.orchestrator.results.statistics import Summary
 from sparring.orchestrator.run.plan import Plan
 from sparring.policy_server.client import Description
 from sparring.protos.errors import SparringError, UsageError
@@ -128,6 +129,23 @@ class ServerStats(_Part):
             return None
 
 
+class RunRate(_Part):
+    """A success rate, and what it rests on."""
+
+    success_rate: float | None = Field(
+        description="over the episodes with an outcome of the policy's own; null: there is none"
+    )
+    n: int = Field(description="how many of these there are")
+    errors: int = Field(description="how many episodes ended in an error, and are not counted in the rate")
+    worst_case: float | None = Field(description="the rate if every error had been a failure; null: no episode")
+    best_case: float | None = Field(description="the rate if every error had been a success; null: no episode")
+
+    @classmethod
+    def of(cls, summary: Summary) -> RunRate:
+        """Makes it of a summary of all episodes."""
+        return cls.model_validate(summary.to_json())
+
+
 class RunDocument(_Part):
     """All of run.json."""
 
@@ -160,6 +178,9 @@ class RunDocument(_Part):
     seconds: float = Field(description="wall-clock time over all executions of the run")
     recorded: int | None = Field(
         default=None, description="how many episodes had a row when this was written; null: releases before 0.2"
+    )
+    overall: RunRate | None = Field(
+        default=None, description="the success rate when this was written; null: releases before 0.2"
     )
     server_stats: ServerStats | None = Field(description="what the policy servers did; null: they keep no stats")
     out_of_range: int = Field(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import fnmatch
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -163,10 +164,16 @@ class Results:
             "warnings": list(self.warnings),
         }
 
-    def _of(self, labels: Sequence[str]) -> list[EpisodeRow]:
-        known = self.plan.labels()
-        wanted = {(benchmark, task.name) for benchmark, task in (known[label] for label in labels)}
-        return [row for row in self.rows if (row.benchmark, row.task) in wanted]
+    def _of(self, labels: Iterable[str]) -> list[EpisodeRow]:
+        return [row for label in labels for row in self._by_label[label]]
+
+    @cached_property
+    def _by_label(self) -> Mapping[str, Sequence[EpisodeRow]]:
+        """The rows of each task, found once: a plan may have thousands of tasks."""
+        rows: dict[tuple[str, str], list[EpisodeRow]] = {}
+        for row in self.rows:
+            rows.setdefault((row.benchmark, row.task), []).append(row)
+        return {label: rows.get((benchmark, task.name), []) for label, (benchmark, task) in self.plan.labels().items()}
 
     def eval_info(self) -> dict[str, Any]:
         """Returns the results in the layout of LeRobot's eval_info.json, without episodes that ended in an error."""
@@ -192,7 +199,7 @@ class Results:
 
     def _judged(self, labels: Sequence[str]) -> list[EpisodeRow]:
         """Returns episodes with an outcome of the policy's own, by the names of their tasks: LeRobot's order."""
-        return [row for label in labels for row in self._of([label]) if row.outcome != "error"]
+        return [row for row in self._of(labels) if row.outcome != "error"]
 
 
 def _metrics(rows: Sequence[EpisodeRow], folder: Path | None) -> dict[str, Any]:

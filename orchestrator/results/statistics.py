@@ -40,6 +40,8 @@ class Mean:
 class Summary:
     """A success rate over some episodes. Errors are counted apart: they never count against the policy.
 
+    A rate says less where there were errors: `worst_case` and `best_case` say between what it would be with them.
+
     Attributes:
         n: Episodes with an outcome of the policy's own.
         errors: Episodes that ended in an error.
@@ -78,11 +80,23 @@ class Summary:
         """The 95 % Wilson interval of the success rate."""
         return wilson(self.successes, self.n)
 
+    @property
+    def worst_case(self) -> float | None:
+        """The success rate if every error had been a failure; None if there is no episode."""
+        return self.successes / (self.n + self.errors) if self.n + self.errors else None
+
+    @property
+    def best_case(self) -> float | None:
+        """The success rate if every error had been a success; None if there is no episode."""
+        return (self.successes + self.errors) / (self.n + self.errors) if self.n + self.errors else None
+
     def to_json(self) -> dict[str, Any]:
         """Returns its form in `--json`."""
         return {
             "success_rate": self.success_rate,
             "interval": list(self.interval),
+            "worst_case": self.worst_case,
+            "best_case": self.best_case,
             "n": self.n,
             "errors": self.errors,
             "errors_by_kind": dict(self.errors_by_kind),

@@ -18,6 +18,7 @@ from sparring.orchestrator.results.document import (
     RunDocument,
     RunHost,
     RunPolicy,
+    RunRate,
     RunStatus,
     ServerStats,
     tasks_of,
@@ -26,6 +27,7 @@ from sparring.orchestrator.results.document import (
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.reading import FILE_NAME
 from sparring.orchestrator.results.results import Results, write_results
+from sparring.orchestrator.results.statistics import Summary
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.listeners import Listeners, RunEnd, RunStart
 from sparring.orchestrator.run.plan import Plan, identity
@@ -211,6 +213,7 @@ class RunFiles:
             seconds=self._seconds,
             server_stats=ServerStats.noted(self._journal.meta("server_stats")),
             recorded=len(rows),
+            overall=RunRate.of(Summary.of(rows)),
             out_of_range=sum(row.out_of_range for row in rows),
         )
         write_document(self._folder, document)

@@ -27,7 +27,9 @@ def test_results_are_complete_and_consistent(sparring: Sparring, tmp_path: Path)
     numbers = {"overall", "groups", "tasks", "seconds", "out_of_range"}
     assert set(document) == {*numbers, "status", "episodes", "output", "warnings"}
     assert (document["status"], document["episodes"]) == ("finished", {"planned": 12, "recorded": 12})
-    assert set(document["overall"]) == {"success_rate", "interval", "n", "errors", "errors_by_kind", "metrics"}
+    assert set(document["overall"]) == {
+        "success_rate", "interval", "n", "errors", "errors_by_kind", "metrics", "worst_case", "best_case",
+    }  # fmt: skip
     assert set(document["groups"]) == {"good"}
     rows = read_csv(tmp_path / "out")
     assert [(r["task"], int(r["index"]), int(r["seed"])) for r in rows] == [

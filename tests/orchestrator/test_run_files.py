@@ -67,3 +67,12 @@ def test_a_resumed_run_has_the_versions_of_the_release_that_resumed_it(tmp_path:
     versions = Results.load(tmp_path).versions
     assert versions["orchestrator"]["sparring"] != "0.0.1"
     assert versions["toy-0"] == {"numpy": "1"}, "who has worked for it before is forgotten"
+
+
+def test_run_json_has_the_rate_and_what_it_would_be_with_the_errors(tmp_path: Path) -> None:
+    with running(tmp_path) as journal:
+        journal.record(ROWS[0])
+        journal.record(replace(ROWS[1], outcome="error", error="boom"))
+    assert json.loads((tmp_path / "run.json").read_text())["overall"] == {
+        "success_rate": 1.0, "n": 1, "errors": 1, "worst_case": 0.5, "best_case": 1.0,
+    }  # fmt: skip

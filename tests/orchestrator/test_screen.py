@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 from rich.table import Table
@@ -50,3 +51,13 @@ def test_steps_of_an_episode_are_counted_once() -> None:
     tally.running(SlotActivity("w", 0))
     tally.count(episode(100))
     assert tally.steps == 100
+
+
+def test_a_rate_that_errors_are_left_out_of_says_so_while_the_run_goes() -> None:
+    tally = Tally(30, 0, 0)
+    for number in range(20):
+        tally.count(replace(episode(1), outcome="success" if number else "failure"))
+    assert "success 95.0 % ·" in tally.line()
+    for _ in range(10):
+        tally.count(replace(episode(1), outcome="error"))
+    assert "success 95.0 % (63.3 - 96.7 % with errors) ·" in tally.line()

@@ -46,7 +46,11 @@ def test_a_finished_run(show: Show) -> None:
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[:3] == ["toy_policies:Wanderer on toy: 3 tasks × 4 episodes", "finished", ""]
-    assert ["overall", "8", "4", "75.0", "%", "40.9", "-", "92.9"] in [line.split() for line in lines]
+    assert ["overall", "8", "4", "75.0", "%", "*", "40.9", "-", "92.9", "50.0", "-", "83.3"] in [
+        line.split() for line in lines
+    ]
+    assert ["short", "4", "0", "50.0", "%", "15.0", "-", "85.0"] in [line.split() for line in lines], "no errors here"
+    assert "not counted in the rates (*); overall, 50.0 - 83.3 % if all of them were failures, or successes" in out
     assert all(line == line.rstrip() for line in lines), "blanks at the end of a line, in a pipe"
     assert "\x1b" not in out
 
@@ -95,7 +99,7 @@ def test_some_tasks_only(show: Show) -> None:
     words = [line.split() for line in out.splitlines()]
     assert ["below:", "2", "of", "3", "tasks"] in words
     assert not [line for line in words if line[:1] == ["short"]]
-    assert ["overall", "4", "4", "100.0", "%", "51.0", "-", "100.0"] in words
+    assert ["overall", "4", "4", "100.0", "%", "*", "51.0", "-", "100.0", "50.0", "-", "100.0"] in words
     _, out, _ = show(OLD / "finished", "--tasks", "good", "--json")
     assert set(json.loads(out)["tasks"]) == {"short", "long"}
 

@@ -31,11 +31,23 @@ def test_nothing_to_judge_by() -> None:
     assert Summary(n=0, errors=3, successes=0).to_json() == {
         "success_rate": None,
         "interval": [0.0, 1.0],
+        "worst_case": 0.0,
+        "best_case": 1.0,
         "n": 0,
         "errors": 3,
         "errors_by_kind": {},
         "metrics": {},
     }
+
+
+def test_beside_a_rate_stands_what_it_would_be_if_errors_had_been_failures_or_successes() -> None:
+    summary = Summary(n=20, errors=10, successes=19)
+    assert summary.success_rate == 0.95
+    assert (summary.worst_case, summary.best_case) == (19 / 30, 29 / 30)
+    calm = Summary(n=20, errors=0, successes=19)
+    assert calm.worst_case == calm.best_case == calm.success_rate
+    nothing = Summary(n=0, errors=0, successes=0)
+    assert (nothing.worst_case, nothing.best_case) == (None, None)
 
 
 def row(index: int, record: EpisodeRecord) -> EpisodeRow:
