@@ -9,6 +9,7 @@ from pathlib import Path
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.makers import Maker
 from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.run.error_limit import ErrorLimit
 from sparring.orchestrator.run.incoming import Incoming
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId, Plan
@@ -63,6 +64,7 @@ class Recorder:
             folders["recording"] = settings.output.record
         self._incoming = Incoming(folder, folders)
         self._tasks = {(name, task.name): task for name, tasks in plan.tasks.items() for task in tasks}
+        self._limit = ErrorLimit(settings.plan.max_errors)
         self._players: dict[str, _Player] = {}
         self._makers: dict[str, int] = {}
 
@@ -79,7 +81,7 @@ class Recorder:
         """Deals with the result of a lease; returns False if it comes too late and changes nothing.
 
         Raises:
-            SparringError: If it cannot be written.
+            SparringError: If it cannot be written, or nothing but this error has come of the run so far.
         """
         lease = self._scheduler.holder(result.lease)
         record = EpisodeRecord.from_message(result)
@@ -100,10 +102,12 @@ class Recorder:
         self._scheduler.finish(result.lease, record)
         if verdict == "retry":
             self._listener.on_retry(lease.episode, record.error)
+            self._limit.heard(lease.episode, record)
             return True
         # Before its steps are those of a recorded episode: they count once.
         self._listener.on_activity(SlotActivity(worker, lease.slot.number))
         self._tell(row)
+        self._limit.heard(lease.episode, record)
         return True
 
     def piece(self, piece: pb.Piece) -> None:

@@ -7,6 +7,7 @@ import os
 import pty
 import select
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -466,3 +467,15 @@ def test_leaving_the_debugger_ends_the_run_and_says_how_to_go_on(debugged: Termi
     assert "sparring resume out" in debugged.said
     assert "Traceback" not in debugged.said
     assert len(read_csv(tmp_path / "out")) == 1
+
+
+@pytest.mark.parametrize("how", [(HERE,), ("--slots", "2")], ids=["here", "workers"])
+def test_a_policy_that_always_fails_is_stopped(sparring: Sparring, tmp_path: Path, how: tuple[str, ...]) -> None:
+    ended = sparring(*TOY, "--task", "short,long", "--episodes", "50", "--policy", "toy_policies:NeverWorks", *how)
+    assert ended.returncode == 1, ended
+    assert "ended in the same error" in ended.stderr
+    assert "ValueError: this cannot work" in ended.stderr
+    assert "--max-errors 0" in ended.stderr
+    with sqlite3.connect(tmp_path / "out" / "journal.sqlite") as journal:
+        (attempts,) = journal.execute("SELECT count(*) FROM events WHERE kind = 'error'").fetchone()
+    assert attempts == 20, "not the 400 that the plan and its retries allow"

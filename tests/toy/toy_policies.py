@@ -65,6 +65,13 @@ class Raises(_Broken):
         raise RuntimeError("my knees are weak")
 
 
+class NeverWorks(Forward):
+    """Raises whenever it is asked."""
+
+    def act(self, observations: Sequence[Observation], states: Sequence[Any]) -> Sequence[Array]:
+        raise ValueError("this cannot work")
+
+
 class SaysNaN(_Broken):
     def broken(self) -> Any:
         return np.array([[np.nan]])

@@ -1,0 +1,62 @@
+"""A run of which nothing but one error comes is stopped, and no other run is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from sparring.orchestrator.run.error_limit import ErrorLimit
+from sparring.orchestrator.run.errors import RunStopped
+from sparring.orchestrator.run.plan import EpisodeId
+from sparring.protos.record import EpisodeRecord
+
+
+def error(task: str, index: int, what: str = "boom") -> tuple[EpisodeId, EpisodeRecord]:
+    said = f"policy 'm:P', {task} #{index}, step 0: ValueError: {what} at 0x7f{index:04x}"
+    return EpisodeId("toy", task, index), EpisodeRecord.failed("policy", said)
+
+
+def stopped_after(limit: ErrorLimit, attempts: Iterable[tuple[EpisodeId, EpisodeRecord]]) -> int | None:
+    """Returns the number of the attempt that was one too many."""
+    for number, (episode, record) in enumerate(attempts, 1):
+        try:
+            limit.heard(episode, record)
+        except RunStopped:
+            return number
+    return None
+
+
+def test_the_same_error_again_and_again_in_whatever_task() -> None:
+    assert stopped_after(ErrorLimit(5), (error(f"task-{n}", n) for n in range(99))) == 5
+
+
+def test_the_sentence_says_what_happened_and_how_to_go_on() -> None:
+    limit = ErrorLimit(2)
+    limit.heard(*error("a", 0))
+    with pytest.raises(RunStopped, match=r"all 2 attempts so far, of 2 episodes.*ValueError: boom.*max_errors=0"):
+        limit.heard(*error("b", 0))
+
+
+def test_one_episode_alone_ends_by_the_rules_of_trying_again() -> None:
+    assert stopped_after(ErrorLimit(3), (error("a", 0) for _ in range(10))) is None
+
+
+def test_a_run_in_which_something_works_goes_on() -> None:
+    played = EpisodeRecord(outcome="failure", steps=3)
+    attempts = [
+        error("a", 0),
+        error("a", 1),
+        (EpisodeId("toy", "a", 2), played),
+        *(error("a", n) for n in range(3, 99)),
+    ]
+    assert stopped_after(ErrorLimit(5), attempts) is None
+
+
+def test_a_run_with_different_errors_goes_on() -> None:
+    attempts = [error("a", 0), error("a", 1, "other"), *(error("a", n) for n in range(2, 99))]
+    assert stopped_after(ErrorLimit(5), attempts) is None
+
+
+def test_zero_never_stops() -> None:
+    assert stopped_after(ErrorLimit(0), (error("a", n) for n in range(99))) is None
