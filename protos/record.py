@@ -11,7 +11,11 @@ from dataclasses import dataclass, field, fields
 from typing import Final, Literal, get_args
 
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.advice import shortened
 from sparring.protos.messages import codecs
+
+MAX_SENTENCE: Final = 20_000
+"""Characters of what is said about an episode: an exception's text may be a whole array."""
 
 Outcome = Literal["success", "failure", "error"]
 
@@ -59,7 +63,7 @@ class EpisodeRecord:
     @classmethod
     def failed(cls, kind: ErrorKind, sentence: str, *, seconds: float = 0.0) -> EpisodeRecord:
         """Returns the record of an episode that ended in an error."""
-        return cls(outcome="error", error=sentence, error_kind=kind, seconds=seconds)
+        return cls(outcome="error", error=shortened(sentence, MAX_SENTENCE), error_kind=kind, seconds=seconds)
 
     def to_message(self, lease: int) -> pb.Result:
         """Returns the message that goes over the wire.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sparring.orchestrator.results.journal import Journal
+from sparring.orchestrator.run.bounds import MAX_WORKERS, OutOfBounds, bounded, check_register
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
 from sparring.orchestrator.run.orders import lease_message
@@ -39,6 +41,8 @@ class _Worker:
     send: Callable[[pb.OrchestratorMessage], None]
     waiting: list[int] = field(default_factory=list)
     """Slots that have asked and not been answered."""
+    leaving: bool = False
+    """Whether it was sent away: it gets nothing more."""
 
 
 class Coordinator:
@@ -73,7 +77,13 @@ class Coordinator:
         )
         self._recorder = Recorder(plan, settings, journal, folder, listener, self._scheduler, dialect)
         self._workers: dict[str, _Worker] = {}
-        self._unreachable_in_a_row = 0
+        self._in_vain: Counter[str] = Counter()
+        """How often each worker has waited in vain for the policy since the last result of anybody."""
+        self._in_vain_of: Counter[str] = Counter()
+        """The same, since the last result of its own."""
+        self._refusers: dict[str, set[str]] = {}
+        self._playing: set[str] = set()
+        """Benchmarks that somebody could play, in this execution."""
         self._lost_by: dict[str, list[EpisodeId]] = {}
         self._explained: dict[EpisodeId, str] = {}
         self.results_of: dict[str, int] = {}
@@ -104,7 +114,13 @@ class Coordinator:
 
         Returns:
             What it is called here: its name, with a number if another one has that already.
+
+        Raises:
+            OutOfBounds: If there are too many, or it says too much of itself.
         """
+        check_register(register)
+        if len(self._workers) >= MAX_WORKERS:
+            raise OutOfBounds(f"{MAX_WORKERS} workers are connected, and no more are taken in.")
         worker = next(name for name in _names(register.worker) if name not in self._workers)
         self._workers[worker] = _Worker(assignment.benchmark, assignment.slots, send)
         self.versions[worker] = dict(register.versions)
@@ -153,10 +169,15 @@ class Coordinator:
             self._serve_waiting()
 
     def handle(self, worker: str, message: pb.WorkerMessage) -> None:
-        """Deals with one message of a worker."""
+        """Deals with one message of a worker.
+
+        Raises:
+            OutOfBounds: If no worker may say that; it is to be sent away.
+        """
+        message = bounded(message, self._workers[worker].slots)
         if self.ended.done():
             if message.WhichOneof("message") == "ready":  # for the run that may come after this one
-                self._workers[worker].waiting.append(message.ready.slot)
+                self._ready(worker, message.ready.slot)
             return
         with self._or_stop():
             self._handle(worker, message)
@@ -188,7 +209,7 @@ class Coordinator:
     def _handle(self, worker: str, message: pb.WorkerMessage) -> None:
         kind = message.WhichOneof("message")
         if kind == "ready":
-            self._workers[worker].waiting.append(message.ready.slot)
+            self._ready(worker, message.ready.slot)
             self._serve_waiting()
         elif kind == "result":
             self._result(worker, message.result)
@@ -201,16 +222,32 @@ class Coordinator:
                 return
             self._lost(lease, message.lost.reason, worker)
             if message.lost.policy_unreachable:
-                self._policy_unreachable(message.lost.reason)
+                self._policy_unreachable(worker, message.lost.reason)
             self._serve_waiting()
         elif kind == "refused":
-            if self._held(worker, message.refused.lease, "refusal") is not None:
-                self.stop(UsageError(message.refused.reason))
+            lease = self._held(worker, message.refused.lease, "refusal")
+            if lease is not None:
+                self._refused(worker, lease, message.refused.reason)
         elif kind == "heartbeat":
             for activity in message.heartbeat.slots:
-                self._listener.on_activity(
-                    SlotActivity(worker, activity.slot, activity.task, activity.index, activity.steps)
-                )
+                self._heartbeat(worker, activity)
+
+    def _ready(self, worker: str, slot: int) -> None:
+        """Notes that a slot is free: once, however often it says so, and not while it has something on loan."""
+        asking = self._workers[worker]
+        if asking.leaving:
+            return
+        if slot not in asking.waiting and self._scheduler.lent_to(SlotId(asking.benchmark, worker, slot)) is None:
+            asking.waiting.append(slot)
+
+    def _heartbeat(self, worker: str, activity: pb.SlotActivity) -> None:
+        """Passes on what a slot is doing, if it is what it was given to do."""
+        lease = self._scheduler.lent_to(SlotId(self._workers[worker].benchmark, worker, activity.slot))
+        given = ("", 0) if lease is None else (lease.episode.task, lease.episode.index)
+        if not activity.task or (activity.task, activity.index) == given:
+            self._listener.on_activity(
+                SlotActivity(worker, activity.slot, activity.task, activity.index, activity.steps)
+            )
 
     def _serve_waiting(self) -> None:
         for name, worker in self._workers.items():
@@ -242,7 +279,9 @@ class Coordinator:
             return
         if not self._recorder.result(worker, result):
             return
-        self._unreachable_in_a_row = 0
+        self._in_vain.clear()
+        self._in_vain_of.pop(worker, None)
+        self._playing.add(lease.slot.benchmark)
         self.results_of[worker] = self.results_of.get(worker, 0) + 1
         self._end_if_finished()
         self._serve_waiting()
@@ -254,10 +293,39 @@ class Coordinator:
         self._recorder.lost(worker, lease, reason, given_up=given_up)
         self._end_if_finished()
 
-    def _policy_unreachable(self, reason: str) -> None:
-        self._unreachable_in_a_row += 1
-        if self._rules.gives_up_unreachable(self._unreachable_in_a_row):
+    def _policy_unreachable(self, worker: str, reason: str) -> None:
+        """Gives the run up when all who play say that the policy is gone; while others play, it is one's own affair."""
+        self._in_vain[worker] += 1
+        self._in_vain_of[worker] += 1
+        if self._scheduler.busy_workers() - set(self._in_vain):
+            if self._rules.gives_up_unreachable(self._in_vain_of[worker]):
+                self._send_away(worker, f"it cannot reach the policy, and others can: {reason}")
+        elif self._rules.gives_up_unreachable(self._in_vain.total()):
             self.stop(RunStopped(reason))
+
+    def _refused(self, worker: str, lease: Lease, reason: str) -> None:
+        """Ends the run as the user's mistake, where a worker's word that nothing can be played may be right.
+
+        It is enough where nobody else is there to play that benchmark. Where others are, two must say so, and none may
+        have played it: otherwise it is that worker's own affair.
+        """
+        benchmark = lease.slot.benchmark
+        refusers = self._refusers.setdefault(benchmark, set())
+        refusers.add(worker)
+        others = {name for name, other in self._workers.items() if other.benchmark == benchmark} - refusers
+        if not others or (len(refusers) > 1 and benchmark not in self._playing):
+            self.stop(UsageError(reason))
+            return
+        self._lost(lease, reason, worker)
+        self._send_away(worker, f"it cannot play what others can: {reason}")
+        self._serve_waiting()
+
+    def _send_away(self, worker: str, reason: str) -> None:
+        """Tells a worker to go, and gives it nothing more meanwhile."""
+        log.warning("worker %s is sent away: %s", worker, render(reason, self._dialect))
+        self._workers[worker].waiting.clear()
+        self._workers[worker].leaving = True
+        self.dismiss(worker, reason)
 
     def _end_if_finished(self) -> None:
         if self._scheduler.unfinished == 0 and not self.ended.done():

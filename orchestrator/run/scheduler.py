@@ -71,6 +71,7 @@ class Scheduler:
         self._rules = rules
         self._max_parallel_tasks = max_parallel_tasks or len(self._pending)
         self._leases: dict[int, Lease] = {}
+        self._lent: dict[SlotId, Lease] = {}
         self._last_task: dict[SlotId, TaskKey] = {}
         self._failed_before = failed_before or {}
         self._errors: Counter[EpisodeId] = Counter()
@@ -95,9 +96,13 @@ class Scheduler:
         if task is None:
             return None
         lease = Lease(self._new_number(), self._pending[task].popleft(), slot)
-        self._leases[lease.number] = lease
+        self._leases[lease.number] = self._lent[slot] = lease
         self._last_task[slot] = task
         return lease
+
+    def lent_to(self, slot: SlotId) -> Lease | None:
+        """Returns what a slot has on loan."""
+        return self._lent.get(slot)
 
     def holder(self, number: int) -> Lease | None:
         """Returns the lease of that number, if it has not ended."""
@@ -143,10 +148,17 @@ class Scheduler:
         return verdict
 
     def _end(self, number: int, *, again: bool, count: Counter[EpisodeId]) -> None:
-        episode = self._leases.pop(number).episode
+        lease = self._leases.pop(number)
+        if self._lent.get(lease.slot) is lease:
+            del self._lent[lease.slot]
+        episode = lease.episode
         if again:
             count[episode] += 1
             self._pending[_key(episode)].appendleft(episode)
+
+    def busy_workers(self) -> set[str]:
+        """Returns the workers that have something on loan."""
+        return {slot.worker for slot in self._lent}
 
     def leases_of(self, worker: str) -> list[Lease]:
         """Returns what a worker has on loan."""

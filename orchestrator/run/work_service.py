@@ -15,6 +15,7 @@ from sparring.orchestrator.launchers.base import DEFAULT_LISTEN
 from sparring.orchestrator.machine.child import open_socket
 from sparring.orchestrator.machine.memory import parse_memory
 from sparring.orchestrator.run.admission import Admission
+from sparring.orchestrator.run.bounds import MAX_MESSAGE, MAX_WORKERS, OutOfBounds
 from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.orders import assignment_message
 from sparring.orchestrator.run.replica_balance import ReplicaBalance
@@ -33,6 +34,10 @@ HEARTBEAT_SECONDS: Final = 1.0
 SILENCE_SECONDS: Final = 30.0
 _STOP_GRACE: Final = 1.0
 _MOST_NOTES: Final = 20
+_MOST_CALLS: Final = MAX_WORKERS + 256
+"""Those of workers, and of others who ask how we are."""
+_RECEIVED: Final = "grpc.max_receive_message_length"
+_OPTIONS: Final = [*(option for option in SERVER_OPTIONS if option[0] != _RECEIVED), (_RECEIVED, MAX_MESSAGE)]
 
 
 class WorkService(WorkServicer):
@@ -71,7 +76,7 @@ class WorkService(WorkServicer):
             sockets: Folder of the unix socket.
             listen: The TCP address; None: there are no others, and both addresses are the socket's.
         """
-        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_MOST_CALLS)
         add_WorkServicer_to_server(self, self._server)
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -154,6 +159,10 @@ class WorkService(WorkServicer):
                 if message is grpc.aio.EOF:
                     return
                 self.coordinator.handle(name, message)
+        except OutOfBounds as error:
+            log.warning("worker %s is sent away: %s", name, error.sentence)
+            reason = f"worker {name!r} was sent away: {error.sentence}"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.sentence)
         except TimeoutError:
             reason = f"worker {name!r} was silent for {SILENCE_SECONDS:g} s."
         finally:

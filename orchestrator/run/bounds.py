@@ -1,0 +1,84 @@
+"""How much a worker may say: what it sends is written down, shown and kept in memory, and it may be anybody's."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.advice import shortened
+from sparring.protos.errors import UsageError
+from sparring.protos.record import MAX_SENTENCE
+
+MAX_MESSAGE: Final = 8 * 2**20
+"""Bytes; films and recordings come in pieces, which are smaller."""
+MAX_WORKERS: Final = 4096
+MAX_SLOTS: Final = 1024
+"""Of one worker."""
+MAX_NAME: Final = 200
+"""Characters of the name of a worker, a host, a benchmark, a package, a task or a metric."""
+MAX_BENCHMARKS: Final = 256
+MAX_VERSIONS: Final = 1024
+MAX_METRICS: Final = 1024
+
+
+class OutOfBounds(UsageError):
+    """A worker says more than it may; its stream ends, and its leases go back in the queue."""
+
+
+def check_register(register: pb.Register) -> None:
+    """Checks what a worker says of itself.
+
+    Raises:
+        OutOfBounds: If that is too much, or cannot be shown.
+    """
+    _check(register.slots <= MAX_SLOTS, f"it has {register.slots} slots; {MAX_SLOTS} are the most")
+    _check(len(register.benchmarks) <= MAX_BENCHMARKS, f"it names more than {MAX_BENCHMARKS} benchmarks")
+    _check(len(register.versions) <= MAX_VERSIONS, f"it names more than {MAX_VERSIONS} packages")
+    for text in (register.worker, register.host, *register.benchmarks, *register.versions, *register.versions.values()):
+        _check_name(text)
+
+
+def bounded(message: pb.WorkerMessage, slots: int) -> pb.WorkerMessage:
+    """Returns a worker's message with texts of a reasonable length.
+
+    Args:
+        message: Of the worker, which is changed.
+        slots: That it has.
+
+    Raises:
+        OutOfBounds: If it speaks of slots that it does not have, or says too much.
+    """
+    kind = message.WhichOneof("message")
+    if kind == "ready":
+        _check_slot(message.ready.slot, slots)
+    elif kind == "heartbeat":
+        _check(len(message.heartbeat.slots) <= slots, f"it tells of more slots than its {slots}")
+        for activity in message.heartbeat.slots:
+            _check_slot(activity.slot, slots)
+            _check_name(activity.task)
+    elif kind == "result":
+        metrics = message.result.metrics
+        _check(len(metrics) <= MAX_METRICS, f"a result has {len(metrics)} metrics; {MAX_METRICS} are the most")
+        for name in metrics:
+            _check_name(name)
+        message.result.error = shortened(message.result.error, MAX_SENTENCE)
+        message.result.missing = shortened(message.result.missing, MAX_SENTENCE)
+    elif kind == "lost":
+        message.lost.reason = shortened(message.lost.reason, MAX_SENTENCE)
+    elif kind == "refused":
+        message.refused.reason = shortened(message.refused.reason, MAX_SENTENCE)
+    return message
+
+
+def _check_slot(number: int, slots: int) -> None:
+    _check(number < slots, f"it speaks of slot {number}, and has {slots}")
+
+
+def _check_name(text: str) -> None:
+    _check(len(text) <= MAX_NAME, f"a name of {len(text)} characters is too long; {MAX_NAME} are the most")
+    _check(text.isprintable(), f"the name {text!r} has characters that cannot be shown")
+
+
+def _check(right: bool, what: str) -> None:
+    if not right:
+        raise OutOfBounds(f"this worker says what no worker may: {what}.")

@@ -1,0 +1,237 @@
+"""A worker that was let in and means harm: it can spoil what it has on loan, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from coordinated import Hand, Run
+
+from sparring.orchestrator.run import coordinator
+from sparring.orchestrator.run.bounds import MAX_BENCHMARKS, MAX_METRICS, MAX_NAME, MAX_SLOTS, MAX_VERSIONS, OutOfBounds
+from sparring.orchestrator.run.errors import RunStopped
+from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.errors import UsageError
+from sparring.protos.record import MAX_SENTENCE
+
+Test = Callable[[Run], Awaitable[None]]
+
+
+@pytest.fixture
+def in_run(tmp_path: Path) -> Callable[..., None]:
+    """Runs a test in an event loop, with a coordinator."""
+
+    def run(test: Test, **settings: Any) -> None:
+        async def work() -> None:
+            await test(Run(tmp_path / "run", **settings))
+
+        asyncio.run(asyncio.wait_for(work(), 20))
+
+    return run
+
+
+def unreachable(worker: Hand, lease: pb.Lease) -> None:
+    worker.says(lost=pb.Lost(lease=lease.lease, reason="no policy server answered.", policy_unreachable=True))
+
+
+def stops(worker: Hand) -> int:
+    return sum(message.WhichOneof("message") == "stop" for message in worker.inbox)
+
+
+def test_a_slot_that_says_a_thousand_times_that_it_is_free_gets_one_lease(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        hostile, honest = Hand(run, "hostile", slots=2), Hand(run, "honest")
+        for _ in range(1000):
+            hostile.says(ready=pb.Ready(slot=1))
+        assert [lease.slot for lease in hostile.leases] == [1]
+        assert honest.takes()
+        hostile.finishes(hostile.leases[0])
+        assert hostile.ready(1) is not None, "when that one has ended it may have another"
+
+    in_run(test, episodes=5)
+
+
+def test_so_it_is_between_two_runs(tmp_path: Path) -> None:
+    async def test() -> None:
+        first = Run(tmp_path / "first", episodes=1)
+        worker = Hand(first, slots=1)
+        worker.finishes(worker.takes())
+        for _ in range(1000):
+            worker.says(ready=pb.Ready(slot=0))
+        second = Run(tmp_path / "second", episodes=9)
+        second.coordinator.take_over(first.coordinator, lambda benchmark, slots: pb.Assignment(benchmark=benchmark))
+        assert len(worker.leases) == 2
+
+    asyncio.run(asyncio.wait_for(test(), 20))
+
+
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        ({"ready": pb.Ready(slot=2)}, "it speaks of slot 2, and has 2"),
+        ({"heartbeat": pb.Heartbeat(slots=[pb.SlotActivity(slot=9)])}, "it speaks of slot 9"),
+        ({"heartbeat": pb.Heartbeat(slots=[pb.SlotActivity()] * 3)}, "more slots than its 2"),
+        ({"heartbeat": pb.Heartbeat(slots=[pb.SlotActivity(task="x" * 999)])}, "a name of 999 characters"),
+        ({"result": pb.Result(metrics={f"m{k}": 1.0 for k in range(MAX_METRICS + 1)})}, "1025 metrics"),
+        ({"result": pb.Result(metrics={"m" * (MAX_NAME + 1): 1.0})}, "a name of 201 characters"),
+        ({"result": pb.Result(metrics={"\x1b[2J": 1.0})}, "characters that cannot be shown"),
+    ],
+)
+def test_what_no_worker_may_say_ends_its_stream_and_not_the_run(
+    in_run: Callable[..., None], message: dict[str, Any], sentence: str
+) -> None:
+    async def test(run: Run) -> None:
+        hostile = Hand(run, slots=2)
+        with pytest.raises(OutOfBounds, match=sentence):
+            hostile.says(**message)
+        assert not run.coordinator.ended.done()
+
+    in_run(test)
+
+
+@pytest.mark.parametrize(
+    ("register", "sentence"),
+    [
+        ({"slots": MAX_SLOTS + 1}, "it has 1025 slots; 1024 are the most"),
+        ({"worker": "w" * (MAX_NAME + 1)}, "a name of 201 characters"),
+        ({"worker": "\x1b[31mred"}, "cannot be shown"),
+        ({"host": "h" * 1000}, "a name of 1000 characters"),
+        ({"benchmarks": ["b"] * (MAX_BENCHMARKS + 1)}, "more than 256 benchmarks"),
+        ({"versions": {f"p{k}": "1" for k in range(MAX_VERSIONS + 1)}}, "more than 1024 packages"),
+        ({"versions": {"p": "1" * 1000}}, "a name of 1000 characters"),
+    ],
+)
+def test_who_says_too_much_of_itself_is_not_taken_in(
+    in_run: Callable[..., None], register: dict[str, Any], sentence: str
+) -> None:
+    async def test(run: Run) -> None:
+        with pytest.raises(OutOfBounds, match=sentence):
+            run.coordinator.join(pb.Register(**register), pb.Assignment(benchmark="toy", slots=1), lambda _: None)
+        assert run.watcher.workers == []
+
+    in_run(test)
+
+
+def test_the_number_of_workers_has_an_end(in_run: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "MAX_WORKERS", 2)
+
+    async def test(run: Run) -> None:
+        first, _ = Hand(run), Hand(run)
+        with pytest.raises(OutOfBounds, match="2 workers are connected, and no more"):
+            Hand(run)
+        first.leaves()
+        Hand(run)
+
+    in_run(test)
+
+
+def test_long_texts_are_cut(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        worker = Hand(run)
+        worker.finishes(worker.takes(), pb.OUTCOME_ERROR, error="x" * 10**6)
+        assert len(run.journal.rows()[0].error) == MAX_SENTENCE
+
+    in_run(test, retries=0)
+
+
+def test_films_that_nobody_asked_for_are_not_kept(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        worker = Hand(run)
+        lease = worker.takes()
+        for what in (pb.ATTACHMENT_VIDEO, pb.ATTACHMENT_RECORDING):
+            for _ in range(5):
+                worker.says(piece=pb.Piece(lease=lease.lease, what=what, content=bytes(2**20)))
+        assert sum(path.stat().st_size for path in run.folder.rglob("*") if path.is_file()) < 2**20
+        worker.finishes(lease, pb.OUTCOME_SUCCESS)
+        assert [row.video for row in run.journal.rows()] == [""]
+
+    in_run(test)
+
+
+def test_films_of_others_episodes_are_not_taken(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        honest, hostile = Hand(run, "honest"), Hand(run, "hostile")
+        lease = honest.takes()
+        hostile.says(piece=pb.Piece(lease=lease.lease, what=pb.ATTACHMENT_VIDEO, content=b"a forged film"))
+        honest.says(piece=pb.Piece(lease=lease.lease, what=pb.ATTACHMENT_VIDEO, content=b"a film"))
+        honest.finishes(lease, video_bytes=6)
+        assert (run.folder / "videos" / "short_0000_success.mp4").read_bytes() == b"a film"
+
+    in_run(test, video="all")
+
+
+def test_what_it_says_of_episodes_that_it_does_not_play_is_not_shown(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        hostile = Hand(run)
+        hostile.takes()
+        before = list(run.watcher.activities)
+        hostile.says(heartbeat=pb.Heartbeat(slots=[pb.SlotActivity(slot=0, task="long", index=7, steps=9)]))
+        assert run.watcher.activities == before
+
+    in_run(test)
+
+
+def test_one_that_cannot_reach_the_policy_is_sent_away_while_others_play(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        honest, hostile = Hand(run, "honest"), Hand(run, "hostile", slots=2)
+        lease = honest.takes()
+        for _ in range(2):
+            unreachable(hostile, hostile.takes())
+        assert not run.coordinator.ended.done()
+        assert (stops(hostile), stops(honest)) == (1, 0)
+        assert hostile.ready() is None, "it gets nothing more"
+        honest.finishes(lease)
+        while (more := honest.ready()) is not None:
+            honest.finishes(more)
+        await run.coordinator.ended
+        assert {row.outcome for row in run.journal.rows()} == {"success"}
+
+    in_run(test, episodes=3)
+
+
+def test_when_all_who_play_cannot_reach_the_policy_the_run_is_given_up(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        one, other = Hand(run, "one", slots=2), Hand(run, "other")
+        leases = one.takes(0), one.takes(1), other.takes()
+        for worker, lease in zip((one, one, other), leases, strict=True):
+            assert not run.coordinator.ended.done()
+            unreachable(worker, lease)
+        with pytest.raises(RunStopped, match="no policy server answered"):
+            await run.coordinator.ended
+
+    in_run(test, episodes=3)
+
+
+def test_the_refusal_of_one_does_not_end_what_others_play(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        honest, hostile = Hand(run, "honest"), Hand(run, "hostile")
+        honest.finishes(honest.takes())
+        for name in ("hostile", "hostile again"):
+            hostile.says(refused=pb.Refused(lease=hostile.takes().lease, reason="it wants a camera."))
+            assert not run.coordinator.ended.done()
+            assert stops(hostile) == 1
+            hostile.leaves()
+            hostile = Hand(run, name)
+        hostile.leaves()
+        while (lease := honest.ready()) is not None:
+            honest.finishes(lease)
+        await run.coordinator.ended
+        assert [row.outcome for row in run.journal.rows()] == ["success"] * 3
+
+    in_run(test, episodes=3)
+
+
+def test_when_two_refuse_and_nobody_has_played_the_run_ends(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        one, other = Hand(run, "one"), Hand(run, "other")
+        leases = one.takes(), other.takes()
+        one.says(refused=pb.Refused(lease=leases[0].lease, reason="it wants a camera."))
+        assert not run.coordinator.ended.done()
+        other.says(refused=pb.Refused(lease=leases[1].lease, reason="it wants a camera."))
+        with pytest.raises(UsageError, match="it wants a camera"):
+            await run.coordinator.ended
+
+    in_run(test, episodes=3)
