@@ -194,7 +194,7 @@ class Execution:
         settings = self._settings
         if settings.policy.name is None:
             return PolicyAccess.elsewhere(settings)
-        host_name = (listen or DEFAULT_LISTEN).host
+        host_name = (DEFAULT_LISTEN if listen is None or listen.is_unix else listen).host
         host = PolicyHost(settings, host=host_name, sockets=sockets, logs=self._folder / "logs", rules=self._rules)
         watched.append(await stack.enter_async_context(_hosted(host, watched)))
         return PolicyAccess(host.addresses)
@@ -228,7 +228,7 @@ class Execution:
         local, public = await service.start(location.sockets, location.listen)
         stack.push_async_callback(service.stop, "the run has ended.")
         to_join = ""
-        if not public.is_unix:
+        if public != local:
             to_join = f"--orchestrator {to_dial(public)}{stack.enter_context(admission.written_to(location.home))}"
             log.info("more workers may join: sparring worker %s", to_join)
 

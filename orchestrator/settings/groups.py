@@ -27,7 +27,7 @@ from sparring.policy_server.client import ServerOptions, server_options
 from sparring.protos.advice import Hint
 from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import UsageError
-from sparring.protos.net.address import Address, parse_servers, parse_tcp
+from sparring.protos.net.address import Address, parse_listen, parse_servers
 
 MAX_SEED: Final = 2**63 - 1
 """The largest whole number that a journal holds."""
@@ -271,8 +271,8 @@ class WorkerSettings(SettingsGroup):
     )
     listen: str | None = Field(
         None,
-        description="where workers may dial in, HOST:PORT; default: nowhere, or with --launcher none at "
-        "127.0.0.1:50052, or any free port",
+        description="where workers may dial in, HOST:PORT or unix:///path; default: nowhere, or with --launcher "
+        "none at 127.0.0.1:50052, or any free port",
     )
     join_token_file: Path | None = Field(
         None,
@@ -289,13 +289,13 @@ class WorkerSettings(SettingsGroup):
     @classmethod
     def _known_port(cls, address: str | None) -> str | None:
         if address is not None:
-            _or_value_error(parse_tcp, address)
+            _or_value_error(parse_listen, address)
         return address
 
     @property
     def listen_address(self) -> Address | None:
         """Where workers may dial in, if that is set."""
-        return None if self.listen is None else parse_tcp(self.listen)
+        return None if self.listen is None else parse_listen(self.listen)
 
 
 class OutputSettings(SettingsGroup):

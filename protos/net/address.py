@@ -177,6 +177,15 @@ def parse_tcp(text: str) -> Address:
     return address
 
 
+def parse_listen(text: str) -> Address:
+    """Returns where something listens that may be reached by TCP or by a socket in the file system.
+
+    Raises:
+        UsageError: If it is neither.
+    """
+    return Address.parse(text) if text.startswith(_UNIX) else parse_tcp(text)
+
+
 def _socket_path(text: str) -> str:
     path = text.removeprefix(_UNIX)
     if path.startswith("//"):

@@ -15,6 +15,8 @@ from sparring.protos.errors import UsageError
 from sparring.protos.net.address import Address
 from sparring.protos.tensor import MAX_TENSOR_BYTES
 
+_PROBE_SECONDS: Final = 1.0
+
 _MESSAGE_SIZE: Final = [
     ("grpc.max_receive_message_length", MAX_TENSOR_BYTES),
     ("grpc.max_send_message_length", MAX_TENSOR_BYTES),
@@ -93,7 +95,8 @@ def bind(server: grpc.aio.Server, address: Address, credentials: grpc.ServerCred
     """
     if credentials is None and address.is_encrypted:
         raise UsageError(f"cannot listen at {address}: TLS needs --tls-cert and --tls-key.")
-    if not address.is_unix and _is_taken(address):  # gRPC would say so, too, on standard error
+    # gRPC would say so, too, on standard error; and from a unix socket it would drive out who listens there.
+    if _is_taken(address):
         raise UsageError(f"cannot listen at {address}: it is taken. Give another with {Hint('listen')}.")
     try:
         if credentials is None or address.is_unix:
@@ -115,6 +118,14 @@ def bind(server: grpc.aio.Server, address: Address, credentials: grpc.ServerCred
 
 def _is_taken(address: Address) -> bool:
     """Returns whether somebody listens there already; where it cannot be told, gRPC may try."""
+    if address.is_unix:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(_PROBE_SECONDS)
+            try:
+                probe.connect(address.path)
+            except OSError:
+                return False
+            return True
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):

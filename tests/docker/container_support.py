@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Callable
@@ -26,6 +27,47 @@ BuildImage = Callable[..., str]
 def containers(engine: Engine, folder: Path) -> list[Any]:
     """The containers of runs in a folder."""
     return [c for c in engine.containers() if c.labels["dev.sparring.run"].startswith(str(folder))]
+
+
+_ATTACK = """
+import json, os, socket, sys
+found = {}
+
+def attempt(name, act):
+    try:
+        found[name] = str(act() or "done")
+    except OSError as error:
+        found[name] = error.strerror
+
+def dial(path):
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(5)
+        client.connect(path)
+
+for path in sys.argv[1:]:
+    folder = os.path.dirname(path)
+    attempt("connect " + path, lambda: dial(path))
+    attempt("unlink " + path, lambda: os.unlink(path))
+    attempt("rename " + path, lambda: os.rename(path, path + ".old"))
+    attempt("chmod " + path, lambda: os.chmod(path, 0))
+    attempt("bind beside " + path, lambda: socket.socket(socket.AF_UNIX).bind(folder + "/other.sock"))
+    attempt("link beside " + path, lambda: os.symlink("/tmp/x", folder + "/link"))
+    attempt("mkdir beside " + path, lambda: os.mkdir(folder + "/new"))
+attempt("root", lambda: os.setuid(0))
+attempt("others", lambda: os.listdir("/root"))
+found["interfaces"] = [name for _, name in socket.if_nameindex()]
+found["engine"] = any(os.path.exists(path) for path in ("/var/run/docker.sock", "/run/docker.sock"))
+found["capabilities"] = [line.split()[1] for line in open("/proc/self/status") if line.startswith("Cap")]
+print(json.dumps(found))
+"""
+
+
+def attack_from(container: Any, *sockets: str) -> dict[str, Any]:
+    """Tries, from inside a container, what a hostile simulator would: what came of each attempt, by its name."""
+    code, said = container.exec_run(["python3", "-c", _ATTACK, *sockets])
+    assert code == 0, said
+    found: dict[str, Any] = json.loads(said)
+    return found
 
 
 class Proxy:

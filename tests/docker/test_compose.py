@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 from certificates import write_secret
+from container_support import attack_from
 from support import ROOT, Sparring, free_port
+
+from sparring.orchestrator.launchers.docker.engine import Engine
 
 pytestmark = pytest.mark.requires("docker")
 
@@ -52,16 +55,49 @@ def episodes(tmp_path: Path) -> list[dict[str, str]]:
 UP = ("up", "--no-build", "--exit-code-from", "orchestrator")
 
 
-@pytest.mark.parametrize("address", ["unix:///run/sparring/policy.sock", "policy-server:50051"])
-def test_it_evaluates_the_expert_and_ends_with_the_runs_exit_code(
-    compose: Compose, tmp_path: Path, address: str
-) -> None:
-    done = compose(*UP, SPARRING_TASK="reach-v3,drawer-close-v3", SPARRING_POLICY_ADDRESS=address)
+def test_it_evaluates_the_expert_and_ends_with_the_runs_exit_code(compose: Compose, tmp_path: Path) -> None:
+    done = compose(*UP, SPARRING_TASK="reach-v3,drawer-close-v3")
     assert done.returncode == 0, done.stdout + done.stderr
     rows = episodes(tmp_path)
     assert [(row["task"], row["outcome"]) for row in rows] == [
         (task, "success") for task in ("drawer-close-v3", "reach-v3") for _ in range(2)
     ]
+    made = (tmp_path / "outputs").stat()  # by Docker, for root
+    assert (made.st_uid, made.st_gid, made.st_mode & 0o7022) == (10001, 10001, 0), "theirs, and nobody else may write"
+
+
+def test_a_hostile_worker_reaches_two_sockets_and_can_replace_neither(
+    compose: Compose, engine: Engine, tmp_path: Path
+) -> None:
+    (tmp_path / "outputs").mkdir(mode=0o755)
+    (tmp_path / "outputs").chmod(0o1777)  # as release 0.1 left it
+    os.chown(tmp_path / "outputs", 4321, 4321)  # somebody's own folder
+    (tmp_path / "token").write_text("hf_0123456789\n")
+    (tmp_path / "token").chmod(0o644)
+    up = compose("up", "--no-build", "--detach", "--wait", HF_TOKEN_FILE=str(tmp_path / "token"))
+    assert up.returncode == 0, up.stderr
+    project = {"filters": {"label": f"com.docker.compose.project=sparring-test-{os.getpid()}"}}
+    running = {c.labels["com.docker.compose.service"]: c for c in engine.client.containers.list(**project)}
+    policy, work = "/run/policy/policy.sock", "/run/work/work.sock"
+
+    found = attack_from(running["worker-metaworld"], policy, work)
+    assert (found.pop(f"connect {policy}"), found.pop(f"connect {work}")) == ("done", "done")
+    assert (found.pop("interfaces"), found.pop("engine")) == (["lo"], False)
+    assert set(found.pop("capabilities")) == {"0000000000000000"}
+    assert {found.pop("root"), found.pop("others")} <= {"Operation not permitted", "Permission denied"}
+    assert set(found.values()) == {"Read-only file system"}, found
+
+    # The policy server has the hub's token, where nobody reads it by looking at the container; it does not have the
+    # secret that workers join with. The orchestrator cannot replace the policy's socket either.
+    server = running["policy-server"]
+    assert "hf_0123456789" not in json.dumps(server.attrs)
+    assert server.exec_run(["cat", "/run/secrets/hf_token"]).output == b"hf_0123456789\n"
+    assert server.exec_run(["ls", "/run/work"]).exit_code != 0
+    assert running["worker-metaworld"].exec_run(["ls", "/run/secrets"]).exit_code != 0
+    assert attack_from(running["orchestrator"], policy)[f"unlink {policy}"] == "Read-only file system"
+
+    outputs = (tmp_path / "outputs").stat()
+    assert (outputs.st_uid, outputs.st_gid, outputs.st_mode & 0o7777) == (4321, 10001, 0o775), "still somebody's own"
 
 
 @pytest.mark.requires("libero-assets")
@@ -91,18 +127,29 @@ def test_a_profile_that_does_not_exist_ends_it_with_a_sentence(compose: Compose)
 
 def test_nothing_runs_with_rights_it_does_not_need(compose: Compose) -> None:
     services = json.loads(compose("--profile", "libero", "config", "--format", "json").stdout)["services"]
-    assert set(services) == {"orchestrator", "policy-server", "worker-metaworld", "worker-libero", "volumes"}
+    workers = {"worker-metaworld", "worker-libero"}
+    assert set(services) == {*workers, "orchestrator", "policy-server", "assets-libero", "volumes"}
     for name, service in services.items():
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
         assert service["read_only"] is True, name
         assert service.get("privileged", False) is False, name
-        assert service.get("network_mode") in (None, "none"), name
+        networked = service.get("network_mode") != "none"
+        assert networked == (name in ("policy-server", "assets-libero")), f"{name}: who downloads, and nobody else"
         assert int(service["mem_limit"]) > 0, name
         assert service["pids_limit"] > 0, name
         assert not service.get("ports"), name
-        if name != "volumes":  # which only makes the folder writable for the others
+        assert not any(
+            "TOKEN" in variable and value
+            for variable, value in service.get("environment", {}).items()
+            if variable != "HF_TOKEN_PATH"
+        ), name
+        if name != "volumes":  # which only makes folders writable for the others
             assert service["user"] == "10001:10001", name
+            assert service.get("cap_add") is None, name
+        writable = {mount["target"] for mount in service["volumes"] if not mount.get("read_only")}
+        if name in workers:
+            assert writable == set(), "what others use"
 
 
 def test_gpus_are_given_to_the_policy_server_and_to_rendering() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from certificates import write_secret
-from container_support import PLAN, SLOW, BuildImage, Proxy, containers
+from container_support import PLAN, SLOW, BuildImage, Proxy, attack_from, containers
 from support import Sparring, StartSparring, free_port, read_csv, recorded, wait_for
 
 from sparring.orchestrator.launchers.docker.engine import Engine
@@ -105,39 +105,6 @@ def test_an_unhealthy_container_is_replaced_and_no_number_changes(
     assert containers(engine, tmp_path) == []
 
 
-HOSTILE = """
-import json, os, socket, sys
-folder, found = sys.argv[1], {}
-
-def attempt(name, act):
-    try:
-        found[name] = str(act() or "done")
-    except OSError as error:
-        found[name] = error.strerror
-
-def dial(family, address):
-    with socket.socket(family) as client:
-        client.settimeout(5)
-        client.connect(address)
-
-for name in ("policy.sock", "work.sock"):
-    path = os.path.join(folder, name)
-    attempt("connect " + name, lambda: dial(socket.AF_UNIX, path))
-    attempt("unlink " + name, lambda: os.unlink(path))
-    attempt("rename " + name, lambda: os.rename(path, path + ".old"))
-    attempt("chmod " + name, lambda: os.chmod(path, 0))
-attempt("bind", lambda: socket.socket(socket.AF_UNIX).bind(os.path.join(folder, "other.sock")))
-attempt("link", lambda: os.symlink("/tmp/x", os.path.join(folder, "link")))
-attempt("mount", lambda: os.mkdir(os.path.join(folder, "new")))
-attempt("root", lambda: os.setuid(0))
-attempt("others", lambda: os.listdir("/root"))
-found["interfaces"] = [name for _, name in socket.if_nameindex()]
-found["engine"] = any(os.path.exists(path) for path in ("/var/run/docker.sock", "/run/docker.sock"))
-found["capabilities"] = [line.split()[1] for line in open("/proc/self/status") if line.startswith("Cap")]
-print(json.dumps(found))
-"""
-
-
 def test_a_hostile_simulator_reaches_two_sockets_and_can_replace_neither(
     start_sparring: StartSparring, engine: Engine, toy_image: str, calm: Path, tmp_path: Path
 ) -> None:
@@ -145,11 +112,10 @@ def test_a_hostile_simulator_reaches_two_sockets_and_can_replace_neither(
     wait_for(lambda: recorded(tmp_path / "out") >= 1, seconds=90)
     (container,) = containers(engine, tmp_path)
     (mount,) = [mount for mount in container.attrs["Mounts"] if mount["Type"] == "bind"]
-    code, said = container.exec_run(["python3", "-c", HOSTILE, mount["Destination"]])
-    assert code == 0, said
-    found = json.loads(said)
-    for name in ("policy.sock", "work.sock"):
-        assert found.pop(f"connect {name}") == "done"
+    sockets = [f"{mount['Destination']}/{name}" for name in ("policy.sock", "work.sock")]
+    found = attack_from(container, *sockets)
+    for path in sockets:
+        assert found.pop(f"connect {path}") == "done"
     assert found.pop("interfaces") == ["lo"]
     assert found.pop("engine") is False
     assert set(found.pop("capabilities")) == {"0000000000000000"}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from support import ROOT, pins
@@ -113,6 +116,38 @@ def test_versions_in_an_image_are_those_it_is_pinned_to(images: dict[str, str]) 
         pinned = pins(constraints) | (pins(constraints.parent / "no-deps.txt") if name == "libero" else {})
         unpinned = {p: v for p, v in found.items() if p != "sparring" and pinned.get(p.replace("_", "-")) != v}
         assert unpinned == {}, f"{name} has what {constraints.name} does not say"
+
+
+def test_what_is_in_an_image_can_be_listed(images: dict[str, str]) -> None:
+    command = [sys.executable, str(ROOT / "tools/list-image"), images["orchestrator"]]
+    listed = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout)
+    assert (listed["bomFormat"], listed["specVersion"]) == ("CycloneDX", "1.5")
+    addresses = {component.get("purl", "").partition("?")[0] for component in listed["components"]}
+    pinned = pins(ROOT / "docker/constraints/orchestrator.txt")
+    assert {f"pkg:pypi/{name}@{version}" for name, version in pinned.items()} <= addresses
+    assert any(address.startswith("pkg:deb/debian/libc6@") for address in addresses)
+
+
+def test_an_image_says_what_it_was_made_from(images: dict[str, str], engine: Engine) -> None:
+    for name in ALL:
+        labels = engine.client.images.get(images[name]).attrs["Config"]["Labels"]
+        assert labels["org.opencontainers.image.base.name"].startswith("python:3.11-slim-bookworm"), name
+
+
+def test_a_file_with_another_hash_is_not_installed(tmp_path: Path) -> None:
+    """The line of the Dockerfiles, with a hash that is wrong in one place."""
+    lock = (ROOT / "docker/requirements/build.txt").read_text()
+    wrong = re.sub(r"sha256:[0-9a-f]{8}", "sha256:00000000", lock)
+    context = tmp_path / "context"
+    context.mkdir()
+    (context / "build.txt").write_text(wrong)
+    install = "RUN python -m pip install --require-hashes -r /build/build.txt"
+    (context / "Dockerfile").write_text(f"FROM python:3.11-slim-bookworm\nCOPY build.txt /build/\n{install}\n")
+    assert install.removeprefix("RUN ") in (ROOT / "docker/metaworld.Dockerfile").read_text()
+    command = ["docker", "build", "--progress=plain", str(context)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode != 0
+    assert "DO NOT MATCH THE HASHES" in done.stderr
 
 
 def test_the_policy_servers_extras_are_an_argument(engine: Engine) -> None:

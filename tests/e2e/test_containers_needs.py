@@ -23,6 +23,14 @@ def test_an_orchestrator_that_waits_for_workers_is_healthy(start_sparring: Start
     wait_for(lambda: probe(address).returncode == 0)
 
 
+def test_an_orchestrator_may_listen_at_a_socket_and_nowhere_else(
+    start_sparring: StartSparring, short_folder: Path
+) -> None:
+    address = f"unix://{short_folder}/work.sock"
+    start_sparring(*TOY, "--launcher", "none", "--listen", address)
+    wait_for(lambda: probe(address).returncode == 0)
+
+
 def test_a_policy_server_is_healthy_on_each_of_its_addresses(start_sparring: StartSparring, tmp_path: Path) -> None:
     addresses = [f"127.0.0.1:{free_port()}", f"unix://{tmp_path}/policy.sock"]
     serving = [f"--listen={address}" for address in addresses]

@@ -37,6 +37,23 @@ def test_a_socket_is_made_where_its_path_says(tmp_path: Path) -> None:
     assert made == ["100%25 sure.sock"]
 
 
+def test_a_socket_that_somebody_listens_at_is_taken_and_one_that_was_left_is_not(short_folder: Path) -> None:
+    path = short_folder / "s.sock"
+
+    async def listen() -> None:
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(str(path))
+            other.listen()
+            with pytest.raises(UsageError, match="it is taken"):
+                bind(server, Address.unix(path))
+        assert path.exists(), "as a killed server leaves it"
+        bind(server, Address.unix(path))
+        await discard(server)
+
+    asyncio.run(listen())
+
+
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "0.0.0.0", "localhost", pytest.param("[::1]", marks=pytest.mark.requires("ipv6"))]
 )
