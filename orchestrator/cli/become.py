@@ -10,9 +10,10 @@ from pathlib import Path
 def become(module: str, *arguments: str, python: Path | None = None) -> None:
     """Replaces this process with another room's program: it inherits nothing that the command line has imported.
 
-    A worker's slots are forked from its process, and the policy server is no business of this room.
+    A worker's slots are forked from its process, and the policy server is no business of this room. Nothing is imported
+    from the current folder, which may be anybody's, unless the program looks there itself.
     """
     program = str(python or sys.executable)
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(program, [program, "-m", module, *arguments])
+    os.execv(program, [program, "-P", "-m", module, *arguments])

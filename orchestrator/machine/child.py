@@ -34,7 +34,8 @@ class Child:
         temporary: Path | None = None,
     ) -> Child:
         """Starts one of our programs, `python -m module`; arguments as for `start_command`."""
-        command = [str(python), "-m", module, *arguments, "--exit-with-parent"]
+        # -P: nothing is imported from the current folder, which may be anybody's; a program may look there by itself.
+        command = [str(python), "-P", "-m", module, *arguments, "--exit-with-parent"]
         return await cls.start_command(command, log=log, capture_stdout=capture_stdout, temporary=temporary)
 
     @classmethod

@@ -80,6 +80,7 @@ def _find(name: str, experts: Mapping[str, str]) -> Any:
         checkpoint = name.removeprefix(_LEROBOT)
         return partial(_import("sparring.policy_server.policies.lerobot:LeRobotPolicy"), checkpoint)
     if ":" in name:
+        _look_in_the_current_folder()
         return _import(name)
     raise unknown(
         "policy",
@@ -107,6 +108,16 @@ def _find_experts(references: Mapping[str, str]) -> Any:
     return make
 
 
+def _look_in_the_current_folder() -> None:
+    """Lets a user's own module be found beside them, as with `python -m`.
+
+    For nothing else: the current folder may be that of a checkpoint, or a folder of downloads, where a `peft.py` would
+    be imported in the place of a library.
+    """
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+
+
 def _import(reference: str) -> Any:
     module_name, _, attribute = reference.partition(":")
     if "/" in module_name or module_name.endswith(".py"):
@@ -115,9 +126,6 @@ def _import(reference: str) -> Any:
             f"{module_name!r} is the name of a file; a policy is named by its module, "
             f"{path.stem}:{attribute or 'Class'}, from the folder that it is in."
         )
-    # The user's own module lies beside them, as with `python -m`; an installed command does not look there.
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

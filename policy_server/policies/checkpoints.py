@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import torch
 
+from sparring.policy_server.policies.archives import check_archive
 from sparring.protos.errors import UsageError
 
 _TORCH_SUFFIXES: Final = (".pt", ".pth")
@@ -112,6 +113,7 @@ def _some(names: list[str]) -> str:
 
 
 def _read_torch(path: Path) -> dict[str, Any]:
+    check_archive(path, path.stat().st_size)  # torch packs nothing
     try:
         weights = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises UnpicklingError, RuntimeError, EOFError, ... for a file it cannot read

@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 
 from sparring.policy_server.policies._lerobot.checkpoint import (
-    PROCESSORS,
+    Checkpoint,
     import_lerobot,
     load_module,
     open_checkpoint,
@@ -22,14 +22,17 @@ from sparring.policy_server.policies._lerobot.checkpoint import (
     read_config,
     require_lerobot,
 )
+from sparring.policy_server.policies._lerobot.code_guard import CodeGuard
 from sparring.policy_server.policies._lerobot.environments import XvlaOnLibero, environments_of
 from sparring.policy_server.policies._lerobot.episode_rng import EpisodeRng, Unsplittable
+from sparring.policy_server.policies._lerobot.inspection import PROCESSORS
 from sparring.policy_server.policies._lerobot.memory import ACTION, memory_of
 from sparring.policy_server.policies._lerobot.sentences import pads_to_neighbours
 from sparring.policy_server.policies._lerobot.trial import Trial
 from sparring.policy_server.policies.base import Observation
 from sparring.policy_server.policies.preserve import preserved_rng
 from sparring.policy_server.policies.torch import Batch, TooManyRows, TorchPolicy
+from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
 from sparring.protos.spec import PolicySpec, TensorSpec
 
@@ -44,6 +47,7 @@ _MIRRORED: Final = {
     "robot0_eye_in_hand_image": "observation.images.image2",
 }
 _WARN: Final = "warn"
+_DEMANDS_SHOWN: Final = 10
 _SENTENCE: Final = "Pick up the red mug."
 _RESIZING: Final = ("resize_imgs_with_padding", "image_resolution", "resize_shape")
 _BY_ELEMENT: Final = {"unnormalizer_processor", "device_processor"}
@@ -61,6 +65,8 @@ class LeRobotPolicy(TorchPolicy):
         any_resolution: Take images of any size, for policies that resize by themselves; `warn` takes them, too, and
             warns if they are not the checkpoint's and the configuration does not say that it resizes them.
         strict: Refuse weights that are not exactly those of the configuration.
+        trust: Let the checkpoint, and the repositories that it names, run code here, and read files outside of its
+            folder. Each is said in a warning.
         own_loop: Drive the policy through its own `select_action`, step by step, as is done by itself with policies
             that are seen to remember more than queues.
         device: See `TorchPolicy`, like dtype, autocast, deterministic, pad_to and threads.
@@ -82,6 +88,7 @@ class LeRobotPolicy(TorchPolicy):
         empty: Sequence[str] = (),
         any_resolution: bool | str = False,
         strict: bool = True,
+        trust: bool = False,
         own_loop: bool = False,
         device: str = "auto",
         dtype: str = "",
@@ -105,20 +112,27 @@ class LeRobotPolicy(TorchPolicy):
         require_lerobot()
         if any_resolution not in (True, False, _WARN):
             raise UsageError(f"any_resolution must be true, false or {_WARN}, not {any_resolution!r}.")
-        found = open_checkpoint(checkpoint)
+        if not isinstance(trust, bool):
+            raise UsageError(f"trust must be true or false, not {trust!r}.")
+        found = open_checkpoint(checkpoint, given=overrides, trust=trust)
+        if trust:
+            self._say_what_is_trusted(found)
         import_lerobot()
+        self._guard = CodeGuard(trust=trust, told=self.warn)
         overrides["device"] = str(self.device)
-        config = read_config(found, overrides)
+        with self._guard():
+            config = read_config(found, overrides)
         self._casts = bool(dtype) and getattr(config, "dtype", None) is None
         if dtype and not self._casts:  # the family has such a setting, and knows which of its parts can do with less
-            config = read_config(found, {**overrides, "dtype": dtype})
+            with self._guard():
+                config = read_config(found, {**overrides, "dtype": dtype})
         elif self._casts and self.dtype != torch.float32 and self._autocast is None:
             # Half-precision weights alone are not enough: networks make float32 tensors of their own on the way.
             self._autocast = self.dtype
         inputs = dict(config.input_features or {})
         self._empty = {_own_name(name, inputs) for name in _listed(empty)}
         self._names = _offered_names(inputs, rename or {}, self._empty)
-        with preserved_rng():  # a network is made of random weights before it has those of the checkpoint
+        with self._guard(), preserved_rng():  # a network is made of random weights before it has the checkpoint's
             module = load_module(found, config, strict=strict)
         self._masks_cameras = hasattr(config, "empty_cameras")
         if self._empty and self._masks_cameras and not hasattr(config, "num_image_views"):
@@ -129,16 +143,19 @@ class LeRobotPolicy(TorchPolicy):
         # that differ in the last digits, and these shall be LeRobot's.
         self._module = module.eval().to(device=self.device, dtype=self.dtype if self._casts else None)
         self._inputs = inputs
-        self._pre, self._post = _processors(found, config, self.device)
+        with self._guard():
+            self._pre, self._post = _processors(found, config, self.device)
         self._environments = environments_of(config, processor_steps(found, PROCESSORS[0]))
         self._post_by_element = processor_steps(found, PROCESSORS[1]).keys() <= _BY_ELEMENT
         self._post_by_step = True
         self._rng = EpisodeRng(self.device)
-        self._by_sentence = pads_to_neighbours(self._pre, self._zeros())
+        with self._guard():
+            self._by_sentence = pads_to_neighbours(self._pre, self._zeros())
         if config.use_amp and self._autocast is None:
             self._autocast = torch.get_autocast_dtype(self.device.type)
         trial = Trial(self._module, self.device, self._made_up, self._computing)
-        self._memory = memory_of(self._module, _inner(module), trial, warn=self.warn, own_loop=own_loop)
+        with self._guard():
+            self._memory = memory_of(self._module, _inner(module), trial, warn=self.warn, own_loop=own_loop)
         self._most_rows = self._memory.rows_at_once
         self.checkpoint_sha256 = found.sha256
         self.spec = PolicySpec(
@@ -151,6 +168,15 @@ class LeRobotPolicy(TorchPolicy):
         )
         log.info("loaded %s, a LeRobot policy of type %s, on %s", found.folder, config.type, self.device)
 
+    def _say_what_is_trusted(self, found: Checkpoint) -> None:
+        asked = "; ".join(str(demand) for demand in found.trusted[:_DEMANDS_SHOWN])
+        more = len(found.trusted) - _DEMANDS_SHOWN
+        self.warn(
+            f"{Hint('policy_arg', 'trust', True)}: the checkpoint {str(found.folder)!r} is trusted like your own code. "
+            f"What would be refused otherwise: {asked or 'nothing that can be seen in its files'}"
+            f"{f'; and {more} more' if more > 0 else ''}."
+        )
+
     def spec_for(self, benchmark: str) -> PolicySpec:
         environment = self._environments.get(benchmark)
         return self.spec if environment is None else environment.spec(self.spec, self._names)
@@ -160,7 +186,8 @@ class LeRobotPolicy(TorchPolicy):
 
     def forward(self, batch: Batch) -> Any:
         try:
-            actions = self._memory.actions(partial(self._shown, batch), batch, self._rng)
+            with self._guard():  # a part of a network may be loaded when it is first called
+                actions = self._memory.actions(partial(self._shown, batch), batch, self._rng)
         except Unsplittable:
             why = "this policy draws its random numbers for the batch as a whole"
             raise TooManyRows(1, why) from None

@@ -11,12 +11,17 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
+from sparring.policy_server.policies.archives import check_archive
 from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
+
+_MOST_BYTES: Final = 1 << 30
+"""Of the actions in one file: some ten million steps."""
 
 
 @dataclass
@@ -81,6 +86,7 @@ def _is_recording(actions: Array) -> bool:
 
 
 def _read_archive(path: Path) -> dict[str, _Tape]:
+    check_archive(path, _MOST_BYTES)
     with np.load(path, allow_pickle=False) as archive:
         return {name: _Tape(np.asarray(archive[name])) for name in archive.files}
 
@@ -88,6 +94,7 @@ def _read_archive(path: Path) -> dict[str, _Tape]:
 def _read_folder(folder: Path) -> dict[str, _Tape]:
     tapes: dict[str, _Tape] = {}
     for path in sorted(folder.rglob("*.npz")):
+        check_archive(path, _MOST_BYTES, ("about.npy", "actions.npy"))
         with np.load(path, allow_pickle=False) as episode:
             about = json.loads(episode["about"].tobytes())
             name = f"{about['benchmark']}/{about['task']}/{about['index']}"

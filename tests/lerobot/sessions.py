@@ -35,7 +35,17 @@ OFFER = Offer(LOOKS, action_low=(-1.0,) * 4, action_high=(1.0,) * 4)
 
 
 def load(folder: Path, **arguments: Any) -> Any:
-    return load_policy(f"lerobot:{folder}", {"device": "cpu", **arguments})
+    # A family whose tokenizer is code, also of the tiny ones.
+    trusted = {"trust": True} if '"pi0_fast"' in _config(folder) else {}
+    return load_policy(f"lerobot:{folder}", {"device": "cpu", **trusted, **arguments})
+
+
+def _config(folder: Path) -> str:
+    file = Path(folder, "config.json")
+    if not file.is_file():
+        return ""
+    with file.open() as content:
+        return content.read(1_000_000)
 
 
 def task(sentence: str = SENTENCE) -> Instruction:

@@ -20,9 +20,9 @@ from sparring.orchestrator.machine.child import Child, last_words
 
 @pytest.fixture(autouse=True)
 def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`python -m` finds modules in the current folder, and PYTHONPATH would only make it slower."""
+    """Nothing is imported from the current folder, unless it is said that it may be."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
 def within(seconds: float, work: Coroutine[Any, Any, Any]) -> Any:

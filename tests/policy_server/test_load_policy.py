@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -210,3 +212,31 @@ def test_a_policy_that_calls_exit_is_a_sentence(module: Module, where: str) -> N
     source = WHOLE + f"\n{quits}\n" if where == "import" else WHOLE.replace("self.gain = gain", quits)
     said = refusal(f"{module(source)}:MyPolicy")
     assert "SystemExit: 2" in said
+
+
+# ------------------------------------------------------------------------------------ the current folder
+
+
+def test_nothing_but_a_users_own_module_is_looked_for_in_the_current_folder(module: Module) -> None:
+    """It may be a checkpoint's, or one of downloads: a module there would be imported in the place of a library."""
+    here = os.getcwd()
+    sys.path[:] = [path for path in sys.path if path not in ("", here)]
+    load_policy("zero", {})
+    assert "not installed" in refusal("lerobot:somewhere") or "no folder" in refusal("lerobot:somewhere")
+    assert here not in sys.path
+    load_policy(f"{module(WHOLE)}:MyPolicy", {})
+    assert here in sys.path
+
+
+@pytest.mark.processes
+def test_a_server_that_is_started_in_a_hostile_folder(tmp_path: Path) -> None:
+    for name in ("grpc", "numpy", "google", "logging"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')\n")
+    command = [sys.executable, "-P", "-m", "sparring", "serve", "--policy", "zero", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            assert "listening" in server.stdout.readline()
+        finally:
+            server.kill()
+    assert not (tmp_path / "run").exists()

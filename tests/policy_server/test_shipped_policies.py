@@ -213,6 +213,20 @@ def test_replay_refuses_pickles_and_does_not_run_them(tmp_path: Path) -> None:
     assert not struck.exists()
 
 
+@pytest.mark.parametrize("as_folder", [False, True])
+def test_replay_does_not_unpack_more_than_a_machine_has(tmp_path: Path, as_folder: bool) -> None:
+    path = tmp_path / "bomb.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("actions.npy", bytes(1 << 20))
+    # Without writing gigabytes: what the directory at its end says of the size.
+    directory = bytearray(path.read_bytes())
+    at = directory.rindex(b"PK\x01\x02") + 24
+    directory[at : at + 4] = (3 << 30).to_bytes(4, "little")
+    path.write_bytes(directory)
+    with pytest.raises(UsageError, match=r"bomb\.npz.* would unpack to 3221225472"):
+        load_policy("replay", {"file": str(tmp_path if as_folder else path)})
+
+
 def test_replay_says_what_to_give_when_there_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"with file=\.\.\. where the policy is made"):
         load_policy("replay", {"file": str(tmp_path / "none.npz")})

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -453,6 +454,16 @@ def test_a_pickle_is_not_read(tmp_path: Path, name: str, how: Any) -> None:
         Loader(tmp_path / name)
     assert "save_file" in str(caught.value)
     assert not (tmp_path / "sprung").exists()
+
+
+def test_a_torch_file_that_was_packed_is_not_unpacked(tmp_path: Path, weights: dict[str, Any]) -> None:
+    torch.save(weights, tmp_path / "plain.pt")
+    path = tmp_path / "packed.pt"
+    with zipfile.ZipFile(tmp_path / "plain.pt") as plain, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name in plain.namelist():
+            packed.writestr(name, plain.read(name) + bytes(1 << 20))
+    with pytest.raises(UsageError, match=r"packed\.pt.* would unpack to \d+"):
+        Loader(path)
 
 
 def test_a_pickle_of_plain_tensors_does_not_pass_for_safetensors(tmp_path: Path, weights: dict[str, Any]) -> None:

@@ -70,7 +70,7 @@ def policies() -> None:
     # Asked of the policy server's own program: what is in that room is not for this one to import.
     experts = {name: benchmark.expert for name, benchmark in all_benchmarks().items() if benchmark.expert}
     asked = subprocess.run(
-        [sys.executable, "-m", "sparring.policy_server", "--list", f"--experts={json.dumps(experts)}"],
+        [sys.executable, "-P", "-m", "sparring.policy_server", "--list", f"--experts={json.dumps(experts)}"],
         capture_output=True,
         text=True,
         timeout=60,

@@ -8,25 +8,29 @@ import importlib.util
 import inspect
 import io
 import json
-import logging
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
+from sparring.policy_server.policies._lerobot.inspection import (
+    ADAPTER_CONFIG,
+    CONFIG,
+    PROCESSORS,
+    Demand,
+    demands_of,
+    read_json,
+    refuse,
+)
 from sparring.policy_server.policies.checkpoints import check_safetensors, looks_like_pickle, sha256_of
 from sparring.protos.errors import UsageError, unknown
 
-log = logging.getLogger(__name__)
-
-CONFIG: Final = "config.json"
 WEIGHTS: Final = "model.safetensors"
-ADAPTER_CONFIG: Final = "adapter_config.json"
 ADAPTER_WEIGHTS: Final = "adapter_model.safetensors"
-PROCESSORS: Final = ("policy_preprocessor.json", "policy_postprocessor.json")
 _PICKLES: Final = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 _HUB_ID: Final = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
 _INSTALL: Final = "pip install 'sparring[lerobot]' (docs/lerobot.md)"
@@ -41,6 +45,9 @@ class Checkpoint:
     adapter: bool
     """Whether the folder holds a PEFT adapter, and the weights it adapts are elsewhere."""
 
+    trusted: Sequence[Demand] = ()
+    """What would have been refused, had the user not said that the checkpoint is trusted."""
+
     @property
     def sha256(self) -> str:
         """One hash of all that decides the policy's numbers: configuration, weights, processors, statistics."""
@@ -50,7 +57,7 @@ class Checkpoint:
 
     def _adapted(self) -> list[Path]:
         """Returns the weights that an adapter adapts."""
-        base = _json(self.folder / ADAPTER_CONFIG).get("base_model_name_or_path") if self.adapter else None
+        base = read_json(self.folder / ADAPTER_CONFIG).get("base_model_name_or_path") if self.adapter else None
         return [open_checkpoint_weights(str(base)) / WEIGHTS] if base else []
 
 
@@ -73,11 +80,18 @@ def import_lerobot() -> None:
         raise UsageError(f"LeRobot does not import ({error}); something it needs is missing: {_INSTALL}.") from error
 
 
-def open_checkpoint(reference: str) -> Checkpoint:
+def open_checkpoint(
+    reference: str, *, given: Mapping[str, Any] = MappingProxyType({}), trust: bool = False
+) -> Checkpoint:
     """Opens the checkpoint that `lerobot:REFERENCE` means: a folder, or `owner/name[@revision]` on the hub.
 
+    Args:
+        reference: The folder, or the hub id.
+        given: Fields of its configuration that the user replaces.
+        trust: Whether it may ask for code to be run, and for files outside of its folder.
+
     Raises:
-        UsageError: If there is none, or it is not whole.
+        UsageError: If there is none, it is not whole, or it asks for what it may not.
     """
     folder = Path(reference).expanduser()
     if not folder.is_dir():
@@ -85,7 +99,7 @@ def open_checkpoint(reference: str) -> Checkpoint:
     # LeRobot's training writes checkpoints/005000/pretrained_model; both folders are what people call the checkpoint.
     if not (folder / CONFIG).exists() and (folder / "pretrained_model" / CONFIG).exists():
         folder = folder / "pretrained_model"
-    return _checked(folder)
+    return _checked(folder, given, trust=trust)
 
 
 def _downloaded(reference: str) -> Path:
@@ -112,16 +126,19 @@ def _downloaded(reference: str) -> Path:
         ) from error
 
 
-def _checked(folder: Path) -> Checkpoint:
+def _checked(folder: Path, given: Mapping[str, Any], *, trust: bool) -> Checkpoint:
     if not (folder / CONFIG).is_file():
         pickles = [p.name for p in folder.iterdir() if p.suffix in _PICKLES]
         found = f"it has {', '.join(sorted(p.name for p in folder.iterdir())[:8]) or 'no files'}"
         if pickles:
             found = f"{pickles[0]} is a pickle, which may run any code when it is read, and is not read"
         raise UsageError(f"{str(folder)!r} is no LeRobot checkpoint, or only half of one: no {CONFIG}; {found}.")
-    config = _json(folder / CONFIG)
+    config = read_json(folder / CONFIG)
     if not isinstance(config.get("type"), str):
         raise UsageError(f"{str(folder / CONFIG)!r} does not say which type of policy it is for; LeRobot writes it.")
+    demands = demands_of(folder, given)
+    if not trust:
+        refuse(folder, demands)
     adapter = (folder / ADAPTER_CONFIG).is_file() or bool(config.get("use_peft"))
     weights = folder / (ADAPTER_WEIGHTS if adapter else WEIGHTS)
     if not weights.exists():
@@ -129,7 +146,7 @@ def _checked(folder: Path) -> Checkpoint:
     check_safetensors(weights)
     for name in PROCESSORS:
         _check_processor(folder, name)
-    return Checkpoint(folder, config["type"], adapter)
+    return Checkpoint(folder, config["type"], adapter, tuple(demands))
 
 
 def _no_weights(folder: Path, weights: Path) -> UsageError:
@@ -149,32 +166,20 @@ def _check_processor(folder: Path, name: str) -> None:
             f"python -m lerobot.processor.migrate_policy_normalization --pretrained-path {folder}; "
             "else it was not written or copied to the end."
         )
-    steps = _json(folder / name).get("steps")
+    steps = read_json(folder / name).get("steps")
     if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
         raise UsageError(f"{str(folder / name)!r} has no list of steps; LeRobot writes one.")
     for step in steps:
         if "state_file" in step:
-            check_safetensors(folder / Path(str(step["state_file"])).name)
-        if "class" in step and "registry_name" not in step and not str(step["class"]).startswith("lerobot."):
-            log.warning("%s names a class outside LeRobot: %s", name, step["class"])
+            check_safetensors(folder / str(step["state_file"]))
 
 
 def processor_steps(checkpoint: Checkpoint, name: str) -> dict[str, Mapping[str, Any]]:
     """Reads the settings of a processor's steps, by the names they are registered with."""
     return {
         str(step.get("registry_name", "")): step.get("config") or {}
-        for step in _json(checkpoint.folder / name)["steps"]
+        for step in read_json(checkpoint.folder / name)["steps"]
     }
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{str(path)!r} cannot be read as JSON ({error}); was it written to the end?") from error
-    if not isinstance(content, dict):
-        raise UsageError(f"{str(path)!r} is not a JSON object.")
-    return content
 
 
 def read_config(checkpoint: Checkpoint, overrides: Mapping[str, Any]) -> Any:

@@ -1,0 +1,194 @@
+"""Keeps libraries from running code that comes with weights and tokenizers, for as long as a checkpoint is in use.
+
+LeRobot passes `trust_remote_code=True` on in many places, for names that a checkpoint may choose: what such a
+repository holds is Python code that transformers would fetch and run. Nothing of that can be seen in the checkpoint,
+so it is stopped where it would happen, at the few functions through which every such import goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from sparring.protos.advice import Hint
+from sparring.protos.errors import UsageError
+
+_DOORS: Final = (
+    # What brings a module from a repository, and what runs it: either may be called with what the other left behind.
+    ("transformers.dynamic_module_utils", "get_cached_module_file"),
+    ("transformers.dynamic_module_utils", "get_class_in_module"),
+    ("diffusers.utils.dynamic_modules_utils", "get_cached_module_file"),
+    ("diffusers.utils.dynamic_modules_utils", "get_class_in_module"),
+    ("transformers.integrations.hub_kernels", "get_kernel"),
+)
+_PIPELINES: Final = "lerobot.processor.pipeline"
+_ASKS: Final = ("transformers.dynamic_module_utils", "TIME_OUT_REMOTE_CODE")
+"""How many seconds transformers waits for somebody at the terminal to say whether code may be run; 0: it never asks."""
+
+
+class CodeGuard:
+    """Refuses the code of others while it is entered; where they are trusted, says what is run.
+
+    It holds for the whole process, so threads that a library starts are included; where several policies are in use at
+    once, the least trusting one decides.
+
+    Args:
+        trust: Whether code may be run.
+        told: Is told of each piece of code that is run, once.
+    """
+
+    def __init__(self, *, trust: bool, told: Callable[[str], None]) -> None:
+        self.trust = trust
+        self._told = told
+        self._seen: set[str] = set()
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Guards what happens inside.
+
+        Raises:
+            UsageError: If code was about to be run; even if what asked for it has gone on without.
+        """
+        refused: list[str] = []
+        with _entered(self, refused):
+            try:
+                yield
+            except Exception as error:
+                if refused:  # which a library may have put into words of its own
+                    raise _refusal(refused[0]) from error
+                raise
+        if refused:
+            raise _refusal(refused[0])
+
+    def announce(self, code: str) -> None:
+        """Says that some code is run."""
+        if code not in self._seen:
+            self._seen.add(code)
+            self._told(f"{code} is run, because the checkpoint is trusted.")
+
+
+_lock: Final = threading.RLock()
+_active: Final[list[tuple[CodeGuard, list[str]]]] = []
+_usual: Final[dict[str, Any]] = {}
+
+
+@contextlib.contextmanager
+def _entered(guard: CodeGuard, refused: list[str]) -> Iterator[None]:
+    entry = (guard, refused)
+    with _lock:
+        _close_doors()
+        _active.append(entry)
+        _ask(never=not _trusting())
+    try:
+        yield
+    finally:
+        with _lock:
+            _active[:] = [other for other in _active if other is not entry]
+            _ask(never=not _trusting())
+
+
+def _trusting() -> bool:
+    return all(guard.trust for guard, _ in _active)
+
+
+def _refusal(code: str) -> UsageError:
+    return UsageError(
+        f"the checkpoint needs {code} to be run, and nothing that comes with a checkpoint is. If you trust whoever "
+        f"made it as you trust your own code, say {Hint('policy_arg', 'trust', True)} (docs/lerobot.md)."
+    )
+
+
+def _pass(code: str) -> None:
+    """Lets code be run, says that it is, or raises: as the guards that are entered want it."""
+    with _lock:
+        guards = list(_active)
+    for guard, refused in guards:
+        if not guard.trust:
+            refused.append(code)
+            raise _refusal(code)
+    for guard, _ in guards:
+        guard.announce(code)
+
+
+def _close_doors() -> None:
+    """Puts a guard in front of each function, once in the life of a process; while none is entered, all is as ever."""
+    for name, function in _DOORS:
+        module = _imported(name)
+        original = getattr(module, function, None)
+        if original is not None and not hasattr(original, "guarded_by_sparring"):
+            setattr(module, function, _guarded(original))
+    pipelines = _imported(_PIPELINES)
+    if pipelines is not None and getattr(pipelines, "importlib", None) is importlib:
+        pipelines.importlib = _Imports()
+    import torch
+
+    if not hasattr(torch.load, "guarded_by_sparring"):
+        torch.load = _only_weights(torch.load)
+
+
+@functools.cache
+def _imported(name: str) -> Any:
+    """Returns a module, or nothing where there is no such library, or none with such a module."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def _guarded(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def guarded(*arguments: Any, **keywords: Any) -> Any:
+        if _active:
+            _pass(f"the code {': '.join(_named(arguments, keywords))!r}")
+        return original(*arguments, **keywords)
+
+    guarded.guarded_by_sparring = True  # type: ignore[attr-defined]
+    return guarded
+
+
+def _named(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[str]:
+    """Returns what was asked for: a class and its file, or a repository and a file of it."""
+    given = [*arguments, *(keywords[name] for name in _NAMING if name in keywords)]
+    return [str(value)[:100].replace("{{", "{ {") for value in given[:2]]
+
+
+_NAMING: Final = ("class_name", "module_path", "pretrained_model_name_or_path", "module_file", "repo_id", "kernel_name")
+
+
+def _only_weights(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def load(*arguments: Any, **keywords: Any) -> Any:
+        if _active and not _trusting():
+            keywords["weights_only"] = True  # tensors, and no pickle that could run anything
+        return original(*arguments, **keywords)
+
+    load.guarded_by_sparring = True  # type: ignore[attr-defined]
+    return load
+
+
+class _Imports:
+    """Stands in for `importlib` where LeRobot imports the class that a step of a processor names."""
+
+    def import_module(self, name: str, package: str | None = None) -> Any:
+        if _active:
+            _pass(f"the module {name!r}")
+        return importlib.import_module(name, package)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib, name)
+
+
+def _ask(*, never: bool) -> None:
+    module, name = _imported(_ASKS[0]), _ASKS[1]
+    if module is None or not hasattr(module, name):
+        return
+    if never:
+        _usual.setdefault(name, getattr(module, name))
+        setattr(module, name, 0)
+    elif name in _usual:
+        setattr(module, name, _usual.pop(name))
