@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 
-from sparring.policy_server.errors import PolicyDenied, PolicyFailed, PolicyRefused, PolicyUnreachable, translated
+from sparring.policy_server.errors import (
+    PolicyDenied,
+    PolicyFailed,
+    PolicyRefused,
+    PolicyUnanswered,
+    PolicyUnreachable,
+    translated,
+)
 from sparring.policy_server.options import Option, ServerOptions, server_options
 from sparring.policy_server.session_client import Description, SessionClient, serialized
 from sparring.protos import policy_pb2 as pb
@@ -43,6 +50,7 @@ __all__ = [
     "PolicyFailed",
     "PolicyRefused",
     "PolicySpec",
+    "PolicyUnanswered",
     "PolicyUnreachable",
     "RemoteSession",
     "ServerOptions",

@@ -21,6 +21,10 @@ class PolicyUnreachable(SparringError):
     """The server cannot be reached, went away, or did not answer in time. Trying again may help."""
 
 
+class PolicyUnanswered(PolicyUnreachable):
+    """The server did not answer in time."""
+
+
 class PolicyRefused(SparringError):
     """The server does not serve this client: the two do not fit together, or a rule was broken. Do not try again."""
 
@@ -69,7 +73,7 @@ def translated(error: grpc.RpcError, address: Address, timeout: float) -> Sparri
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
         return PolicyUnreachable(f"the policy server at {address} has no room: {details}")
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-        return PolicyUnreachable(
+        return PolicyUnanswered(
             f"no policy server answered at {address} within {timeout:g} s. {_likely_cause(address)}"
         )
     return PolicyUnreachable(f"the policy server at {address} went away: {details or code.name}")

@@ -7,6 +7,7 @@ import ctypes
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Final
 
 _M_TRIM_THRESHOLD: Final = -1
@@ -43,6 +44,15 @@ def stop_with_parent(stop: asyncio.Event) -> None:
             stop.set()
 
     loop.add_reader(0, readable)
+
+
+def is_stopped(pid: int) -> bool:
+    """Returns whether a process was stopped with a signal or by a debugger; False where that cannot be told."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] in ("T", "t")
 
 
 def keep_freed_memory() -> None:

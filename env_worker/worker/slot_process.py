@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.process import is_stopped
 
 _EXIT_CODE_SECONDS: Final = 10.0
 """How long to wait for the exit code of a process that has closed its pipe: its fork server tells it, if it can."""
@@ -115,12 +116,3 @@ class SlotProcess:
         self._ended.set()
         if self._heeded:
             self._on_end(exit_code)
-
-
-def is_stopped(pid: int) -> bool:
-    """Returns whether a process was stopped with a signal or by a debugger; False where that cannot be told."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return status.rpartition(")")[2].split()[0] in ("T", "t")

@@ -88,6 +88,10 @@ class Child:
         self._signal(signal.SIGKILL)
         return code
 
+    def kill(self) -> None:
+        """Kills the process and its group; `wait` tells when it has ended."""
+        self._signal(signal.SIGKILL)
+
     async def end(self) -> None:
         """Ends the process and its group: politely, then not."""
         self._signal(signal.SIGTERM)

@@ -6,10 +6,11 @@ import asyncio
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.run.bounds import MAX_WORKERS, OutOfBounds, bounded, check_register
@@ -20,12 +21,18 @@ from sparring.orchestrator.run.plan import EpisodeId, Plan
 from sparring.orchestrator.run.recorder import Recorder
 from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.run.scheduler import Lease, Scheduler, SlotId
+from sparring.orchestrator.run.suspects import Suspects
+from sparring.orchestrator.serving.policy_host import ServerEnd
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos import evaluation_pb2 as pb
-from sparring.protos.advice import FLAGS, Dialect, render
+from sparring.protos.advice import FLAGS, Dialect, Hint, render
 from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.record import EpisodeRecord
 
 log = logging.getLogger(__name__)
+
+_GONE_SECONDS: Final = 5.0
+"""A slot that waits for an answer hears of the server's end at once, and may be faster than its keeper."""
 
 
 def _names(wanted: str) -> Iterator[str]:
@@ -84,6 +91,14 @@ class Coordinator:
         self._refusers: dict[str, set[str]] = {}
         self._playing: set[str] = set()
         """Benchmarks that somebody could play, in this execution."""
+        self._suspects = Suspects(rules.policy_server_restarts)
+        self._policy_is_up = True
+        self._gone: list[tuple[float, EpisodeId]] = []
+        """Episodes whose slots have said that the policy server went away, and when."""
+        self._doomed: set[int] = set()
+        """Leases that were in flight when the policy server ended the last time: what they say of it is old."""
+        self.restart_policy: Callable[..., bool] | None = None
+        """`PolicyHost.restart`, if the policy is ours to host."""
         self._lost_by: dict[str, list[EpisodeId]] = {}
         self._explained: dict[EpisodeId, str] = {}
         self.results_of: dict[str, int] = {}
@@ -182,6 +197,47 @@ class Coordinator:
         with self._or_stop():
             self._handle(worker, message)
 
+    def policy_ended(self, end: ServerEnd) -> bool:
+        """Deals with the end of the hosted policy server: no lease goes out until it is back.
+
+        Returns:
+            Whether it is on the way to being explained by one episode, and no reason to give the run up.
+        """
+        self._policy_is_up = False
+        now = asyncio.get_running_loop().time()
+        leases = self._scheduler.in_flight()
+        gone = [episode for when, episode in self._gone if now - when < _GONE_SECONDS]
+        self._gone = []
+        self._doomed = {lease.number for lease in leases}
+        if end.kind == "killed" or self.ended.done():
+            return False
+        finding = self._suspects.crashed(list(dict.fromkeys([*gone, *(lease.episode for lease in leases)])))
+        with self._or_stop():
+            if finding == "convicted":
+                (episode,) = {*gone, *(lease.episode for lease in leases)}
+                self._convict(episode, end)
+            elif finding == "hopeless":
+                advice = f", or raise {Hint('policy_timeout')}" if end.kind == "hung" else ""
+                self.stop(
+                    RunStopped(
+                        f"the policy server {end.sentence}, again and again, whatever is played, and no episode comes "
+                        f"to an end in between. See its log{advice}."
+                    )
+                )
+        return finding in ("narrowed", "convicted")
+
+    def policy_ready(self) -> None:
+        """Goes on, with a policy server that is back."""
+        self._policy_is_up = True
+        with self._or_stop():
+            self._serve_waiting()
+
+    def _convict(self, episode: EpisodeId, end: ServerEnd) -> None:
+        sentence = f"the policy server {end.sentence} each time this episode was played, the last time by itself."
+        log.warning("%s #%d: %s", episode.task, episode.index, sentence)
+        self._recorder.convicted(episode, EpisodeRecord.failed("limit" if end.kind == "hung" else "policy", sentence))
+        self._end_if_finished()
+
     def explain(self, worker: str, reason: str) -> None:
         """Notes why a worker died, as its launcher found out after it had left, for the episodes that it lost."""
         reason = render(reason, self._dialect)
@@ -220,6 +276,7 @@ class Coordinator:
             lease = self._held(worker, message.lost.lease, "loss")
             if lease is None:
                 return
+            self._policy_lost(lease, message.lost)
             self._lost(lease, message.lost.reason, worker)
             if message.lost.policy_unreachable:
                 self._policy_unreachable(worker, message.lost.reason)
@@ -249,15 +306,34 @@ class Coordinator:
                 SlotActivity(worker, activity.slot, activity.task, activity.index, activity.steps)
             )
 
+    def _policy_lost(self, lease: Lease, lost: pb.Lost) -> None:
+        """Notes who was in the middle of an episode when the policy server went away, or stopped answering."""
+        if self.restart_policy is None or lease.number in self._doomed:
+            return
+        now = asyncio.get_running_loop().time()
+        if lost.policy_unanswered or lost.policy_gone:
+            self._gone = [(when, who) for when, who in self._gone if now - when < _GONE_SECONDS]
+            self._gone.append((now, lease.episode))
+        if lost.policy_unanswered:
+            unanswered = f"did not answer within {self._settings.policy.policy_timeout:g} s and was killed"
+            if self.restart_policy(unanswered):
+                self._policy_is_up = False  # who has just lost an episode must not take another one there
+
     def _serve_waiting(self) -> None:
+        group = self._suspects.group
+        if not self._policy_is_up or (group is not None and not self._is_alone(group)):
+            return
         for name, worker in self._workers.items():
             for number in list(worker.waiting):
-                lease = self._scheduler.lease(SlotId(worker.benchmark, name, number))
+                lease = self._scheduler.lease(SlotId(worker.benchmark, name, number), among=group)
                 if lease is None:
                     break  # what one slot cannot have, the others of this worker cannot have either
                 worker.waiting.remove(number)
                 worker.send(pb.OrchestratorMessage(lease=lease_message(self._settings, self._plan, lease)))
                 self._listener.on_activity(SlotActivity(name, number, lease.episode.task, lease.episode.index))
+
+    def _is_alone(self, group: Collection[EpisodeId]) -> bool:
+        return all(lease.episode in group for lease in self._scheduler.in_flight())
 
     def _held(self, worker: str, number: int, what: str) -> Lease | None:
         """Returns the lease that a worker speaks of, if it has that on loan; about others it has nothing to say."""
@@ -282,6 +358,7 @@ class Coordinator:
         self._in_vain.clear()
         self._in_vain_of.pop(worker, None)
         self._playing.add(lease.slot.benchmark)
+        self._suspects.ended(lease.episode)
         self.results_of[worker] = self.results_of.get(worker, 0) + 1
         self._end_if_finished()
         self._serve_waiting()
@@ -291,10 +368,16 @@ class Coordinator:
         why = f"{reason} An earlier time: {before}." if before else reason
         given_up = f"lost {self._rules.losses} times, the last time because: {why}"
         self._recorder.lost(worker, lease, reason, given_up=given_up)
+        if not self._scheduler.is_open(lease.episode):
+            self._suspects.ended(lease.episode)
         self._end_if_finished()
 
     def _policy_unreachable(self, worker: str, reason: str) -> None:
         """Gives the run up when all who play say that the policy is gone; while others play, it is one's own affair."""
+        stopped = "does not answer and was killed"
+        if self.restart_policy is not None and self.restart_policy(stopped, only_if_stopped=True):
+            self._policy_is_up = False
+            return
         self._in_vain[worker] += 1
         self._in_vain_of[worker] += 1
         if self._scheduler.busy_workers() - set(self._in_vain):

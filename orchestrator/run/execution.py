@@ -148,6 +148,7 @@ class Execution:
         self._listener = listener
         self._dialect = dialect
         self._rules = settings.plan.retry_rules
+        self._hosting: PolicyHost | None = None
         self._files = RunFiles(settings, plan, folder, journal, listener, dialect)
 
     async def run(self, interrupted: asyncio.Future[None]) -> Results:
@@ -176,6 +177,8 @@ class Execution:
         )
         if coordinator.ended.done():
             return
+        if self._hosting is not None:
+            self._hosting.watch, coordinator.restart_policy = coordinator, self._hosting.restart
         watched.append(await self._watch_stats(stack, access))
         stack.callback(lambda: self._files.versions.update(coordinator.versions))
         workers = await self._start_workers(stack, RunLocation(self._folder, sockets, listen), coordinator, access)
@@ -197,6 +200,7 @@ class Execution:
         host_name = (DEFAULT_LISTEN if listen is None or listen.is_unix else listen).host
         host = PolicyHost(settings, host=host_name, sockets=sockets, logs=self._folder / "logs", rules=self._rules)
         watched.append(await stack.enter_async_context(_hosted(host, watched)))
+        self._hosting = host
         return PolicyAccess(host.addresses)
 
     async def _watch_stats(self, stack: AsyncExitStack, access: PolicyAccess) -> asyncio.Future[None]:

@@ -151,6 +151,18 @@ class Recorder:
             self._listener.on_retry(lease.episode, reason)
         self._tell(row)
 
+    def convicted(self, episode: EpisodeId, record: EpisodeRecord) -> None:
+        """Records an episode that was found to take the policy server down, and that nobody plays any more.
+
+        Raises:
+            SparringError: If it cannot be written.
+        """
+        record = replace(record, error=render(record.error, self._dialect))
+        self._journal.note("error", record.error, episode=episode)
+        row = self._record("", episode, record, tries=1)
+        self._scheduler.drop(episode)
+        self._tell(row)
+
     def _record(
         self, worker: str, episode: EpisodeId, record: EpisodeRecord, *, tries: int, film: str = ""
     ) -> EpisodeRow | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -90,9 +90,16 @@ class Scheduler:
         """Returns how many attempts of an episode have failed and were tried again, over all executions of the run."""
         return self._failed_before.get(episode, 0) + self._errors[episode]
 
-    def lease(self, slot: SlotId) -> Lease | None:
-        """Lends the next episode to a slot; None if there is nothing for it now."""
-        task = self._task_for(slot)
+    def lease(self, slot: SlotId, *, among: Collection[EpisodeId] | None = None) -> Lease | None:
+        """Lends the next episode to a slot; None if there is nothing for it now.
+
+        Args:
+            slot: That is free.
+            among: The only episodes that may be played now; None: any.
+        """
+        if among is not None:
+            self._bring_forward(among)
+        task = self._task_for(slot, among)
         if task is None:
             return None
         lease = Lease(self._new_number(), self._pending[task].popleft(), slot)
@@ -103,6 +110,22 @@ class Scheduler:
     def lent_to(self, slot: SlotId) -> Lease | None:
         """Returns what a slot has on loan."""
         return self._lent.get(slot)
+
+    def in_flight(self) -> Sequence[Lease]:
+        """Returns all leases that have not ended."""
+        return list(self._leases.values())
+
+    def drop(self, episode: EpisodeId) -> None:
+        """Takes an episode out that is not to be played any more, wherever it is. Write it down first."""
+        for number in [number for number, lease in self._leases.items() if lease.episode == episode]:
+            self._end(number, again=False, count=self._losses)
+        queue = self._pending[_key(episode)]
+        if episode in queue:
+            queue.remove(episode)
+
+    def is_open(self, episode: EpisodeId) -> bool:
+        """Returns whether an episode waits or runs."""
+        return episode in self._pending[_key(episode)] or any(x.episode == episode for x in self.in_flight())
 
     def holder(self, number: int) -> Lease | None:
         """Returns the lease of that number, if it has not ended."""
@@ -180,13 +203,21 @@ class Scheduler:
         """
         return 1 + secrets.randbelow(_MOST_LEASES)
 
-    def _task_for(self, slot: SlotId) -> TaskKey | None:
+    def _bring_forward(self, episodes: Collection[EpisodeId]) -> None:
+        for episode in episodes:
+            queue = self._pending[_key(episode)]
+            if episode in queue:
+                queue.remove(episode)
+                queue.appendleft(episode)
+
+    def _task_for(self, slot: SlotId, among: Collection[EpisodeId] | None = None) -> TaskKey | None:
         open_tasks = {_key(lease.episode) for lease in self._leases.values()}
         may_open = len(open_tasks) < self._max_parallel_tasks
         waiting = [
             task
             for task, episodes in self._pending.items()
             if episodes and task[0] == slot.benchmark and (may_open or task in open_tasks)
+            if among is None or episodes[0] in among
         ]
         if not waiting:
             return None

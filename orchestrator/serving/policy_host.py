@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, Protocol
 
 from sparring.env_worker.registry import experts_of
 from sparring.orchestrator.machine.child import Child, open_socket
@@ -20,16 +21,42 @@ from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.net.access import read_ca, read_token
 from sparring.protos.net.address import Address
+from sparring.protos.process import is_stopped
 
 log = logging.getLogger(__name__)
 
 START_SECONDS: Final = 600.0
 """Large checkpoints take minutes to load."""
 _OWN_ARGUMENT: Final = "device"
+_KILLERS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+"""Who ends by one of these was ended by somebody, or for lack of memory; by others, a program ends itself."""
 
 
 class PolicyHostFailed(SparringError):
     """The policy server cannot be started, or dies again and again."""
+
+
+@dataclass(frozen=True)
+class ServerEnd:
+    """How a policy server ended.
+
+    Attributes:
+        kind: "crashed" by itself, "hung" and was killed for it, or "killed" or stopped by somebody.
+        sentence: The same for people, as the end of a sentence: "ended with exit code 9".
+    """
+
+    kind: Literal["crashed", "hung", "killed"]
+    sentence: str
+
+
+class ServerWatch(Protocol):
+    """Who wants to know what becomes of the hosted policy server."""
+
+    def policy_ended(self, end: ServerEnd) -> bool:
+        """Called when it has ended; returns whether that is explained, and no reason to give the run up."""
+
+    def policy_ready(self) -> None:
+        """Called when it serves again."""
 
 
 class PolicyHost:
@@ -48,6 +75,10 @@ class PolicyHost:
         self._rules = rules
         self._log = logs / "policy-server.log"
         self.addresses = [Address.unix(sockets / "policy.sock"), Address("tcp", host)]
+        self._child: Child | None = None
+        self._verdict: ServerEnd | None = None
+        self.watch: ServerWatch | None = None
+        """Told when the server ends, and when it is back."""
 
     async def run(self, ready: asyncio.Future[None]) -> None:
         """Serves until cancelled; `ready` is set when it does.
@@ -58,6 +89,7 @@ class PolicyHost:
         """
         deaths = 0
         while True:
+            self._verdict = None
             child = await Child.start(
                 "sparring.policy_server",
                 self._options().arguments(),
@@ -65,24 +97,51 @@ class PolicyHost:
                 log=self._log,
                 capture_stdout=True,
             )
+            began = asyncio.get_running_loop().time()
             try:
-                await self._await_start(child)
-                if not ready.done():
-                    ready.set_result(None)
-                began = asyncio.get_running_loop().time()
+                if await self._starts(child, again=ready.done()):
+                    if not ready.done():
+                        ready.set_result(None)
+                    elif self.watch is not None:
+                        self.watch.policy_ready()
+                    began = asyncio.get_running_loop().time()
+                    self._child = child
                 code = await child.wait()
             finally:
+                self._child = None
                 await child.end()
             lived = asyncio.get_running_loop().time() - began
             deaths = deaths + 1 if lived < self._rules.policy_server_settled else 1
+            end = self._verdict or _end_of(code)
+            if self.watch is not None and self.watch.policy_ended(end):
+                deaths = 0
             if self._rules.gives_up_policy_server(deaths):
                 raise PolicyHostFailed(
                     f"the policy server died {deaths} times soon after it had started (exit code {code}). "
                     f"Its log {str(self._log)!r} ends with:\n{child.last_words()}"
                 )
-            log.warning("the policy server ended with exit code %d; starting it again", code)
+            log.warning("the policy server %s; starting it again", end.sentence)
 
-    async def _await_start(self, child: Child) -> None:
+    def restart(self, reason: str, *, only_if_stopped: bool = False) -> bool:
+        """Kills the server, which does not answer, so that another is started; returns whether it was.
+
+        Args:
+            reason: What it did, as the end of a sentence.
+            only_if_stopped: Whether it is left alone unless somebody has stopped its process.
+        """
+        if self._child is None or self._verdict is not None:
+            return False
+        if is_stopped(self._child.pid):
+            self._verdict = ServerEnd("killed", "was stopped by somebody, and killed because it did not answer")
+        elif only_if_stopped:
+            return False
+        else:
+            self._verdict = ServerEnd("hung", reason)
+        self._child.kill()
+        return True
+
+    async def _starts(self, child: Child, *, again: bool) -> bool:
+        """Waits until the server serves; returns False if somebody has killed it before, and it may be tried again."""
         try:
             line = await asyncio.wait_for(child.first_line(), START_SECONDS)
         except TimeoutError:
@@ -91,15 +150,29 @@ class PolicyHost:
             ) from None
         if not line:
             code = await child.wait()
+            if code < 0:
+                if again:
+                    return False
+                raise PolicyHostFailed(
+                    f"the policy server {_end_of(code).sentence} while it loaded the policy. Did memory run out? "
+                    f"Its log {str(self._log)!r} ends with:\n{child.last_words()}"
+                )
             kind = UsageError if code == 2 else PolicyHostFailed
             raise kind(child.last_words() or f"the policy server ended with exit code {code}; see {str(self._log)!r}.")
         # From now on the port is fixed: workers know it, a successor must have the same.
         self.addresses = [Address.parse(text) for text in json.loads(line)["listening"]]
         open_socket(self.addresses[0])
+        return True
 
     def _options(self) -> ServerOptions:
         experts = experts_of(part.benchmark for part in self._settings.plan.parts)
         return self._settings.policy.server_options(experts=experts, listen=tuple(map(str, self.addresses)))
+
+
+def _end_of(code: int) -> ServerEnd:
+    if code >= 0:
+        return ServerEnd("crashed", f"ended with exit code {code}")
+    return ServerEnd("killed" if -code in _KILLERS else "crashed", f"was ended by {signal.Signals(-code).name}")
 
 
 @dataclass(frozen=True)

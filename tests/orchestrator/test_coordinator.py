@@ -13,6 +13,8 @@ from coordinated import LOSSES, Hand, Run
 
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.plan import EpisodeId
+from sparring.orchestrator.run.retry import RetryRules
+from sparring.orchestrator.serving.policy_host import ServerEnd
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
 
@@ -408,3 +410,75 @@ def test_nothing_of_an_abandoned_run_changes_anything(in_run: Callable[..., None
         assert events(run) == []
 
     in_run(test)
+
+
+# ------------------------------------------------------------------------------------ a policy server that goes down
+
+CRASH = ServerEnd("crashed", "ended with exit code 9")
+
+
+def test_while_the_policy_server_is_down_nothing_is_lent(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        worker = Hand(run)
+        assert not run.coordinator.policy_ended(ServerEnd("killed", "was ended by SIGKILL"))
+        assert worker.ready() is None
+        run.coordinator.policy_ready()
+        assert len(worker.leases) == 1
+
+    in_run(test)
+
+
+def test_who_takes_the_server_down_is_found_and_recorded_and_nobody_else_charged(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        run.coordinator.restart_policy = lambda *_, **__: False
+        worker = Hand(run, slots=2)
+        first, second = worker.takes(0), worker.takes(1)
+        # One slot has told before the server's keeper, the other tells after it.
+        worker.says(lost=pb.Lost(lease=first.lease, reason="it went away.", policy_gone=True))
+        assert not run.coordinator.policy_ended(CRASH)
+        worker.says(lost=pb.Lost(lease=second.lease, reason="it went away.", policy_gone=True))
+        assert worker.ready(0) is None
+        assert worker.ready(1) is None
+        run.coordinator.policy_ready()
+        alone = worker.leases[-1]
+        assert (len(worker.leases), alone.index) == (3, 0), "the other slot waits"
+        assert run.coordinator.policy_ended(CRASH)
+        (row,) = run.journal.rows()
+        assert (row.id, row.outcome, row.error_kind, row.attempts) == (FIRST, "error", "policy", 1)
+        assert "ended with exit code 9 each time this episode was played, the last time by itself" in row.error
+        worker.says(lost=pb.Lost(lease=alone.lease, reason="it went away.", policy_gone=True))
+        assert len(run.journal.rows()) == 1
+        run.coordinator.policy_ready()
+        worker.finishes(worker.leases[-1])
+        await run.coordinator.ended
+        assert [(r.outcome, r.attempts) for r in run.journal.rows()] == [("error", 1), ("success", 1)]
+
+    in_run(test)
+
+
+def test_a_server_that_does_not_answer_is_killed_once_and_old_news_kill_no_new_one(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        reasons: list[str] = []
+        run.coordinator.restart_policy = lambda reason, **_: not reasons.append(reason)
+        worker = Hand(run, slots=2)
+        first, second = worker.takes(0), worker.takes(1)
+        worker.says(lost=pb.Lost(lease=first.lease, reason="no answer.", policy_unanswered=True))
+        assert reasons == ["did not answer within 60 s and was killed"]
+        assert worker.ready(0) is None, "there is nobody to ask"
+        run.coordinator.policy_ended(ServerEnd("hung", reasons[0]))
+        run.coordinator.policy_ready()
+        worker.says(lost=pb.Lost(lease=second.lease, reason="no answer.", policy_unanswered=True))
+        assert len(reasons) == 1
+
+    in_run(test)
+
+
+def test_a_server_that_goes_down_whatever_is_played_ends_the_run(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        worker = Hand(run)
+        worker.takes()
+        run.coordinator.policy_ended(CRASH)
+        with pytest.raises(RunStopped, match="ended with exit code 9, again and again, whatever is played"):
+            await run.coordinator.ended
+
+    in_run(test, rules=RetryRules(policy_server_restarts=0))

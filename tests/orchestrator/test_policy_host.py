@@ -13,12 +13,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from certificates import TOKEN, Certificates
 
 from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.serving import policy_host
-from sparring.orchestrator.serving.policy_host import PolicyAccess, PolicyHost, PolicyHostFailed, policy_identity
+from sparring.orchestrator.serving.policy_host import (
+    PolicyAccess,
+    PolicyHost,
+    PolicyHostFailed,
+    ServerEnd,
+    policy_identity,
+)
 from sparring.orchestrator.settings import RunSettings, read_settings
 from sparring.policy_server.client import Description
 from sparring.protos.errors import UsageError
@@ -222,3 +229,81 @@ def test_what_decides_numbers_is_what_a_run_is_known_by() -> None:
         "arguments": {"gain": 1, "device": "cpu"},
         "checkpoint_sha256": "ab",
     }
+
+
+# ------------------------------------------------------------------------------------ a server that hangs, or is killed
+
+
+class Watch:
+    """Hears what becomes of the server."""
+
+    def __init__(self, *, explained: bool = False) -> None:
+        self.heard: list[str] = []
+        self._explained = explained
+
+    def policy_ended(self, end: ServerEnd) -> bool:
+        self.heard.append(f"{end.kind}: {end.sentence}")
+        return self._explained
+
+    def policy_ready(self) -> None:
+        self.heard.append("ready")
+
+
+@pytest.mark.parametrize(
+    ("then", "heard"),
+    [
+        ("exit 9", "crashed: ended with exit code 9"),
+        ("kill -SEGV $$", "crashed: was ended by SIGSEGV"),
+        ("kill -KILL $$", "killed: was ended by SIGKILL"),
+    ],
+)
+def test_how_a_server_ended_is_told(server: Scripted, tmp_path: Path, then: str, heard: str) -> None:
+    server(f"listen; [ $attempt = 1 ] && {then}; exec sleep 60")
+    hosting = host(tmp_path)
+    hosting.watch = watch = Watch()
+    assert run(hosting, lambda: len(watch.heard) == 2)
+    assert watch.heard == [heard, "ready"]
+
+
+@pytest.mark.parametrize(
+    ("stopped", "heard"),
+    [(False, "hung: did not answer"), (True, "killed: was stopped by somebody")],
+)
+def test_one_that_does_not_answer_is_killed_and_started_again(
+    server: Scripted, tmp_path: Path, stopped: bool, heard: str
+) -> None:
+    server(f"listen; [ $attempt = 1 ] && {'kill -STOP $$' if stopped else ':'}; exec sleep 60")
+    hosting = host(tmp_path)
+    hosting.watch = watch = Watch()
+    assert not hosting.restart("did not answer"), "there is none"
+
+    def killed() -> bool:
+        child = hosting._child
+        if not watch.heard and child is not None and (not stopped or psutil.Process(child.pid).status() == "stopped"):
+            assert stopped or not hosting.restart("did not answer", only_if_stopped=True)
+            assert hosting.restart("did not answer", only_if_stopped=stopped)
+            assert not hosting.restart("did not answer"), "once"
+        return len(watch.heard) == 2
+
+    assert run(hosting, killed)
+    assert watch.heard[0].startswith(heard)
+    assert watch.heard[1] == "ready"
+
+
+def test_deaths_that_are_explained_are_not_counted(server: Scripted, tmp_path: Path) -> None:
+    server("listen; exit 9")
+    hosting = host(tmp_path, RetryRules(policy_server_restarts=1))
+    hosting.watch = Watch(explained=True)
+    assert run(hosting, lambda: len(started(tmp_path)) >= 4)
+
+
+def test_one_that_is_killed_while_it_loads_is_told_in_a_sentence(server: Scripted, tmp_path: Path) -> None:
+    server("echo '12:00:00 loading' >&2; kill -KILL $$")
+    with pytest.raises(PolicyHostFailed, match=r"^the policy server was ended by SIGKILL while it loaded the policy"):
+        run(host(tmp_path))
+    assert len(started(tmp_path)) == 1
+
+
+def test_one_that_is_killed_while_it_loads_again_is_tried_again(server: Scripted, tmp_path: Path) -> None:
+    server("[ $attempt = 2 ] && kill -KILL $$; listen; [ $attempt = 1 ] && exit 9; exec sleep 60")
+    assert run(host(tmp_path), lambda: len(started(tmp_path)) == 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -94,6 +95,33 @@ class DiesOnce(Forward):
             self._flag.touch()
             os._exit(9)
         return super().act(observations, states)
+
+
+class TakesDown(_Broken):
+    """Takes the whole server down, or hangs, in episodes of these numbers; each time, at the third step.
+
+    Args:
+        episodes: Numbers.
+        how: exit, segfault or hang.
+    """
+
+    def __init__(self, episodes: Sequence[int], how: str) -> None:
+        super().__init__()
+        self._episodes = episodes
+        self._how = how
+
+    def act(self, observations: Sequence[Observation], states: Sequence[int]) -> Sequence[Array]:
+        for observation, episode in zip(observations, states, strict=True):
+            if episode in self._episodes and observation.step == 2:
+                self.broken()
+        return [np.ones((1, 1)) for _ in observations]
+
+    def broken(self) -> Any:
+        if self._how == "exit":
+            os._exit(9)
+        if self._how == "segfault":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        time.sleep(3600)
 
 
 class LacksAct(Policy):

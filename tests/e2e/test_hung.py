@@ -1,0 +1,71 @@
+"""What a run survives of those who neither answer nor die, and of policies that take their server down."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+from support import Sparring, StartSparring, orphans, processes_of, read_csv, recorded, wait_for
+
+BASE = ("run", "--benchmark", "toy", "--task", "short", "--episodes", "8")
+ERRORS = 3
+"""What a run ends with that has episodes which are errors."""
+
+
+def processes(folder: Path, module: str) -> list[psutil.Process]:
+    return [p for p in processes_of(folder) if module in " ".join(p.cmdline())]
+
+
+@pytest.mark.parametrize(
+    ("how", "slots", "kind", "sentence"),
+    [
+        ("exit", 3, "policy", "the policy server ended with exit code 9 each time this episode was played"),
+        ("segfault", 1, "policy", "the policy server was ended by SIGSEGV each time this episode was played"),
+        ("hang", 2, "limit", "the policy server did not answer within 5 s and was killed each time this episode"),
+    ],
+)
+def test_a_policy_that_takes_its_server_down_on_one_episode_is_that_episodes_error(
+    sparring: Sparring, tmp_path: Path, how: str, slots: int, kind: str, sentence: str
+) -> None:
+    policy = ("--policy", "toy_policies:TakesDown", "--policy-arg", f"how={how}", "--slots", str(slots))
+    done = sparring(
+        *BASE, *policy, "--policy-arg", "episodes=[3]", "--policy-timeout", "5", "--output", "out"
+    )  # fmt: skip
+    assert done.returncode == ERRORS, done.stderr
+    rows = read_csv(tmp_path / "out")
+    assert [row["outcome"] for row in rows] == ["success"] * 3 + ["error"] + ["success"] * 4
+    assert rows[3]["error_kind"] == kind
+    assert sentence in rows[3]["error"]
+    assert {row["attempts"] for row in rows} == {"1"}, "no other is charged"
+    assert orphans(tmp_path) == []
+
+
+def test_a_policy_that_takes_its_server_down_whatever_is_played_ends_the_run(
+    sparring: Sparring, tmp_path: Path
+) -> None:
+    everything = list(range(8))
+    policy = ("--policy", "toy_policies:TakesDown", "--policy-arg", "how=exit", "--slots", "2")
+    done = sparring(*BASE, *policy, "--policy-arg", f"episodes={everything}", "--output", "out")
+    assert done.returncode == 1, done.stderr
+    assert "the policy server ended with exit code 9, again and again, whatever is played" in done.stderr
+    assert "sparring resume out" in done.stderr
+
+
+def test_a_policy_server_that_is_stopped_is_replaced_and_nobody_charged(
+    sparring: Sparring, start_sparring: StartSparring, tmp_path: Path
+) -> None:
+    slow = (
+        *("run", "--benchmark", "toy", "--task", "good", "--policy", "toy_policies:Wanderer", "--episodes", "3"),
+        *("--benchmark-arg", "step_seconds=0.01", "--slots", "2", "--policy-timeout", "5"),
+    )
+    assert sparring(*slow, "--output", "calm").returncode == 0
+    process = start_sparring(*slow, "--output", "stormy")
+    wait_for(lambda: recorded(tmp_path / "stormy") >= 1)
+    (server,) = processes(tmp_path, "sparring.policy_server")
+    server.send_signal(signal.SIGSTOP)
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 0, errors
+    assert not server.is_running()
+    assert read_csv(tmp_path / "stormy") == read_csv(tmp_path / "calm")
