@@ -25,6 +25,7 @@ FORK_SECONDS: Final = 30.0
 """For every other: a fork takes milliseconds."""
 _ATTEMPTS: Final = 3
 _KILLED_SECONDS: Final = 10.0
+_DYING_SECONDS: Final = 1.0
 
 
 class ForkServer:
@@ -80,6 +81,7 @@ class ForkServer:
                 deaths += 1
                 if deaths > 1:
                     break  # one that dies of its imports dies of them again
+                await _server_gone(_DYING_SECONDS)
             else:
                 return process, ours
             finally:
@@ -101,15 +103,33 @@ class ForkServer:
         if self._generation == generation:  # else another slot has seen to it
             self._generation += 1
             _kill_server()
+        await _server_gone(_KILLED_SECONDS)
         await asyncio.wait({starting}, timeout=_KILLED_SECONDS)
         if starting.done():
             starting.exception()  # that its server died is no news
         raise TimeoutError(sentence)
 
 
+def _server_pid() -> int | None:
+    """Returns the number of this process's fork server, which multiprocessing has no call for."""
+    number: int | None = getattr(forkserver._forkserver, "_forkserver_pid", None)
+    return number
+
+
+async def _server_gone(seconds: float) -> None:
+    """Waits until the fork server, which is dying, has died: before that, multiprocessing would fork from it again."""
+    number, loop = _server_pid(), asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    with suppress(ChildProcessError):  # somebody has noticed already
+        while number is not None and loop.time() < deadline:
+            if os.waitid(os.P_PID, number, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return
+            await asyncio.sleep(0.01)
+
+
 def _kill_server() -> None:
-    """Kills this process's fork server; multiprocessing starts another for the next fork, and has no call for this."""
-    number = getattr(forkserver._forkserver, "_forkserver_pid", None)
+    """Kills this process's fork server; multiprocessing starts another for the next fork."""
+    number = _server_pid()
     if number is not None:
         with suppress(ProcessLookupError):
             os.kill(number, signal.SIGKILL)
