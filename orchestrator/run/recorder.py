@@ -160,6 +160,9 @@ class Recorder:
         record = replace(record, error=render(record.error, self._dialect))
         self._journal.note("error", record.error, episode=episode)
         row = self._record("", episode, record, tries=1)
+        for lease in self._scheduler.in_flight():
+            if lease.episode == episode:
+                self._incoming.drop(lease.number)
         self._scheduler.drop(episode)
         self._tell(row)
 
