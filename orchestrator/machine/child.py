@@ -10,9 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from sparring.orchestrator.machine.logs import is_long, last_words, shorten
 from sparring.protos.net.address import Address
 
 _END_GRACE: Final = 5.0
+_LOG_SECONDS: Final = 1.0
 
 
 class Child:
@@ -21,6 +23,7 @@ class Child:
     def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
         self._process = process
         self.log = log
+        self._shortening = asyncio.get_running_loop().create_task(self._keep_log_short())
 
     @classmethod
     async def start(
@@ -86,6 +89,7 @@ class Child:
         """Waits until it has ended and returns its exit code; what is left of its group is ended, too."""
         code = await self._process.wait()
         self._signal(signal.SIGKILL)
+        await asyncio.wait([self._shortening])
         return code
 
     def kill(self) -> None:
@@ -102,10 +106,24 @@ class Child:
         finally:
             self._signal(signal.SIGKILL)
         await self._process.wait()
+        await asyncio.wait([self._shortening])
 
     def last_words(self, lines: int = 12) -> str:
         """Returns the end of its log; only the sentence, if it ended with one that is meant for people."""
         return last_words(self.log, lines)
+
+    async def _keep_log_short(self) -> None:
+        """Looks at the log now and then, until the process has ended."""
+        ended = asyncio.ensure_future(self._process.wait())
+        try:
+            while True:
+                await asyncio.wait([ended], timeout=_LOG_SECONDS)
+                if is_long(self.log):
+                    await asyncio.to_thread(shorten, self.log)
+                if ended.done():
+                    return
+        finally:
+            ended.cancel()
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
@@ -115,12 +133,3 @@ class Child:
 def open_socket(address: Address) -> None:
     """Lets every user connect to a unix socket who can get to its folder."""
     Path(address.path).chmod(0o666)
-
-
-def last_words(log: Path, lines: int = 12) -> str:
-    """Returns the end of a log; only the sentence, if it ended with one that is meant for people."""
-    written = log.read_text(errors="replace").splitlines()
-    for number in range(len(written) - 1, -1, -1):
-        if written[number].startswith("error: "):
-            return "\n".join(written[number:]).removeprefix("error: ")
-    return "\n".join(written[-lines:])

@@ -15,7 +15,8 @@ import pytest
 from support import wait_for
 
 from sparring.orchestrator.machine import child as child_module
-from sparring.orchestrator.machine.child import Child, last_words
+from sparring.orchestrator.machine.child import Child
+from sparring.orchestrator.machine.logs import last_words
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from sparring.orchestrator.launchers.base import LaunchFailed
 from sparring.orchestrator.launchers.docker.container_spec import ContainerSpec
 from sparring.orchestrator.launchers.docker.engine import Engine, refusal
 from sparring.orchestrator.launchers.keep_alive import Death
-from sparring.orchestrator.machine.child import last_words
+from sparring.orchestrator.machine.logs import last_words, shorten, tail_of
 from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError
 
@@ -91,7 +91,7 @@ class Container:
 
     def last_words(self) -> str:
         words, image = last_words(self.log), self._spec.image
-        if "error: " + words in self.log.read_text(errors="replace"):  # a sentence of ours says what is wrong
+        if "error: " + words in tail_of(self.log):  # a sentence of ours says what is wrong
             return f"{words}\n(The image is {image!r}.)"
         return f"{words}\n(The image is {image!r}: is it a Sparring worker of this release?)"
 
@@ -156,6 +156,7 @@ class _LogFollower:
                     skip -= len(block) - len(new)
                     sink.write(new)
                     self._copied += len(new)
+                    shorten(self._path)
         except Exception as error:  # noqa: BLE001  # the boundary of a thread: whoever waits for us looks at the container
             log.debug("the log of %s broke off: %s", self._container.name, error)
         finally:
