@@ -20,6 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from sparring.protos.plain_text import plain
+
 _OPEN: Final = "{{"
 _CLOSE: Final = "}}"
 _BETWEEN: Final = ", "
@@ -225,6 +227,8 @@ class Advice:
 class RenderedFormatter(logging.Formatter):
     """Writes log lines, and errors and advice in them, in the words of a reader; what others write stays as it is.
 
+    But for control characters, which are written out: what others say may come from anywhere.
+
     Args:
         dialect: Of that reader.
         style: The line, in logging's notation.
@@ -239,4 +243,4 @@ class RenderedFormatter(logging.Formatter):
         told = copy.copy(record)  # others may handle it, too
         if isinstance(told.args, tuple):
             told.args = tuple(getattr(arg, "sentence", arg) for arg in told.args)
-        return render(super().format(told), self._dialect)
+        return plain(render(super().format(told), self._dialect))

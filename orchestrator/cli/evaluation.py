@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from sparring.orchestrator.display.progress import make_display
-from sparring.orchestrator.display.screen import count
+from sparring.orchestrator.display.screen import count, error_console
 from sparring.orchestrator.display.table import print_table
 from sparring.orchestrator.results.document import finite
 from sparring.orchestrator.results.reading import read_journal
@@ -29,6 +29,7 @@ from sparring.orchestrator.settings import (
 )
 from sparring.protos.advice import FLAGS, Dialect, RenderedFormatter
 from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.plain_text import plain
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ def evaluate_settings(settings: RunSettings, as_json: bool, dialect: Dialect = F
     _note_wrapping(plan)
     folder = settings.output.folder or _new_folder(settings)
     settings = settings.writing_to(folder)
-    errors = Console(stderr=True)
+    errors = error_console()
     _log_through(errors, dialect)
     display = make_display(errors, _title(settings, plan), plain=settings.plan.in_process)
     try:
@@ -74,7 +75,7 @@ def _note_wrapping(plan: Plan) -> None:
 
 
 def _tell_partial(error: SparringError, folder: Path, console: Console) -> None:
-    console.print(f"[bold red]stopped:[/] {_escaped(error.told(FLAGS))}", highlight=False, soft_wrap=True)
+    console.print(f"[bold red]stopped:[/] {_escaped(plain(error.told(FLAGS)))}", highlight=False, soft_wrap=True)
     recorded = _recorded(folder)
     console.print(
         f"Recorded: {count(recorded, 'episode')}. Go on with: sparring resume {shlex.quote(str(folder))}",

@@ -7,6 +7,7 @@ import logging
 import os
 import pkgutil
 import sys
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
@@ -15,6 +16,7 @@ import click
 from sparring.orchestrator.cli import commands
 from sparring.protos.advice import FLAGS, RenderedFormatter
 from sparring.protos.errors import SparringError, UsageError, unknown
+from sparring.protos.plain_text import plain
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -49,6 +51,7 @@ def cli() -> None:
 
 def main() -> None:
     """Runs the `sparring` command."""
+    _keep_standard_streams()
     # gRPC's own notes on handshakes that fail, beside the sentence of ours that says so; children inherit it.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     handler = logging.StreamHandler(sys.stderr)
@@ -68,5 +71,21 @@ def main() -> None:
     raise SystemExit(code if isinstance(code, int) else 0)
 
 
+def _keep_standard_streams() -> None:
+    """Opens those of the standard streams that whoever started this has closed, to nowhere.
+
+    Otherwise the next file that is opened takes their place, and whatever writes to standard error writes to it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # as Python has it for a stream that is closed
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - as long as the program
+
+
 def _tell(sentence: str) -> None:
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {sentence}", err=True)
+    with suppress(OSError):  # nobody can read it, but the exit code is there for all
+        click.echo(f"{click.style('error:', fg='red', bold=True)} {plain(sentence)}", err=True)

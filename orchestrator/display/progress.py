@@ -11,10 +11,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from sparring.orchestrator.display.screen import bounds, count
+from sparring.orchestrator.display.screen import Plain, bounds, count
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.listeners import RunEnd, RunListener, RunStart, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId
+from sparring.protos.plain_text import plain
 
 _PLAIN_SECONDS: Final = 5.0
 _RATE_WINDOW: Final = 10.0
@@ -139,7 +140,7 @@ class PlainDisplay(Display):
         self._say(f"trying again: {episode.task} #{episode.index}: {reason}")
 
     def _say(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(plain(line), highlight=False, markup=False, soft_wrap=True)
 
 
 class LiveDisplay(Display):
@@ -152,7 +153,9 @@ class LiveDisplay(Display):
         self._notes: list[str] = []
         self._bar = Progress(TextColumn("{task.description}"), BarColumn(bar_width=40), TaskProgressColumn())
         self._episodes = self._bar.add_task("episodes")
-        self._live = Live(get_renderable=self._picture, console=console, refresh_per_second=4, transient=True)
+        self._live = Live(
+            get_renderable=lambda: Plain(self._picture()), console=console, refresh_per_second=4, transient=True
+        )
 
     def on_start(self, start: RunStart) -> None:
         super().on_start(start)
@@ -185,6 +188,9 @@ class LiveDisplay(Display):
 
     def _note(self, text: str) -> None:
         self._notes = [*self._notes, text.splitlines()[0]][-3:]
+
+    def _shown(self) -> RenderableType:
+        return Plain(self._picture())
 
     def _picture(self) -> RenderableType:
         slots = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))

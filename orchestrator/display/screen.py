@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+import sys
+from typing import IO, Any, Final, cast
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
+
+from sparring.protos.plain_text import plain
 
 _WIDTH_OF_A_PIPE: Final = 200
 
@@ -19,12 +23,64 @@ def bounds(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"{100 * low:.1f} - {100 * high:.1f}"
 
 
+class LastingStream:
+    """A stream that whoever writes to it may take for granted: if it is closed, broken or full, nothing is said.
+
+    What is shown of a run is not the run: it goes on when nobody can see it.
+    """
+
+    def __init__(self, stream: IO[str] | None) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Writes, if that is possible."""
+        try:
+            return len(text) if self._stream is None else self._stream.write(text)
+        except (OSError, ValueError):  # broken, full, or closed
+            return len(text)
+
+    def flush(self) -> None:
+        """Passes on what was written, if that is possible."""
+        try:
+            if self._stream is not None:
+                self._stream.flush()
+        except (OSError, ValueError):
+            return
+
+    def isatty(self) -> bool:
+        """Returns whether it is a terminal."""
+        return self._stream is not None and not self._stream.closed and self._stream.isatty()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def error_console() -> Console:
+    """Makes a console on standard error that takes no run down, whatever becomes of standard error."""
+    return Console(file=cast("IO[str]", LastingStream(sys.stderr)))
+
+
+class Plain:
+    """Something on the screen whose text has no control characters of its own: they are written out.
+
+    What is shown may be from anywhere: tasks of a plug-in, errors of a policy, the results of somebody else.
+    """
+
+    def __init__(self, renderable: RenderableType) -> None:
+        self._renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self._renderable, options):
+            yield segment if segment.control else Segment(plain(segment.text), segment.style)
+
+
 def show(renderable: RenderableType, console: Console | None = None) -> None:
     """Prints on standard output, or on a console that is given.
 
     A pipe has no width to fit into, and lines in a file have no blanks at their end.
     """
     console = console or Console()
+    renderable = Plain(renderable)
     if console.is_terminal:
         console.print(renderable, highlight=False)
         return

@@ -181,7 +181,7 @@ def test_a_disk_that_fills_up_stops_the_run_and_loses_nothing(
     # No file of the run may grow beyond some size: to SQLite that is a disk that takes no more.
     limited = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, resource.RLIM_INFINITY));"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, resource.RLIM_INFINITY));"
         "sys.argv[0] = 'sparring'; from sparring.orchestrator.cli import main; main()"
     )
     command = [sys.executable, "-c", limited, *SLOW, "--slots", "2", "--episodes", "500", "--output", "out"]

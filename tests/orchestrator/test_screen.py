@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import io
+import sys
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 from rich.table import Table
 
-from sparring.orchestrator.display.progress import PlainDisplay, Tally
-from sparring.orchestrator.display.screen import count, show
+from sparring.env_worker.benchmark import Task
+from sparring.orchestrator.display.errors import errors_list
+from sparring.orchestrator.display.progress import LiveDisplay, PlainDisplay, Tally
+from sparring.orchestrator.display.screen import count, error_console, show
+from sparring.orchestrator.display.table import results_table
+from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
-from sparring.orchestrator.run.listeners import SlotActivity
+from sparring.orchestrator.run.listeners import RunStart, SlotActivity
+from sparring.orchestrator.run.plan import Plan
 
 
 def episode(steps: int) -> EpisodeRow:
@@ -61,3 +68,51 @@ def test_a_rate_that_errors_are_left_out_of_says_so_while_the_run_goes() -> None
     for _ in range(10):
         tally.count(replace(episode(1), outcome="error"))
     assert "success 95.0 % (63.3 - 96.7 % with errors) ·" in tally.line()
+
+
+HOSTILE = "\x1b]0;pwned\x07\x1b[2J"
+
+
+def test_escape_sequences_of_others_do_not_reach_the_terminal() -> None:
+    """Of tasks, workers and errors: in lines, in the live picture, in tables and in lists of errors."""
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=200)
+    bad = replace(episode(1), task=HOSTILE, outcome="error", error=HOSTILE)
+    plan = Plan({"toy": [Task(HOSTILE, "Go", HOSTILE, number=0)]}, 1, 0)
+    start = RunStart(plan, [], {}, None)
+    for display in (PlainDisplay(console), LiveDisplay(console, HOSTILE)):
+        display.on_start(start)
+        display.on_worker(HOSTILE, 1)
+        display.on_activity(SlotActivity(HOSTILE, 0, HOSTILE, 0, 1))
+        display.on_retry(bad.id, HOSTILE)
+        display.on_result(bad)
+        display.close()
+    results = Results(plan, [bad], 1.0, None)
+    show(results_table(results), console)
+    show(errors_list(results), console)
+    said = file.getvalue()
+    assert said.count("\\x1b]0;pwned") > 8
+    assert "\x1b]0" not in said
+    assert "\x1b[2J" not in said
+    assert "\x07" not in said
+
+
+class Broken(io.StringIO):
+    """A pipe that nobody reads any more."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+def test_a_stream_that_is_broken_or_is_none_takes_nobody_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream in (Broken(), None):
+        monkeypatch.setattr(sys, "stderr", stream)
+        console = error_console()
+        assert not console.is_terminal
+        for display in (PlainDisplay(console), LiveDisplay(console, "title")):
+            display.on_start(RunStart(Plan({}, 1, 0), [], {}, None))
+            display.on_worker("w", 1)
+            display.close()

@@ -23,6 +23,7 @@ from sparring.orchestrator.machine.environments import interpreter
 from sparring.orchestrator.settings import launcher_fields, parse_pairs
 from sparring.protos.advice import FLAGS, render
 from sparring.protos.errors import UsageError
+from sparring.protos.plain_text import plain
 from sparring.protos.rules import Verdict
 
 
@@ -106,7 +107,7 @@ def report(verdicts: Iterable[Verdict]) -> int:
     for verdict in verdicts:
         colour = {"ok": "green", "FAILED": "red"}.get(verdict.kind, "yellow")
         kind, _, rest = render(str(verdict), FLAGS).partition(" ")
-        click.echo(f"{click.style(kind, fg=colour)} {rest}")
+        click.echo(f"{click.style(kind, fg=colour)} {plain(rest)}")
         kinds.append(verdict.kind)
     failed, skipped = kinds.count("FAILED"), kinds.count("skipped")
     click.echo(f"{count(len(kinds), 'rule')}: {kinds.count('ok')} ok, {skipped} skipped, {failed} failed.")
