@@ -24,9 +24,13 @@ class DamagedJournal(UsageError):
 
     def __init__(self, path: Path, reason: object) -> None:
         super().__init__(
-            f"{str(path)!r} is not a journal, or it is damaged ({str(reason).rstrip('.')}). Save what can be read of "
+            f"{str(path)!r} is not a journal, or it is damaged ({_reason(reason)}). Save what can be read of "
             f"it with: sparring salvage {shlex.quote(str(path.parent))} - or begin anew with another {Hint('output')}."
         )
+
+
+def _reason(reason: object) -> str:
+    return str(reason).removeprefix("it is damaged: ").rstrip(".")
 
 
 def is_damage(error: BaseException) -> bool:

@@ -40,8 +40,8 @@ class ErrorLimit:
         self._episodes.add(episode)
         if self._attempts >= self._most and len(self._episodes) > 1:
             raise RunStopped(
-                f"the run stops, because all {self._attempts} attempts so far, of {len(self._episodes)} episodes, ended "
-                f"in the same error: {record.error} (To go on in any case: {Hint('max_errors', value=0)}.)"
+                f"the run stops, because all {self._attempts} attempts so far, of {len(self._episodes)} episodes, "
+                f"ended in the same error: {record.error} (To go on in any case: {Hint('max_errors', value=0)}.)"
             )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from rows import ROW
-from support import ROOT
+from support import ROOT, Sparring
 
 from sparring.orchestrator.results.damage import DamagedJournal
 from sparring.orchestrator.results.journal import Journal
@@ -306,3 +306,29 @@ def test_a_second_time_the_first_damaged_journal_is_kept_as_well(folder: Path) -
         zeroed(9)(folder / "journal.sqlite")
         assert salvage(folder).kept == folder / name
     assert (folder / "journal-damaged.sqlite").exists()
+
+
+def test_the_commands_say_it_and_what_to_do(usage: Sparring, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(OLD / "unfinished", tmp_path / "out"))
+    whole = (folder / "journal.sqlite").read_bytes()
+    (folder / "journal.sqlite").unlink()
+    gone = usage("resume", "out", "--in-process")
+    assert gone.returncode == 2
+    assert "the journal of the run in 'out' is gone: journal.sqlite is not there" in gone.stderr
+    assert not (folder / "journal.sqlite").exists()
+
+    (folder / "journal.sqlite").write_bytes(b"no database" + whole[11:])
+    damaged = usage("resume", "out", "--in-process")
+    assert damaged.returncode == 2
+    assert "it is damaged (file is not a database). Save what can be read of it with: sparring salvage out" in (
+        damaged.stderr
+    )
+    saved = usage("salvage", "out")
+    assert saved.returncode == 0
+    assert saved.stdout.splitlines() == [
+        "Saved: 17 of the plan's 24 episodes.",
+        "The damaged journal is kept: out/journal-damaged.sqlite",
+        "sparring resume out plays 7 episodes again.",
+    ]
+    assert usage("salvage", "out").stdout == "The journal is whole: it has 17 episodes, and nothing was changed.\n"
+    assert usage("salvage", "none").returncode == 2
