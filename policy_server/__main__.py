@@ -19,6 +19,7 @@ from sparring.policy_server.server import PolicyServer, serve_until
 from sparring.protos.advice import FLAGS, RenderedFormatter
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.process import keep_freed_memory, stop_with_parent
+from sparring.protos.watchdog import watch_if_asked
 
 log = logging.getLogger("sparring.policy_server")
 
@@ -53,6 +54,7 @@ async def _serve(options: ServerOptions, *, exit_with_parent: bool) -> None:
         loop.add_signal_handler(number, stop.set)
     if exit_with_parent:
         stop_with_parent(stop)
+    watching = asyncio.create_task(watch_if_asked())  # kept here: the loop would forget it
     server = PolicyServer(partial(load_policy, options.policy, options.policy_args, experts=options.experts), options)
     addresses = await server.listen(options.listen)
     listening = [str(address) for address in addresses]
@@ -77,6 +79,7 @@ async def _serve(options: ServerOptions, *, exit_with_parent: bool) -> None:
         if options.token_file and address.leaves_the_machine and not address.is_encrypted:
             log.warning("the token travels unencrypted to %s; encrypt with --tls-cert and --tls-key", address)
     await serve_until(server, stop, grace=options.grace)
+    watching.cancel()
 
 
 async def _loaded(server: PolicyServer, stop: asyncio.Event) -> bool:

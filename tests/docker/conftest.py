@@ -19,6 +19,7 @@ from support import ROOT
 from sparring.env_worker.assets import cache_folder
 from sparring.orchestrator.launchers.docker.engine import Engine, connect
 from sparring.orchestrator.smoke.images import full_name, image_names
+from sparring.protos import WORK_PROTOCOL_VERSION
 
 HERE = Path(__file__).parent
 TAG = "sparring-test/toy"
@@ -45,7 +46,7 @@ def toy_image(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> str:
     shutil.copytree(ROOT / "src", context / "source", ignore=skipped)  # follows the links to the rooms
     shutil.copytree(ROOT / "tests" / "toy", context / "source", ignore=skipped, dirs_exist_ok=True)
     shutil.copy(HERE / "Dockerfile", context)
-    _build(context, f"{TAG}:good")
+    _build(context, f"{TAG}:good", "--build-arg", f"PROTOCOL={WORK_PROTOCOL_VERSION}")
     return f"{TAG}:good"
 
 
@@ -98,9 +99,9 @@ def calm(toy_image: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-def _build(context: Path, tag: str) -> None:
+def _build(context: Path, tag: str, *options: str) -> None:
     done = subprocess.run(
-        ["docker", "build", "--quiet", "--tag", tag, str(context)],
+        ["docker", "build", "--quiet", "--tag", tag, *options, str(context)],
         capture_output=True,
         text=True,
         timeout=280,

@@ -138,6 +138,7 @@ def test_nothing_runs_with_rights_it_does_not_need(compose: Compose) -> None:
         assert networked == (name in ("policy-server", "assets-libero")), f"{name}: who downloads, and nobody else"
         assert int(service["mem_limit"]) > 0, name
         assert service["pids_limit"] > 0, name
+        assert service["logging"]["options"] == {"max-size": "50m", "max-file": "2"}, name
         assert not service.get("ports"), name
         assert not any(
             "TOKEN" in variable and value

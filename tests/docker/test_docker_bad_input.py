@@ -10,6 +10,7 @@ from container_support import PLAN, BuildImage, containers
 from support import Sparring, StartSparring, free_port, read_csv
 
 from sparring.orchestrator.launchers.docker.engine import Engine
+from sparring.protos import WORK_PROTOCOL_VERSION
 
 pytestmark = pytest.mark.requires("docker")
 
@@ -38,7 +39,7 @@ def test_an_image_whose_label_names_another_protocol(sparring: Sparring, build_i
     image = build_image("labelled", "LABEL dev.sparring.protocol=99")
     done = sparring(*BASE, "--image", f"toy={image}")
     assert done.returncode == 2
-    assert f"the image {image!r} speaks protocol version 99, this orchestrator 2" in done.stderr
+    assert f"the image {image!r} speaks protocol version 99, this orchestrator {WORK_PROTOCOL_VERSION}" in done.stderr
 
 
 def test_an_image_that_speaks_another_protocol(
@@ -52,7 +53,7 @@ def test_an_image_that_speaks_another_protocol(
     )
     done = sparring(*BASE, "--image", f"toy={image}")
     assert done.returncode == 1
-    assert "the worker speaks protocol version 99, this orchestrator 2" in done.stderr
+    assert f"the worker speaks protocol version 99, this orchestrator {WORK_PROTOCOL_VERSION}" in done.stderr
     assert image in done.stderr
     assert "sparring resume out" in done.stderr
     assert containers(engine, tmp_path) == []

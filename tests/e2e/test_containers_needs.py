@@ -62,3 +62,23 @@ def test_a_worker_at_work_has_a_heartbeat(
     wait_for(heart.exists)
     first = heart.stat().st_mtime_ns
     wait_for(lambda: heart.stat().st_mtime_ns > first, seconds=5)
+
+
+def test_a_policy_server_that_hangs_ends_and_says_where(
+    start_sparring: StartSparring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARRING_WATCHDOG", "8")
+    (tmp_path / "hanging.py").write_text(
+        "import toy_policies\n\nclass Hanging(toy_policies.Wanderer):\n"
+        "    def new_session(self, *given, **named):\n        sum(range(10**14))\n"
+    )
+    address = f"unix://{tmp_path}/policy.sock"
+    server = start_sparring("serve", "--policy", "hanging:Hanging", "--listen", address)
+    wait_for(lambda: probe(address).returncode == 0)
+    run = ("run", "--benchmark", "toy", "--task", "short", "--policy-server", address, "--output", "out")
+    client = start_sparring(*run)
+    _, errors = server.communicate(timeout=60)
+    assert server.returncode == 1, errors
+    assert "Timeout" in errors
+    assert "in new_session" in errors
+    client.terminate()

@@ -14,14 +14,14 @@ SCRIPT = """
 import asyncio, time
 from sparring.env_worker.worker import heartbeat
 
-heartbeat._LIMIT = 0.5
+heartbeat._LIMIT = 3.0
 
 async def work():
     beating = asyncio.create_task(heartbeat.beat())
     await asyncio.sleep(0.1)
     {}
     beating.cancel()
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(4.0)
 
 asyncio.run(work())
 """

@@ -84,3 +84,7 @@ def test_who_needs_no_network_has_none() -> None:
 def test_what_is_mounted_from_this_machine_cannot_be_written() -> None:
     mounts = made_of(Route("unix", None, needs_name=False, folders=(Path("/policy"),)))["mounts"]
     assert [(mount["Source"], mount["ReadOnly"]) for mount in mounts] == [("/policy", True), ("/sockets", True)]
+
+
+def test_the_engines_copy_of_what_it_says_is_limited() -> None:
+    assert made_of()["log_config"]["Config"] == {"max-size": "50m", "max-file": "2"}

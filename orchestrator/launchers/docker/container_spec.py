@@ -20,6 +20,7 @@ _GIB: Final = 2**30
 _USER: Final = "10001:10001"
 """For images that name no user: nothing here runs as root."""
 _CACHE: Final = "/cache"
+_LOGS: Final = {"max-size": "50m", "max-file": "2"}
 _TMP: Final = "rw,nosuid,nodev,mode=1777,size=1g"
 
 
@@ -53,7 +54,7 @@ class ContainerSpec:
 
     def options(self, name: str) -> dict[str, Any]:
         """Returns the arguments of the SDK's `containers.create`."""
-        from docker.types import DeviceRequest
+        from docker.types import DeviceRequest, LogConfig
 
         short = hashlib.sha256(f"{socket.gethostname()}:{self._run}".encode()).hexdigest()[:8]
         mounts, tmpfs, variables = self._storage()
@@ -76,6 +77,8 @@ class ContainerSpec:
             "pids_limit": self._pids,
             **HARDENED,
             "network_mode": "none" if isolated else None,
+            # What it says is copied as it comes; the engine's own copy must not fill the disk.
+            "log_config": LogConfig(type=LogConfig.types.JSON, config=dict(_LOGS)),
             "tmpfs": tmpfs,
             "mounts": mounts,
             "extra_hosts": {HOST_NAME: "host-gateway"} if self._route.needs_name else None,
