@@ -6,12 +6,11 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import numpy as np
-
+from sparring.policy_server.chunks import checked_chunk
 from sparring.policy_server.errors import PolicyFailed
 from sparring.policy_server.policies.base import Instruction, Observation, Policy, spec_on, warnings_of
 from sparring.protos.errors import SparringError
-from sparring.protos.tensor import Array, TensorError, dtype_code
+from sparring.protos.tensor import Array
 
 log = logging.getLogger(__name__)
 
@@ -99,29 +98,3 @@ class PolicyCalls:
             if isinstance(error, SparringError):  # a sentence that is meant for people
                 raise PolicyFailed(error.sentence) from error
             raise PolicyFailed(f"the policy's {method}() raised {type(error).__name__}: {error}") from error
-
-
-def checked_chunk(chunk: Any, action_dim: int, chunk_length: int) -> Array:
-    """Returns a policy's answer to one observation, if it is a chunk of usable actions.
-
-    Raises:
-        PolicyFailed: If its type, shape or values are wrong, with what they should be.
-    """
-    try:
-        actions = np.asarray(chunk)
-        dtype_code(actions.dtype)
-    except TensorError as error:
-        raise PolicyFailed(
-            f"the policy answered with something that is no array of numbers: {error.sentence}"
-        ) from error
-    except (ValueError, TypeError) as error:
-        raise PolicyFailed(f"the policy answered with something that is no array of numbers: {error}") from error
-    wanted = f"a chunk is (length, action_dim) with length 1 to {chunk_length} and action_dim {action_dim}"
-    if actions.ndim != 2 or not 1 <= actions.shape[0] <= chunk_length or actions.shape[1] != action_dim:
-        raise PolicyFailed(f"the policy answered one observation with the shape {actions.shape}; {wanted}.")
-    if not np.isfinite(actions).all():
-        row, column = np.argwhere(~np.isfinite(actions))[0]
-        raise PolicyFailed(
-            f"the policy answered with {actions[row, column]} in dimension {column} of action {row} of its chunk."
-        )
-    return actions

@@ -129,6 +129,7 @@ class PolicyClient:
 
         Raises:
             PolicyDenied: If token or TLS are not what the server wants.
+            PolicyRefused: If what it says of itself cannot be.
             PolicyUnreachable: If nobody answers in time.
         """
         stub: PolicyAsyncStub = PolicyStub(self._channel)  # type: ignore[assignment]
@@ -139,9 +140,13 @@ class PolicyClient:
             )
 
         try:
-            return Description.from_message(self._loop.run(self._unless_at_odds(ask())))
+            message = self._loop.run(self._unless_at_odds(ask()))
         except grpc.RpcError as error:
             raise translated(error, self.address, self.timeout) from error
+        try:
+            return Description.from_message(message)
+        except SparringError as error:
+            raise PolicyRefused(f"the server at {self.address} describes what cannot be: {error.sentence}") from error
 
     def open(
         self, offer: Offer, *, benchmark: str = "", client: str = "", connect_timeout: float | None = None

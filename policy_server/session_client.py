@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sparring.policy_server.chunks import checked_chunk
 from sparring.policy_server.errors import PolicyFailed, PolicyRefused
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.chunk import Chunk
-from sparring.protos.spec import Offer, PolicySpec
-from sparring.protos.tensor import Array, decode, encode_into
+from sparring.protos.errors import SparringError
+from sparring.protos.spec import Offer, PolicySpec, check_settled, spec_of
+from sparring.protos.tensor import Array, TensorError, decode, encode_into
 from sparring.protos.wire import ObservationCodec
 
 
@@ -31,14 +33,25 @@ class Description:
 
     @classmethod
     def from_message(cls, message: pb.PolicyDescription) -> Description:
-        """Reads the description that a server gives of itself."""
+        """Reads the description that a server gives of itself.
+
+        Raises:
+            SparringError: If it is none.
+        """
         return cls(
             name=message.name,
-            arguments={key: json.loads(value) for key, value in message.arguments.items()},
+            arguments={key: _value(key, text) for key, text in message.arguments.items()},
             checkpoint_sha256=message.checkpoint_sha256,
             server_version=message.server_version,
             needs=PolicySpec.from_message(message.needs),
         )
+
+
+def _value(key: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SparringError(f"the argument {key!r} is said to be {text[:100]!r}, which is not JSON.") from error
 
 
 class SessionClient(ABC):
@@ -85,6 +98,12 @@ class SessionClient(ABC):
             request.observation.episode, request.observation.step = self._episode, step
             for name, array in tensors.items():
                 encode_into(request.observation.tensors[name], array)
+            if request.ByteSize() > self._codec.longest:  # of which the server would say no more than that
+                given = {name: str(spec_of(array)) for name, array in tensors.items()}
+                asked = {
+                    name: f"{spec.dtype} {self.needs.batched_shape(name)}" for name, spec in self.needs.named.items()
+                }
+                raise PolicyRefused(f"the observation has {given}, the policy asked for {asked}.")
         chunk = self._exchange(request, "chunk").chunk
         if (chunk.episode, chunk.step) != (self._episode, step):
             raise PolicyRefused(f"{self._server} answered another observation than the one sent.")
@@ -92,13 +111,30 @@ class SessionClient(ABC):
         if not math.isfinite(in_server):
             raise PolicyFailed(f"{self._server} says that an answer took it {in_server} seconds: not a finite number.")
         waited = time.perf_counter() - began
-        return Chunk(decode(chunk.actions), in_server, max(0.0, waited - in_server), chunk.batch_size)
+        in_server = min(max(0.0, in_server), waited)  # it cannot have been longer than all of it was
+        return Chunk(self._actions(chunk), in_server, waited - in_server, chunk.batch_size)
+
+    def _actions(self, chunk: pb.Chunk) -> Array:
+        """Returns the actions of a chunk, if they are what was said at the hello and fit the space they are for."""
+        try:
+            actions = decode(chunk.actions)
+        except TensorError as error:
+            raise PolicyFailed(f"{self._server} answered with what is no chunk of actions: {error.sentence}") from error
+        assert self.needs.action_dim is not None, "as was checked at the hello"
+        try:
+            return checked_chunk(actions, self.needs.action_dim, self.needs.chunk_length)
+        except PolicyFailed as failure:
+            raise PolicyFailed(f"{self._server} broke its word: {failure.sentence}") from failure
 
     def _greet(self, offer: Offer, *, benchmark: str, client: str, seconds: float | None = None) -> None:
         hello = pb.Hello(protocol=PROTOCOL_VERSION, client=client, benchmark=benchmark, offer=offer.to_message())
         welcome = self._exchange(pb.RolloutRequest(hello=hello), "welcome", seconds).welcome
-        self.needs = PolicySpec.from_message(welcome.needs)
-        self.policy = Description.from_message(welcome.policy)
+        try:
+            self.needs = PolicySpec.from_message(welcome.needs)
+            check_settled(self.needs, offer)
+            self.policy = Description.from_message(welcome.policy)
+        except SparringError as error:
+            raise PolicyRefused(f"{self._server} answered the hello with what cannot be: {error.sentence}") from error
         self._codec = ObservationCodec(self.needs)
 
     def _exchange(

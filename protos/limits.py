@@ -12,6 +12,9 @@ MAX_NAME: Final = 256
 
 MAX_ACTION_DIM: Final = 1024
 
+MAX_HISTORY: Final = 4096
+"""Steps that a policy may ask to be shown at once."""
+
 MAX_HELLO_BYTES: Final = 256 * 1024
 """Twice what the largest offer takes."""
 

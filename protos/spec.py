@@ -12,7 +12,7 @@ import numpy as np
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.advice import Hint, together
 from sparring.protos.errors import SparringError
-from sparring.protos.limits import MAX_ACTION_DIM, MAX_NAME, MAX_OBSERVATIONS
+from sparring.protos.limits import MAX_ACTION_DIM, MAX_HISTORY, MAX_NAME, MAX_OBSERVATIONS
 from sparring.protos.tensor import MAX_AXES, MAX_TENSOR_BYTES, dtype_code, dtype_of
 
 
@@ -247,6 +247,28 @@ class PolicySpec:
         shape = self.named[name].shape
         assert shape is not None
         return (self.history, *shape) if self.history > 1 else shape
+
+
+def check_settled(needs: PolicySpec, offer: Offer) -> None:
+    """Checks that needs which a server calls settled are: of what was offered, as it was offered, for its actions.
+
+    Raises:
+        SpecMismatch: If not, with both sides.
+    """
+    for name, spec in needs.named.items():
+        have = offer.observations.get(name)
+        if have != spec:
+            raise SpecMismatch(
+                f"it asks for {name!r} as {spec}, which is offered {f'as {have}' if have else 'not at all'}."
+            )
+        if needs.history * math.prod(have.shape or ()) > MAX_TENSOR_BYTES:
+            raise SpecMismatch(f"it asks for the last {needs.history} of {name!r}, {have}: more than a message holds.")
+    if needs.history > MAX_HISTORY:
+        raise SpecMismatch(f"it asks for the last {needs.history} steps; at most {MAX_HISTORY} are kept.")
+    if needs.action_dim != offer.action_dim:
+        raise SpecMismatch(
+            f"its actions have {needs.action_dim or 'no'} dimensions, the action space has {offer.action_dim}."
+        )
 
 
 def _is_image(spec: TensorSpec) -> bool:

@@ -10,7 +10,7 @@ import pytest
 import sample_policies as sample
 
 from sparring.policy_server.batcher import Answer, Batcher
-from sparring.policy_server.calls import checked_chunk
+from sparring.policy_server.chunks import checked_chunk
 from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed, QueueFull
 from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
 from sparring.policy_server.stats import StatsCounter

@@ -189,7 +189,7 @@ def test_importing_the_client_imports_nothing_heavy(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     loaded = done.stdout.split()
     assert not {name.partition(".")[0] for name in loaded} & set(heavy)
-    parts = {f"sparring.policy_server.{name}" for name in ("client", "errors", "options", "session_client")}
+    parts = {f"sparring.policy_server.{name}" for name in ("chunks", "client", "errors", "options", "session_client")}
     assert {name for name in loaded if name.startswith("sparring.policy_server.")} == parts
     assert not [name for name in loaded if name.startswith(("sparring.orchestrator", "sparring.env_worker"))]
 
@@ -534,10 +534,10 @@ def test_a_server_whose_timing_is_no_finite_number_has_failed(seconds: float) ->
 
         def _answer(self, request: pb.RolloutRequest | bytes, wait: float | None) -> pb.RolloutResponse:
             if isinstance(request, pb.RolloutRequest) and request.WhichOneof("message") == "hello":
-                needs = PolicySpec({}, action_dim=1).to_message()
+                needs = PolicySpec({}, action_dim=2).to_message()
                 description = pb.PolicyDescription(needs=needs)
                 return pb.RolloutResponse(welcome=pb.Welcome(needs=needs, policy=description))
-            return pb.RolloutResponse(chunk=pb.Chunk(queue_seconds=seconds, actions=encode(np.zeros((1, 1)))))
+            return pb.RolloutResponse(chunk=pb.Chunk(queue_seconds=seconds, actions=encode(np.zeros((1, 2)))))
 
     session = Answers("the server")
     session._greet(OFFER, benchmark="toy", client="test")

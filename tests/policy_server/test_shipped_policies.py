@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparring.policy_server.calls import checked_chunk
+from sparring.policy_server.chunks import checked_chunk
 from sparring.policy_server.policies import load_policy
 from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy
 from sparring.protos.errors import UsageError

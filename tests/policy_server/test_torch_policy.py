@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import save_file
 from support import ROOT
 
-from sparring.policy_server.calls import checked_chunk
+from sparring.policy_server.chunks import checked_chunk
 from sparring.policy_server.errors import PolicyFailed
 from sparring.policy_server.policies import load_policy
 from sparring.policy_server.policies.base import Array, Instruction, Observation
