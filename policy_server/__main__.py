@@ -130,6 +130,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--list", action="store_true", help="print the known policies as JSON and exit")
     for option in server_options():
         # Not given is None: an argument that is appended to a default would never be rid of it.
+        if option.is_switch:
+            add(option.flag, action="store_const", const=True, help=option.help)
+            continue
         add(option.flag, type=_reader(option), action="append" if option.repeated else "store", help=option.help)
     add("--exit-with-parent", action="store_true", help="stop when standard input closes")
     return parser

@@ -11,7 +11,7 @@ from sparring.policy_server.stats import StatsCounter
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
-from sparring.protos.net.address import parse_tcp
+from sparring.protos.net.address import Address
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import HistogramMetricFamily, Metric
@@ -24,14 +24,14 @@ class MetricsServer:
 
     Args:
         stats: What to tell.
-        address: `HOST:PORT`, or `:PORT` for every address of this machine.
+        address: Of TCP.
         policy: What is hosted, told as a label.
 
     Raises:
         UsageError: If the library is missing, or the address cannot be listened at.
     """
 
-    def __init__(self, stats: StatsCounter, address: str, *, policy: str) -> None:
+    def __init__(self, stats: StatsCounter, address: Address, *, policy: str) -> None:
         try:
             from prometheus_client import CollectorRegistry, start_http_server
             from prometheus_client.process_collector import ProcessCollector
@@ -39,17 +39,16 @@ class MetricsServer:
             raise UsageError(
                 f"{Hint('metrics')} needs the prometheus_client library: pip install 'sparring[metrics]'"
             ) from error
-        wanted = parse_tcp(address)
         registry = CollectorRegistry()
         registry.register(_Collector(stats.to_message, policy))
         ProcessCollector(registry=registry)
         try:
-            self._server, self._thread = start_http_server(wanted.port, wanted.host, registry)
+            self._server, self._thread = start_http_server(address.port, address.host, registry)
         except OSError as error:
             raise UsageError(
-                f"metrics cannot be served at {address!r}: {_reason(error)}. Give another {Hint('metrics')}."
+                f"metrics cannot be served at '{address}': {_reason(error)}. Give another {Hint('metrics')}."
             ) from error
-        self.address = wanted.with_port(self._server.server_port)
+        self.address = address.with_port(self._server.server_port)
 
     def close(self) -> None:
         """Stops answering."""

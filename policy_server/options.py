@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_type_hints
 
 from sparring.protos.errors import UsageError
-from sparring.protos.net.address import parse_tcp
+from sparring.protos.net.address import Address, parse_tcp
 
 AUTO: Final = "auto"
 QueueDelay = float | Literal["auto"]
@@ -51,6 +51,11 @@ class Option:
     def flag(self) -> str:
         """The flag that the server's program takes."""
         return "--" + self.name.replace("_", "-")
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is given without a value."""
+        return self.kind is bool
 
 
 def _how(help: str, read: Callable[[Any], Any] = str, **more: Any) -> dict[str, Any]:
@@ -104,6 +109,11 @@ def _metrics(value: Any) -> str | None:
     return str(value)
 
 
+def metrics_address(text: str) -> Address:
+    """Returns where metrics are served: `HOST:PORT`, or `:PORT` for this machine only."""
+    return parse_tcp(f"127.0.0.1{text}" if text.startswith(":") else text)
+
+
 @dataclass(frozen=True)
 class ServerOptions:
     """What a policy server is told when it is started; each field says it in its help."""
@@ -136,6 +146,10 @@ class ServerOptions:
     tls_key: Path | None = field(
         default=None, metadata=_how("PEM private key of --tls-cert, without a passphrase", Path)
     )
+    insecure: bool = field(
+        default=False,
+        metadata=_how("let in whoever reaches --listen or --metrics from beyond this machine, without a secret", bool),
+    )
     max_batch: int = field(
         default=64, metadata=_how("the most observations in one forward pass", _at_least_one, of_run=True)
     )
@@ -151,7 +165,9 @@ class ServerOptions:
     metrics: str | None = field(
         default=None,
         metadata=_how(
-            "serve Prometheus metrics of the policy at HOST:PORT, or at :PORT on every address", _metrics, of_run=True
+            "serve Prometheus metrics of the policy at HOST:PORT, or at :PORT for this machine only",
+            _metrics,
+            of_run=True,
         ),
     )
     max_sessions: int = field(default=256, metadata=_how("the most sessions at once", _at_least_one))
@@ -170,6 +186,9 @@ class ServerOptions:
         for option in server_options():
             value = getattr(self, option.name)
             if value == option.default:
+                continue
+            if option.is_switch:
+                given.append(option.flag)
                 continue
             texts = value if option.repeated else [json.dumps(value) if isinstance(value, Mapping) else str(value)]
             given += [f"{option.flag}={text}" for text in texts]

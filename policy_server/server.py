@@ -17,12 +17,12 @@ from sparring.policy_server.batcher import Batcher
 from sparring.policy_server.hosted import HostedPolicy, described, warm_policy
 from sparring.policy_server.limits import Limits
 from sparring.policy_server.metrics import MetricsServer
-from sparring.policy_server.options import ServerOptions
+from sparring.policy_server.options import ServerOptions, metrics_address
 from sparring.policy_server.policies.base import Policy
 from sparring.policy_server.rollouts import SERVICE, Rollouts
 from sparring.policy_server.stats import StatsCounter
 from sparring.protos import policy_pb2 as pb
-from sparring.protos.net.access import read_token
+from sparring.protos.net.access import check_reach, read_token
 from sparring.protos.net.address import Address
 from sparring.protos.net.rpc import SERVER_OPTIONS, bind, discard
 
@@ -40,6 +40,7 @@ class PolicyServer:
         options: What it is told; the name and the arguments in there are what clients hear of the policy.
         checkpoint_sha256: Hash of the weights, where the policy's own word for it is not to be taken.
         limits: For callers, where they are not those of the options.
+        token: That callers must bring, where it is in no file.
 
     Raises:
         UsageError: If the files of its token, certificate or key cannot be used.
@@ -52,12 +53,13 @@ class PolicyServer:
         *,
         checkpoint_sha256: str | None = None,
         limits: Limits | None = None,
+        token: str = "",
     ) -> None:
         self._policy = policy
         self._limits = limits or Limits.of(options)
         self._options = options
         self._name = options.policy
-        self._token = read_token(options.token_file, flag="--token-file") if options.token_file else ""
+        self._token = read_token(options.token_file, flag="--token-file") if options.token_file else token
         self._credentials = server_credentials(options.tls_cert, options.tls_key)
         self._checkpoint_sha256 = checkpoint_sha256
         self.metrics: MetricsServer | None = None
@@ -84,9 +86,11 @@ class PolicyServer:
         Health is NOT_SERVING, and whoever asks for the policy waits until it is loaded.
 
         Raises:
-            UsageError: If an address is none, or cannot be listened at.
+            UsageError: If an address is none, or cannot be listened at, or would let in everybody of a network.
         """
         wanted = [Address.listening(address) for address in addresses]
+        metrics = metrics_address(self._options.metrics) if self._options.metrics else None
+        self._check_reach(wanted, metrics)
         self._hosted: asyncio.Future[HostedPolicy[Batcher]] = asyncio.get_running_loop().create_future()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="policy")
         self._health = health.aio.HealthServicer()
@@ -99,14 +103,27 @@ class PolicyServer:
         reflection.enable_server_reflection([SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
         try:
             bound = [bind(self._server, address, self._credentials) for address in wanted]
-            if self._options.metrics:  # last, so that nothing is left of it where listening fails
-                self.metrics = MetricsServer(self.stats, self._options.metrics, policy=self._name)
+            if metrics is not None:  # last, so that nothing is left of it where listening fails
+                self.metrics = MetricsServer(self.stats, metrics, policy=self._name)
         except BaseException:
             await discard(self._server)
             raise
         await self._server.start()
         self._sweeping = asyncio.create_task(self._rollouts.sweep())
         return bound
+
+    def _check_reach(self, addresses: Sequence[Address], metrics: Address | None) -> None:
+        insecure = self._options.insecure
+        for address in addresses:
+            check_reach(
+                address,
+                who="the policy server",
+                secret=bool(self._token),
+                insecure=insecure,
+                advice="give `sparring serve --token-file`",
+            )
+        if metrics is not None:
+            check_reach(metrics, who="its metrics", secret=False, insecure=insecure, advice="name no host")
 
     async def load(self) -> None:
         """Makes the policy, warms it up, and then says that it is served.

@@ -21,6 +21,7 @@ from sparring.orchestrator.run.plan import Plan
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description
+from sparring.protos.net.access import new_token
 from sparring.protos.net.address import Address
 
 if TYPE_CHECKING:
@@ -118,7 +119,9 @@ class _LiveExecution(Execution):
         from sparring.policy_server.server import PolicyServer
 
         # The hash of a file that a policy was loaded from says nothing about weights that are being trained.
-        server = PolicyServer(self._live, self._settings.policy.server_options(), checkpoint_sha256="")
+        options = self._settings.policy.server_options(insecure=self._settings.worker.insecure)
+        token = new_token()
+        server = PolicyServer(self._live, options, checkpoint_sha256="", token=token)
         # A socket of this call's own: what is left of a connection to the policy before cannot reach this one. Beside
         # the workers' own, which containers have been shown.
         local = Address.unix(self._workers.sockets / f"policy-{self._number}.sock")
@@ -128,7 +131,7 @@ class _LiveExecution(Execution):
         await server.load()
         self._description = Description.from_message(server.description)
         open_socket(local)
-        return PolicyAccess(addresses)
+        return PolicyAccess(addresses, token=token)
 
     async def _describe(self, access: PolicyAccess) -> Description:
         assert self._description is not None

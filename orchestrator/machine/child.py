@@ -35,11 +35,14 @@ class Child:
         log: Path,
         capture_stdout: bool = False,
         temporary: Path | None = None,
+        pass_fds: Sequence[int] = (),
     ) -> Child:
         """Starts one of our programs, `python -m module`; arguments as for `start_command`."""
         # -P: nothing is imported from the current folder, which may be anybody's; a program may look there by itself.
         command = [str(python), "-P", "-m", module, *arguments, "--exit-with-parent"]
-        return await cls.start_command(command, log=log, capture_stdout=capture_stdout, temporary=temporary)
+        return await cls.start_command(
+            command, log=log, capture_stdout=capture_stdout, temporary=temporary, pass_fds=pass_fds
+        )
 
     @classmethod
     async def start_command(
@@ -50,6 +53,7 @@ class Child:
         secret: str = "",
         capture_stdout: bool = False,
         temporary: Path | None = None,
+        pass_fds: Sequence[int] = (),
     ) -> Child:
         """Starts any command.
 
@@ -59,6 +63,7 @@ class Child:
             secret: Said to it first, as a line on its standard input: arguments and environments others can read.
             capture_stdout: Whether its standard output is read here instead.
             temporary: A folder of its own for temporary files.
+            pass_fds: Open files of ours that it has under the same numbers.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as sink:
@@ -68,6 +73,7 @@ class Child:
                 stdout=asyncio.subprocess.PIPE if capture_stdout else sink,
                 stderr=sink,
                 env=None if temporary is None else {**os.environ, "TMPDIR": str(temporary)},
+                pass_fds=pass_fds,
                 start_new_session=True,  # Ctrl-C in the terminal is ours to deal with, not theirs
             )
         if secret:

@@ -201,7 +201,7 @@ class Execution:
         host = PolicyHost(settings, host=host_name, sockets=sockets, logs=self._folder / "logs", rules=self._rules)
         watched.append(await stack.enter_async_context(_hosted(host, watched)))
         self._hosting = host
-        return PolicyAccess(host.addresses)
+        return PolicyAccess(host.addresses, token=host.token)
 
     async def _watch_stats(self, stack: AsyncExitStack, access: PolicyAccess) -> asyncio.Future[None]:
         """Has an eye on what the policy servers do, from here to the end of the stack; fails if it cannot be kept."""

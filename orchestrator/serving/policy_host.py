@@ -19,7 +19,7 @@ from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description, PolicyClient, ServerOptions
 from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError, UsageError
-from sparring.protos.net.access import read_ca, read_token
+from sparring.protos.net.access import in_a_pipe, new_token, read_ca, read_token
 from sparring.protos.net.address import Address
 from sparring.protos.process import is_stopped
 
@@ -79,6 +79,8 @@ class PolicyHost:
         self._verdict: ServerEnd | None = None
         self.watch: ServerWatch | None = None
         """Told when the server ends, and when it is back."""
+        self.token = new_token()
+        """Of this run's own workers, and nobody else's: its TCP port can be reached by every user of this machine."""
 
     async def run(self, ready: asyncio.Future[None]) -> None:
         """Serves until cancelled; `ready` is set when it does.
@@ -90,13 +92,15 @@ class PolicyHost:
         deaths = 0
         while True:
             self._verdict = None
-            child = await Child.start(
-                "sparring.policy_server",
-                self._options().arguments(),
-                python=Path(sys.executable),
-                log=self._log,
-                capture_stdout=True,
-            )
+            with in_a_pipe(self.token) as (token_file, reading):
+                child = await Child.start(
+                    "sparring.policy_server",
+                    self._options(token_file).arguments(),
+                    python=Path(sys.executable),
+                    log=self._log,
+                    capture_stdout=True,
+                    pass_fds=[reading],
+                )
             began = asyncio.get_running_loop().time()
             try:
                 if await self._starts(child, again=ready.done()):
@@ -164,9 +168,13 @@ class PolicyHost:
         open_socket(self.addresses[0])
         return True
 
-    def _options(self) -> ServerOptions:
-        experts = experts_of(part.benchmark for part in self._settings.plan.parts)
-        return self._settings.policy.server_options(experts=experts, listen=tuple(map(str, self.addresses)))
+    def _options(self, token_file: Path) -> ServerOptions:
+        return self._settings.policy.server_options(
+            experts=experts_of(part.benchmark for part in self._settings.plan.parts),
+            listen=tuple(map(str, self.addresses)),
+            token_file=token_file,
+            insecure=self._settings.worker.insecure,
+        )
 
 
 def _end_of(code: int) -> ServerEnd:

@@ -9,8 +9,8 @@ import select
 import ssl
 import stat
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -56,6 +56,21 @@ def check_reach(address: Address, *, who: str, secret: bool, insecure: bool, adv
 def new_token() -> str:
     """Makes a secret that nobody can guess."""
     return secrets.token_urlsafe(32)
+
+
+@contextmanager
+def in_a_pipe(secret: str) -> Iterator[tuple[Path, int]]:
+    """Yields the file of a pipe that a secret can be read from, once, and the number to pass on to a child process.
+
+    So that no other user sees it, as in arguments or the environment, and nothing is left of it if all is killed.
+    """
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, secret.encode())
+        os.close(writing)
+        yield Path(f"/dev/fd/{reading}"), reading
+    finally:
+        os.close(reading)
 
 
 def token_header(token: str) -> str:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from sparring.orchestrator.serving.policy_host import (
     policy_identity,
 )
 from sparring.orchestrator.settings import RunSettings, read_settings
-from sparring.policy_server.client import Description
+from sparring.policy_server.client import Description, PolicyClient, PolicyDenied
 from sparring.protos.errors import UsageError
 from sparring.protos.net.address import Address
 from sparring.protos.spec import PolicySpec
@@ -97,6 +98,42 @@ def test_it_is_told_what_to_serve_and_says_where_it_does(server: Scripted, tmp_p
     for expected in ('--policy-args={"gain": 2}', "--max-batch=7", "--max-queue-delay=auto", "9090", "127.0.0.1:0"):
         assert expected in arguments
     assert (tmp_path / "policy.sock").stat().st_mode & 0o666 == 0o666, "containers are other users"
+
+
+@pytest.mark.processes
+def test_it_is_for_the_workers_of_its_run_and_nobody_else(short_folder: Path) -> None:
+    """Every user of the machine reaches its port; with --listen 0.0.0.0, everybody else, too."""
+    hosting = PolicyHost(
+        settings(policy="zero"), host="0.0.0.0", sockets=short_folder, logs=short_folder / "logs", rules=RetryRules()
+    )
+    said: list[object] = []
+
+    def asked() -> bool:
+        if not hosting.addresses[1].port:
+            return False
+        for address in (hosting.addresses[0], hosting.addresses[1].with_host("127.0.0.1")):
+            for token in ("", hosting.token):
+                with PolicyClient(address, timeout=20, token=token) as client:
+                    try:
+                        said.append(client.describe().name)
+                    except PolicyDenied as denied:
+                        said.append(type(denied))
+        arguments = Path(f"/proc/{_server_at(short_folder)}/cmdline").read_bytes()
+        assert hosting.token.encode() not in arguments
+        return True
+
+    assert run(hosting, asked)
+    assert said == [PolicyDenied, "zero"] * 2
+    assert not [path for path in short_folder.rglob("*") if path.is_file() and hosting.token in path.read_text()]
+
+
+def _server_at(sockets: Path) -> int:
+    """The process that was told to listen in this folder."""
+    for found in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if f"--listen=unix://{sockets}/policy.sock".encode() in found.read_bytes():
+                return int(found.parent.name)
+    raise AssertionError("no such process")
 
 
 def test_one_that_dies_is_started_again_at_the_same_address(

@@ -271,3 +271,25 @@ def test_a_token_that_travels_unencrypted_is_warned_of(serve: Serve, certificate
         server.send(signal.SIGTERM)
         assert server.wait() == 0
         assert warning not in server.log
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", ":0", "[::]:0"])
+@pytest.mark.parametrize("program", [SERVE, ("-m", "sparring.policy_server")])
+def test_nobody_listens_beyond_this_machine_without_a_token(address: str, program: tuple[str, ...]) -> None:
+    said = refused_start(POLICY, f"--listen={address}", program=program)
+    assert "the policy server would listen at " in said
+    assert "let in everybody who reaches it: give `sparring serve --token-file`" in said
+    assert "or say that it is meant with --insecure." in said
+
+
+def test_tls_alone_is_no_secret(certificates: Certificates) -> None:
+    assert "let in everybody" in refused_start(POLICY, "--listen=0.0.0.0:0", *certificates.serving())
+
+
+def test_beyond_this_machine_with_a_token_or_if_that_is_meant(serve: Serve, certificates: Certificates) -> None:
+    guarded = serve(POLICY, certificates.guarding, listen="0.0.0.0:0")
+    local = guarded.address.replace("0.0.0.0", "127.0.0.1")
+    assert play(PolicyClient(local, timeout=TIMEOUT, token=TOKEN)) == 20.5
+    assert "wants a token" in denied(PolicyClient(local, timeout=TIMEOUT))
+    everybodys = serve(POLICY, "--insecure", listen="0.0.0.0:0", program=SERVE)
+    assert play(PolicyClient(everybodys.address.replace("0.0.0.0", "127.0.0.1"), timeout=TIMEOUT)) == 20.5

@@ -143,8 +143,19 @@ def test_a_missing_library_is_a_sentence() -> None:
     assert "--metrics needs the prometheus_client library: pip install 'sparring[metrics]'" in said
 
 
-def test_a_bare_port_is_every_address(serve: Callable[..., Server]) -> None:
+def test_a_bare_port_is_for_this_machine_only(serve: Callable[..., Server]) -> None:
     server = serve("--policy=zero", "--metrics=:0", "--grace=0")
-    assert server.told["metrics"].startswith("0.0.0.0:")
+    assert server.told["metrics"].startswith("127.0.0.1:")
     assert json.dumps(server.told["listening"]) == json.dumps([server.address])
+    assert scraped(server)["sparring_policy_sessions"] == 0
+
+
+def test_beyond_this_machine_they_are_told_only_if_that_is_meant(serve: Callable[..., Server]) -> None:
+    said = refused_start("--policy=zero", "--listen=127.0.0.1:0", "--metrics=0.0.0.0:0")
+    assert said.endswith(
+        "error: its metrics would listen at 0.0.0.0:0 and let in everybody who reaches it: name no host, "
+        "listen at 127.0.0.1, or say that it is meant with --insecure."
+    )
+    server = serve("--policy=zero", "--metrics=0.0.0.0:0", "--insecure", "--grace=0")
+    assert server.told["metrics"].startswith("0.0.0.0:")
     assert scraped(server)["sparring_policy_sessions"] == 0

@@ -24,6 +24,7 @@ OTHERS: dict[str, Any] = {
     "token_file": Path("a token"),
     "tls_cert": Path("cert.pem"),
     "tls_key": Path("key.pem"),
+    "insecure": True,
     "max_batch": 3,
     "max_queue_delay": "auto",
     "metrics": ":0",
@@ -76,6 +77,8 @@ def test_serve_hands_over_what_it_was_given(monkeypatch: pytest.MonkeyPatch) -> 
             flags += ["--policy-arg", "chunk=3", "--policy-arg", 'observations=["a b", "ä"]']
         elif option.repeated:
             flags += [part for text in value for part in (option.flag, text)]
+        elif option.is_switch:
+            flags.append(option.flag)
         elif not option.by_program:
             flags += [option.flag, str(value)]
     done = CliRunner().invoke(cli, ["serve", *flags])

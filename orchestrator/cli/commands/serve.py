@@ -38,10 +38,11 @@ def _server_flags(function: Callable[..., None]) -> Callable[..., None]:
     """Returns a flag for each option of a policy server; one that is not given stays out: defaults are the server's."""
     for option in reversed(_for_people()):
         shown = f" [default: {', '.join(option.default) if option.repeated else option.default}]"
-        help_text = option.pairs or option.help + ("" if option.default in ("", None) else shown)
+        help_text = option.pairs or option.help + ("" if option.default in ("", None, False) else shown)
         function = click.option(
             _flag(option),
             option.name,
+            is_flag=option.is_switch or None,
             multiple=option.repeated or bool(option.pairs),
             metavar="KEY=VALUE" if option.pairs else None,
             required=option.name == "policy",
