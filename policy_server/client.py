@@ -21,6 +21,7 @@ import grpc
 from sparring.policy_server.errors import (
     PolicyDenied,
     PolicyFailed,
+    PolicyFull,
     PolicyRefused,
     PolicyUnanswered,
     PolicyUnreachable,
@@ -48,6 +49,7 @@ __all__ = [
     "PolicyClient",
     "PolicyDenied",
     "PolicyFailed",
+    "PolicyFull",
     "PolicyRefused",
     "PolicySpec",
     "PolicyUnanswered",

@@ -25,6 +25,10 @@ class PolicyUnanswered(PolicyUnreachable):
     """The server did not answer in time."""
 
 
+class PolicyFull(PolicyUnreachable):
+    """The server holds as many sessions as it was told to. It is well, and a place may become free."""
+
+
 class PolicyRefused(SparringError):
     """The server does not serve this client: the two do not fit together, or a rule was broken. Do not try again."""
 
@@ -71,7 +75,7 @@ def translated(error: grpc.RpcError, address: Address, timeout: float) -> Sparri
     if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED):
         return PolicyRefused(details)
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return PolicyUnreachable(f"the policy server at {address} has no room: {details}")
+        return PolicyFull(f"the policy server at {address} has no room: {details}")
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
         return PolicyUnanswered(
             f"no policy server answered at {address} within {timeout:g} s. {_likely_cause(address)}"

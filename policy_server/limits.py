@@ -93,13 +93,13 @@ class Places:
         host = peer_host(peer)
         if self._taken.total() >= self._limits.sessions:
             raise NoPlace(
-                f"the policy server holds {self._limits.sessions} sessions and takes no more; whoever started it makes "
-                "room for others with `sparring serve --max-sessions`."
+                f"the policy server holds {_sessions(self._limits.sessions)} and takes no more; whoever started it "
+                "makes room for others with `sparring serve --max-sessions`."
             )
         if host and self._taken[host] >= self._limits.sessions_per_peer:
             raise NoPlace(
-                f"the policy server holds {self._limits.sessions_per_peer} sessions of your address and takes no more "
-                "of it; whoever started it makes room for others with `sparring serve --max-sessions-per-peer`."
+                f"the policy server holds {_sessions(self._limits.sessions_per_peer)} of your address and takes no "
+                "more of it; whoever started it makes room for others with `sparring serve --max-sessions-per-peer`."
             )
         self._taken[host] += 1
         return host
@@ -109,3 +109,7 @@ class Places:
         self._taken[host] -= 1
         if not self._taken[host]:
             del self._taken[host]
+
+
+def _sessions(count: int) -> str:
+    return f"{count} session" if count == 1 else f"{count} sessions"

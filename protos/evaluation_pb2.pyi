@@ -578,6 +578,7 @@ class Lost(google.protobuf.message.Message):
     POLICY_UNREACHABLE_FIELD_NUMBER: builtins.int
     POLICY_UNANSWERED_FIELD_NUMBER: builtins.int
     POLICY_GONE_FIELD_NUMBER: builtins.int
+    POLICY_FULL_FIELD_NUMBER: builtins.int
     lease: builtins.int
     """which loan this ends"""
     reason: builtins.str
@@ -588,6 +589,8 @@ class Lost(google.protobuf.message.Message):
     """it was there, and did not answer for the whole of Assignment.policy_seconds"""
     policy_gone: builtins.bool
     """it went away in the middle of the episode"""
+    policy_full: builtins.bool
+    """it has no place for another session: the episode was not begun"""
     def __init__(
         self,
         *,
@@ -596,8 +599,9 @@ class Lost(google.protobuf.message.Message):
         policy_unreachable: builtins.bool = ...,
         policy_unanswered: builtins.bool = ...,
         policy_gone: builtins.bool = ...,
+        policy_full: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["lease", b"lease", "policy_gone", b"policy_gone", "policy_unanswered", b"policy_unanswered", "policy_unreachable", b"policy_unreachable", "reason", b"reason"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["lease", b"lease", "policy_full", b"policy_full", "policy_gone", b"policy_gone", "policy_unanswered", b"policy_unanswered", "policy_unreachable", b"policy_unreachable", "reason", b"reason"]) -> None: ...
 
 global___Lost = Lost
 

@@ -21,7 +21,13 @@ from sparring.env_worker.episode.observers import EpisodeObserver, ObserverFaile
 from sparring.env_worker.episode.play import Order, run_episode
 from sparring.env_worker.episode.recording import Recording
 from sparring.env_worker.episode.session import Session
-from sparring.policy_server.client import PolicyFailed, PolicyRefused, PolicyUnanswered, PolicyUnreachable
+from sparring.policy_server.client import (
+    PolicyFailed,
+    PolicyFull,
+    PolicyRefused,
+    PolicyUnanswered,
+    PolicyUnreachable,
+)
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import SparringError, UsageError
@@ -139,13 +145,15 @@ class Player:
             return pb.WorkerMessage(refused=pb.Refused(lease=lease.lease, reason=refusal.sentence)), {}
         except PolicyUnreachable as loss:
             self._sessions.end()
+            full = isinstance(loss, PolicyFull) and not connected
             unanswered = isinstance(loss, PolicyUnanswered)
             lost = pb.Lost(
                 lease=lease.lease,
                 reason=loss.sentence,
-                policy_unreachable=not connected,
+                policy_unreachable=not connected and not full,
                 policy_unanswered=connected and unanswered,
                 policy_gone=connected and not unanswered,
+                policy_full=full,
             )
             return pb.WorkerMessage(lost=lost), {}
         except bdb.BdbQuit:  # who quits the debugger wants all of it to end

@@ -7,12 +7,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from sparring.policy_server.client import Offer, PolicyClient, PolicyUnreachable, RemoteSession
+from sparring.policy_server.client import Offer, PolicyClient, PolicyFull, PolicyUnreachable, RemoteSession
 from sparring.protos.net.address import Address
 
 _WELCOME_SECONDS: Final = 5.0
 """Seconds for one of several servers to welcome a session; saying welcome needs no forward pass."""
 _ROUND_PAUSE: Final = 0.2
+_FIRST_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 8.0
+"""Seconds before a slot that found no place tries again. Not longer: it keeps an episode that others could play."""
 _LOOK_HOME_SECONDS: Final = 30.0
 """After so long elsewhere a slot looks whether its own server is back."""
 
@@ -39,19 +42,32 @@ class PolicyServers:
         self._connect = connect
         self._client: PolicyClient | None = None
         self._left_home = time.monotonic()
+        self._pause = _FIRST_PAUSE
 
     def open(self, offer: Offer, *, benchmark: str, client: str) -> RemoteSession:
-        """Opens a session.
+        """Opens a session; where there is no place, tries once more after a pause, which grows from time to time.
 
         Raises:
             PolicyRefused: If the policy does not fit what is offered.
             PolicyDenied: If token or TLS are not what the server wants.
+            PolicyFull: If there is still no place: others may play the episode meanwhile.
             PolicyUnreachable: If no server can be had in time.
         """
+        try:
+            session = self._open(offer, benchmark=benchmark, client=client)
+        except PolicyFull:
+            time.sleep(self._pause)
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+            session = self._open(offer, benchmark=benchmark, client=client)
+        self._pause = _FIRST_PAUSE
+        return session
+
+    def _open(self, offer: Offer, *, benchmark: str, client: str) -> RemoteSession:
         if len(self._addresses) == 1:
             return self._client_at(0).open(offer, benchmark=benchmark, client=client)
         deadline = time.monotonic() + self._timeout
         while True:
+            full: PolicyFull | None = None
             for place in [*range(self._at, len(self._addresses)), *range(self._at)]:
                 left = deadline - time.monotonic()
                 try:
@@ -60,11 +76,14 @@ class PolicyServers:
                     )
                 except PolicyUnreachable as error:
                     last = error
+                    full = error if isinstance(error, PolicyFull) else full
                     continue
                 if place != self._home and self._at == self._home:
                     self._left_home = time.monotonic()
                 self._at = place
                 return session
+            if full is not None:
+                raise full
             if time.monotonic() >= deadline:
                 raise PolicyUnreachable(
                     f"none of {len(self._addresses)} policy servers took a session within {self._timeout:g} s. "

@@ -99,6 +99,8 @@ class Coordinator:
         """Leases that were in flight when the policy server ended the last time: what they say of it is old."""
         self.restart_policy: Callable[..., bool] | None = None
         """`PolicyHost.restart`, if the policy is ours to host."""
+        self._no_place_since: float | None = None
+        self._told_of_full = False
         self._lost_by: dict[str, list[EpisodeId]] = {}
         self._explained: dict[EpisodeId, str] = {}
         self.results_of: dict[str, int] = {}
@@ -276,6 +278,10 @@ class Coordinator:
             lease = self._held(worker, message.lost.lease, "loss")
             if lease is None:
                 return
+            if message.lost.policy_full:
+                self._policy_full(worker, lease, message.lost.reason)
+                self._serve_waiting()
+                return
             self._policy_lost(lease, message.lost)
             self._lost(lease, message.lost.reason, worker)
             if message.lost.policy_unreachable:
@@ -286,6 +292,8 @@ class Coordinator:
             if lease is not None:
                 self._refused(worker, lease, message.refused.reason)
         elif kind == "heartbeat":
+            if any(activity.task and activity.steps for activity in message.heartbeat.slots):
+                self._no_place_since = None  # somebody has one
             for activity in message.heartbeat.slots:
                 self._heartbeat(worker, activity)
 
@@ -359,6 +367,7 @@ class Coordinator:
         self._in_vain_of.pop(worker, None)
         self._playing.add(lease.slot.benchmark)
         self._suspects.ended(lease.episode)
+        self._no_place_since = None
         self.results_of[worker] = self.results_of.get(worker, 0) + 1
         self._end_if_finished()
         self._serve_waiting()
@@ -371,6 +380,29 @@ class Coordinator:
         if not self._scheduler.is_open(lease.episode):
             self._suspects.ended(lease.episode)
         self._end_if_finished()
+
+    def _policy_full(self, worker: str, lease: Lease, reason: str) -> None:
+        """Deals with a slot that found no place at the policy server: it tries again, and others have its episode."""
+        self._scheduler.give_back(lease.number)
+        self._listener.on_activity(SlotActivity(worker, lease.slot.number))
+        now = asyncio.get_running_loop().time()
+        if not self._told_of_full:
+            self._told_of_full = True
+            log.warning(
+                "%s Slots without a place wait and try again, while the others play; fewer %s would do",
+                render(reason, self._dialect),
+                render(str(Hint("slots")), self._dialect),
+            )
+        if self._no_place_since is None:
+            self._no_place_since = now
+        waited = self._settings.policy.policy_timeout
+        if now - self._no_place_since >= waited:
+            self.stop(
+                RunStopped(
+                    f"no slot found a place at the policy server for {waited:g} s ({Hint('policy_timeout')} waits for "
+                    f"longer). {reason}"
+                )
+            )
 
     def _policy_unreachable(self, worker: str, reason: str) -> None:
         """Gives the run up when all who play say that the policy is gone; while others play, it is one's own affair."""

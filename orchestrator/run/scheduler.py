@@ -170,6 +170,10 @@ class Scheduler:
             self._end(number, again=verdict == "retry", count=self._losses)
         return verdict
 
+    def give_back(self, number: int) -> None:
+        """Ends a lease that was not begun: it counts as nothing, and the next slot has the episode."""
+        self._pending[_key(self._leases[number].episode)].appendleft(self._leases.pop(number).episode)
+
     def _end(self, number: int, *, again: bool, count: Counter[EpisodeId]) -> None:
         lease = self._leases.pop(number)
         if self._lent.get(lease.slot) is lease:

@@ -169,7 +169,11 @@ class PolicyHost:
         return True
 
     def _options(self, token_file: Path) -> ServerOptions:
+        slots = self._settings.plan.slots
+        places = max(ServerOptions.max_sessions, 2 * slots if isinstance(slots, int) else 0)
         return self._settings.policy.server_options(
+            max_sessions=places,
+            max_sessions_per_peer=places,  # its callers are this run's own workers
             experts=experts_of(part.benchmark for part in self._settings.plan.parts),
             listen=tuple(map(str, self.addresses)),
             token_file=token_file,
