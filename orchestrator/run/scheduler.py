@@ -172,7 +172,7 @@ class Scheduler:
 
     def give_back(self, number: int) -> None:
         """Ends a lease that was not begun: it counts as nothing, and the next slot has the episode."""
-        self._pending[_key(self._leases[number].episode)].appendleft(self._leases.pop(number).episode)
+        self._end(number, again=True, count=Counter())
 
     def _end(self, number: int, *, again: bool, count: Counter[EpisodeId]) -> None:
         lease = self._leases.pop(number)

@@ -180,3 +180,15 @@ def test_a_slot_gets_episodes_of_its_own_benchmark_only() -> None:
     assert [lease.episode.benchmark for lease in leases] == ["toy", "other", "toy", "other", "other", "other"]
     assert len({lease.episode for lease in leases}) == 6, "two tasks of one name were taken for one"
     assert scheduler.lease(A) is None
+
+
+def test_an_episode_that_was_not_begun_goes_back_and_counts_as_nothing() -> None:
+    scheduler = Scheduler(plan(1, "x"), rules=RetryRules(losses=1))
+    for _ in range(5):
+        lease = take(scheduler, A)
+        scheduler.give_back(lease.number)
+        assert scheduler.lent_to(A) is None
+    lease = take(scheduler, B)
+    assert scheduler.judge_loss(lease.number) == "record", "which is another matter"
+    assert scheduler.finish(lease.number, SUCCESS) == "record"
+    assert scheduler.unfinished == 0
