@@ -71,7 +71,7 @@ class Recording(EpisodeObserver):
 
     def _write(self, *, success: bool) -> None:
         assert self._seen is not None
-        about = json.dumps({"format": FORMAT, **self._about, "success": success}).encode()
+        about = json.dumps({"format": FORMAT, **self._about, "success": success}, allow_nan=False).encode()
         arrays = {
             "about": np.frombuffer(about, np.uint8),
             "actions": np.stack(self._actions),

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sparring.env_worker.registry import installed_versions
-from sparring.orchestrator.results.damage import check_same_run, document_of
+from sparring.orchestrator.results.damage import DamagedJournal, check_same_run, document_of
 from sparring.orchestrator.results.document import (
     RUN_FILE,
     RunDocument,
@@ -233,16 +233,25 @@ def output_folder(folder: Path) -> Iterator[Journal]:
     try:
         _check_journal(folder, journal)
         yield journal
+    except DamagedJournal:  # while it was written: what there is of it is kept
+        raise
     except UsageError:
         mistaken = new and not journal.rows()
         raise
     finally:
-        claimed = not unused or journal.meta("identity") is not None
+        claimed = not unused or _is_claimed(journal)
         journal.close()
         if new and (mistaken or not claimed):  # leave no debris of a mistyped command
             shutil.rmtree(folder, ignore_errors=True)
         elif unused and not claimed:  # the folder is as free for the next run as it was
             journal.path.unlink(missing_ok=True)
+
+
+def _is_claimed(journal: Journal) -> bool:
+    try:
+        return journal.meta("identity") is not None
+    except SparringError:  # it cannot be read any more: it is no debris
+        return True
 
 
 def _check_journal(folder: Path, journal: Journal) -> None:

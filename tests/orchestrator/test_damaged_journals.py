@@ -213,6 +213,26 @@ def test_a_damaged_journal_is_told_in_a_sentence_and_what_can_be_read_is_saved(f
     assert list(Results.load(folder).rows) == ROWS
 
 
+def test_a_journal_that_is_damaged_while_it_is_written_is_told_and_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+
+    def run() -> None:
+        with output_folder(folder) as journal:
+            files = RunFiles(SETTINGS, PLAN, folder, journal, Listeners())
+            with files.saved():
+                files.claim(POLICY)
+                for row in ROWS:
+                    journal.record(row)
+                journal._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                truncated(journal.path)
+                journal._connection.execute("PRAGMA shrink_memory")  # nothing is known by heart any more
+                journal.rows()
+
+    with pytest.raises(DamagedJournal):
+        run()
+    assert salvage(folder).saved > 50
+
+
 def test_nothing_is_made_of_a_file_of_random_bytes(folder: Path) -> None:
     random_bytes(folder / "journal.sqlite")
     done = salvage(folder)
