@@ -16,7 +16,6 @@ ROOMS = ("protos", "policy_server", "env_worker", "orchestrator")
 EXCEPTIONS = {
     ROOT / "protos" / "net" / "address.py": "the one place",
     ROOT / "env_worker" / "hub.py": "the address of a web server",
-    ROOT / "policy_server" / "policies" / "_lerobot" / "inspection.py": "a path in a stranger's file",
     ROOT / "env_worker" / "benchmarks" / "gym.py": "module:Environment-v0",
 }
 

@@ -125,6 +125,8 @@ OBSERVATIONS: Final = {
     "metaworld": {name: name for name in ("observation.image", _STATE)},
 }
 """What the policies of LeRobot are shown on a benchmark, by the names that LeRobot gives it."""
+_MOST_CONFIG: Final = 8 << 20
+"""Of a checkpoint's configuration, in bytes; more than that the policy server refuses."""
 
 
 @dataclass(frozen=True)
@@ -375,8 +377,9 @@ def _checkpoint(path: str) -> dict[str, Any]:
     """Reads the configuration in a checkpoint's folder; nothing, if there is none to be read."""
     for folder in (Path(path).expanduser(), Path(path).expanduser() / "pretrained_model"):
         try:
-            config = json.loads((folder / "config.json").read_text())
-        except (OSError, ValueError):
+            with (folder / "config.json").open() as file:
+                config = json.loads(file.read(_MOST_CONFIG))
+        except (OSError, ValueError, RecursionError):  # the policy server says what is wrong with it
             continue
         if isinstance(config, dict):
             return config

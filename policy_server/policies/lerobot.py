@@ -185,13 +185,13 @@ class LeRobotPolicy(TorchPolicy):
         return str(observation.task) if self._by_sentence else None
 
     def forward(self, batch: Batch) -> Any:
-        try:
-            with self._guard():  # a part of a network may be loaded when it is first called
+        with self._guard():  # a part of a network, or of a processor, may be loaded when it is first called
+            try:
                 actions = self._memory.actions(partial(self._shown, batch), batch, self._rng)
-        except Unsplittable:
-            why = "this policy draws its random numbers for the batch as a whole"
-            raise TooManyRows(1, why) from None
-        actions = self._postprocessed(actions.float())
+            except Unsplittable:
+                why = "this policy draws its random numbers for the batch as a whole"
+                raise TooManyRows(1, why) from None
+            actions = self._postprocessed(actions.float())
         environment = self._environment(batch)
         return actions if environment is None else environment.played(actions)
 

@@ -6,6 +6,7 @@ Every one of them would leave a file behind if what it brings were run. That the
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import shutil
@@ -17,7 +18,7 @@ import pytest
 import torch
 from checkpoints import act_config, save
 from safetensors.torch import save_file
-from sessions import load
+from sessions import alone, load
 from test_lerobot_policy import refusal
 from tiny_models import LEROBOT, in_cache, smolvla_config, tokenizer
 
@@ -116,6 +117,7 @@ STEPS: dict[str, dict[str, Any]] = {
     "a path upwards": {"registry_name": "tokenizer_processor", "config": {"tokenizer_name": "a/../../b"}},
     "a path from home": {"registry_name": "tokenizer_processor", "config": {"tokenizer_name": "~/tokenizer"}},
     "an address": {"registry_name": "tokenizer_processor", "config": {"tokenizer_name": "file:///etc"}},
+    "a server": {"registry_name": "tokenizer_processor", "config": {"tokenizer_name": "http://127.0.0.1:9/tokenizer"}},
     "hydra": {"registry_name": "to_batch_processor", "config": {"deep": [{"_target_": "os.system"}]}},
 }
 
@@ -190,6 +192,7 @@ FIELDS: dict[str, Any] = {
     "_target_": "os.system",
     "trust_remote_code": True,
     "attn_implementation": "someone/kernels:evil",
+    "vision_attn_implementation": {"text": "paged|someone/kernels"},
     "vlm_model_name": "/etc",
     "pretrained_backbone_weights": "../../weights.pt",
     "tokenizer_name": "C:\\models\\tokenizer",
@@ -207,6 +210,21 @@ def test_fields_that_are_refused(folder: Path, field: str, depth: int, lerobot_i
     assert "config.json: " in message
     assert field in message
     assert advises_trust(message)
+
+
+def test_paths_that_are_only_told_are_fine(folder: Path) -> None:
+    """What training, and whoever saved a part of it, left behind; and letters that are no paths."""
+    told = {
+        "pretrained_path": "/home/someone/base",
+        "output_dir": "./tmp/gr00t",
+        "dataset_paths": ["/data/a", "/data/b"],
+        "vlm_config": {"_name_or_path": "/home/someone/vlm", "separators": ["/", "~", "..."]},
+        "tokenizer_name": "someone/tokenizer",
+    }
+    edit(folder / "config.json", lambda content: content.update(told))
+    saved = {"name_or_path": "/home/someone/tokenizer", "added_tokens_decoder": {"1": {"content": "/.."}}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(saved))
+    assert open_checkpoint(str(folder)).trusted == ()
 
 
 def test_what_the_user_names_is_the_users(folder: Path, tmp_path: Path) -> None:
@@ -443,3 +461,24 @@ def test_kernels_are_code_too() -> None:
         pytest.skip("this transformers takes them from a package that is not installed")
     with pytest.raises(UsageError, match="someone/kernels"), CodeGuard(trust=False, told=pytest.fail)():
         hub_kernels.get_kernel("someone/kernels")
+
+
+def test_what_is_loaded_when_a_policy_first_acts(folder: Path, marker: Path) -> None:
+    """Some networks load a part of themselves when they are first called, long after the checkpoint was looked at."""
+    from transformers import AutoConfig
+
+    name = repository("someone/late", marker, {"AutoConfig": "Anything"}, "config.json")
+    policy = load(folder)
+    for part in ("_pre", "_post"):
+        usual = getattr(policy, part)
+
+        def late(*arguments: Any, usual: Any = usual) -> Any:
+            with contextlib.suppress(UsageError):
+                AutoConfig.from_pretrained(name, trust_remote_code=True)
+            return usual(*arguments)
+
+        setattr(policy, part, late)
+        with pytest.raises(UsageError, match="someone/late"):
+            alone(policy, 1)
+        setattr(policy, part, usual)
+    assert not marker.exists()

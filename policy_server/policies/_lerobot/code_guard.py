@@ -83,13 +83,13 @@ def _entered(guard: CodeGuard, refused: list[str]) -> Iterator[None]:
     with _lock:
         _close_doors()
         _active.append(entry)
-        _ask(never=not _trusting())
+        _ask(never=True)
     try:
         yield
     finally:
         with _lock:
             _active[:] = [other for other in _active if other is not entry]
-            _ask(never=not _trusting())
+            _ask(never=bool(_active))
 
 
 def _trusting() -> bool:
@@ -136,7 +136,7 @@ def _imported(name: str) -> Any:
     """Returns a module, or nothing where there is no such library, or none with such a module."""
     try:
         return importlib.import_module(name)
-    except ImportError:
+    except Exception:  # noqa: BLE001  # where a library does not import, for whatever reason, it runs nothing
         return None
 
 

@@ -39,9 +39,10 @@ _CODE_ON_THE_HUB: Final = {"pi0_fast": "action_tokenizer_name", "wall_x": "actio
 """Families for which LeRobot fetches a tokenizer of actions that is Python code, and the field that names it."""
 _STEPS_WITH_CODE: Final = {"action_tokenizer_processor": "action_tokenizer_name"}
 """LeRobot's own steps of which the same is true; they do it unless `trust_remote_code` is false."""
+_ADDRESS: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://\S+")
 _PARTS: Final = re.compile(r"[/\\]+")
 _NOT_READ: Final = re.compile(
-    r"(output|log|save|dataset)s?_?(dir|path|root|folder)s?|repo_id|root|base_model_name_or_path"
+    r"(output|log|save|dataset)s?_?(dir|path|root|folder)s?|repo_id|root|_?name_or_path|base_model_name_or_path"
 )
 """Fields with paths that loading does not read, or not as anything but safetensors (what an adapter adapts)."""
 _TRUST: Final = Hint("policy_arg", "trust", True)
@@ -182,11 +183,12 @@ def _fields(folder: Path, name: str, content: Mapping[str, Any], named: set[str]
         elif isinstance(value, list):
             left += [(f"{where}[{i}]", key, element) for i, element in reversed(list(enumerate(value)))]
         said = _code(key, value)
-        if not said and isinstance(value, str) and value not in named and _leads_out(folder, key, value):
+        read_here = name not in _READ_BY_TRANSFORMERS  # which has paths of where it was saved, and tokens like "/"
+        if not said and read_here and isinstance(value, str) and value not in named and _leads_out(folder, key, value):
             yours = (
                 f"; if it is yours, name it with {Hint('policy_arg', key)}" if (name, where) == (CONFIG, key) else ""
             )
-            said = f"is a path that leads out of the checkpoint{yours}"
+            said = f"leads out of the checkpoint{yours}"
         if said:
             yield Demand(f"{name}: {_plain(where)}={_shown(value)}", said)
 
@@ -199,7 +201,7 @@ def _code(key: str, value: Any) -> str:
         return "names Python code to be imported"
     if key == "trust_remote_code":
         return "asks to run Python code of the repositories that the checkpoint names"
-    if key in ("attn_implementation", "_attn_implementation", "_attn_implementation_internal"):
+    if "attn_implementation" in key or "attention_implementation" in key:
         return "names a kernel to fetch and run" if "/" in str(value) else ""
     if key == "megatron_config" or (key == "megatron_core" and value != "megatron.core"):
         return "names a module to import"
@@ -212,13 +214,14 @@ def _code(key: str, value: Any) -> str:
 
 
 def _leads_out(folder: Path, key: str, value: str) -> bool:
-    """Returns whether a text is a path out of the checkpoint. A hub id, `owner/name`, is none."""
-    if _NOT_READ.fullmatch(key):
+    """Returns whether a text is a path out of the checkpoint, or an address. A hub id, `owner/name`, is none."""
+    if _NOT_READ.fullmatch(key) or len(value) == 1:
         return False
-    path = value.removeprefix("file://")
-    if path.startswith("~") or PurePosixPath(path).is_absolute() or PureWindowsPath(path).is_absolute():
-        return not any(_real(Path(path)).is_relative_to(root) for root in (_real(folder), _hub_cache()))
-    return ".." in _PARTS.split(path)
+    if _ADDRESS.fullmatch(value):  # transformers would fetch it, whatever it is
+        return True
+    if value.startswith("~") or PurePosixPath(value).is_absolute() or PureWindowsPath(value).is_absolute():
+        return not any(_real(Path(value)).is_relative_to(root) for root in (_real(folder), _hub_cache()))
+    return ".." in _PARTS.split(value)
 
 
 def _real(path: Path) -> Path:
