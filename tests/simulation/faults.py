@@ -17,6 +17,8 @@ OF_WORKERS: Final = (
     "cut",
     "frozen",
     "invented",
+    "of others",
+    "asks and asks",
     "duplicate",
     "result, then lost",
 )

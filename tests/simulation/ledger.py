@@ -51,12 +51,12 @@ class Ledger:
         self._ids = set(plan.ids())
         self.rows: dict[EpisodeId, Expected] = {}
         self._errors: Counter[EpisodeId] = Counter()
+        self._known: set[int] = set()
         self._uncertain: dict[EpisodeId, _State] = {}
         self._begin()
 
     def _begin(self) -> None:
         self.held: dict[int, tuple[EpisodeId, str]] = {}
-        self._known: set[int] = set()
         self._losses: Counter[EpisodeId] = Counter()
         self._errors_now: Counter[EpisodeId] = Counter()
         self._done = {episode for episode, row in self.rows.items() if row.outcome != "error"}

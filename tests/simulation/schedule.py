@@ -56,6 +56,10 @@ class _Simulation:
         self._orchestrator.accept(stream)
         return stream
 
+    def held_by_others(self, worker: str) -> list[int]:
+        # The orchestrator adds a number to a name that somebody has already.
+        return [lease for lease, (_, who) in self.ledger.held.items() if who.partition(".")[0] != worker]
+
     async def run(self) -> None:
         """Runs until a row is there for every episode."""
         fleet = [asyncio.create_task(self._respawn()) for _ in range(self._fleet)]

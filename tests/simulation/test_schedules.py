@@ -18,7 +18,7 @@ from support import EVERYTHING
 
 _CHOSEN = os.environ.get("SPARRING_SIM_SEED")
 _COUNT = int(os.environ.get("SPARRING_SIM_COUNT", "5000" if EVERYTHING else "300"))
-_PARTS = 10
+_PARTS = 3
 
 
 def _simulated(seed: int, *, calm: bool = False) -> Simulated:

@@ -27,9 +27,8 @@ class Network(Protocol):
     def dial(self) -> Stream | None:
         """Returns a new stream to the orchestrator; None if there is none just now."""
 
-    @property
-    def executions(self) -> int:
-        """How often an orchestrator has been started."""
+    def held_by_others(self, worker: str) -> list[int]:
+        """Returns the leases that others hold: what a thief who reads along would know."""
 
 
 class Died(Exception):
@@ -54,7 +53,7 @@ class SimulatedWorker:
         self._faults = faults
         self._dice = dice
         self._thaws = 0.0
-        self._late: list[tuple[int, pb.Result]] = []
+        self._late: list[pb.Result] = []
 
     async def live(self) -> None:
         """Works until it is killed; dials again when its stream has ended."""
@@ -81,9 +80,8 @@ class SimulatedWorker:
             return
         if first is grpc.aio.EOF or first.WhichOneof("message") != "assignment":
             return
-        for execution, result in self._late:
-            if execution == self._network.executions:
-                stream.say(result=result)
+        for result in self._late:  # also to an orchestrator that has been started anew meanwhile
+            stream.say(result=result)
         self._late.clear()
         leases: list[asyncio.Queue[pb.Lease]] = [asyncio.Queue() for _ in range(self._slots)]
         chores = [
@@ -147,7 +145,7 @@ class SimulatedWorker:
             raise Died
         elif fault == "cut":
             stream.cut(noticed=self._dice.random() < 0.5)
-            self._late.append((self._network.executions, result))  # it tells the next time
+            self._late.append(result)  # it tells the next time
             return
         elif fault == "frozen":
             self._thaws = clock().time() + self._dice.choice((5.0, 29.0, 31.0, 200.0))
@@ -155,6 +153,13 @@ class SimulatedWorker:
         elif fault == "invented":
             stream.say(result=pb.Result(lease=self._dice.getrandbits(62), outcome=pb.OUTCOME_SUCCESS, reward_sum=999))
             stream.say(lost=pb.Lost(lease=self._dice.getrandbits(62), reason="never had it."))
+        elif fault == "of others":
+            for other in self._network.held_by_others(self.name):
+                stream.say(result=pb.Result(lease=other, outcome=pb.OUTCOME_SUCCESS, reward_sum=999))
+                stream.say(lost=pb.Lost(lease=other, reason="not mine."))
+        elif fault == "asks and asks":
+            for _ in range(20):
+                stream.say(ready=pb.Ready(slot=slot))
         stream.say(result=result)
         if fault == "duplicate":
             again = pb.Result(lease=number, outcome=pb.OUTCOME_SUCCESS, reward_sum=999)
