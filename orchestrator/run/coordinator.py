@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -46,8 +46,6 @@ class _Worker:
     benchmark: str
     slots: int
     send: Callable[[pb.OrchestratorMessage], None]
-    waiting: list[int] = field(default_factory=list)
-    """Slots that have asked and not been answered."""
     leaving: bool = False
     """Whether it was sent away: it gets nothing more."""
 
@@ -84,6 +82,8 @@ class Coordinator:
         )
         self._recorder = Recorder(plan, settings, journal, folder, listener, self._scheduler, dialect)
         self._workers: dict[str, _Worker] = {}
+        self._asking: dict[str, OrderedDict[SlotId, None]] = {}
+        """Slots that have asked and not been answered, by benchmark; who asked first is first."""
         self._in_vain: Counter[str] = Counter()
         """How often each worker has waited in vain for the policy since the last result of anybody."""
         self._in_vain_of: Counter[str] = Counter()
@@ -153,6 +153,7 @@ class Coordinator:
             assignment: What a worker of a benchmark with so many slots is to be told.
         """
         self._workers, previous._workers = previous._workers, {}
+        self._asking, previous._asking = previous._asking, {}
         self.results_of = previous.results_of
         self.versions = {name: previous.versions[name] for name in self._workers}
         self._scheduler.take_over(previous._scheduler)
@@ -174,6 +175,7 @@ class Coordinator:
 
     def leave(self, worker: str, reason: str) -> None:
         """Lets go a worker whose stream has ended: its leases go back in the queue at once."""
+        self._forget_asking(worker)
         del self._workers[worker]
         self._scheduler.forget_worker(worker)
         if self.ended.done():
@@ -302,8 +304,14 @@ class Coordinator:
         asking = self._workers[worker]
         if asking.leaving:
             return
-        if slot not in asking.waiting and self._scheduler.lent_to(SlotId(asking.benchmark, worker, slot)) is None:
-            asking.waiting.append(slot)
+        free = SlotId(asking.benchmark, worker, slot)
+        if self._scheduler.lent_to(free) is None:
+            self._asking.setdefault(asking.benchmark, OrderedDict())[free] = None
+
+    def _forget_asking(self, worker: str) -> None:
+        asking = self._asking.get(self._workers[worker].benchmark, OrderedDict())
+        for slot in [slot for slot in asking if slot.worker == worker]:
+            del asking[slot]
 
     def _heartbeat(self, worker: str, activity: pb.SlotActivity) -> None:
         """Passes on what a slot is doing, if it is what it was given to do."""
@@ -331,14 +339,18 @@ class Coordinator:
         group = self._suspects.group
         if not self._policy_is_up or (group is not None and not self._is_alone(group)):
             return
-        for name, worker in self._workers.items():
-            for number in list(worker.waiting):
-                lease = self._scheduler.lease(SlotId(worker.benchmark, name, number), among=group)
+        for asking in self._asking.values():
+            while asking:
+                slot = next(iter(asking))
+                lease = self._scheduler.lease(slot, among=group)
                 if lease is None:
-                    break  # what one slot cannot have, the others of this worker cannot have either
-                worker.waiting.remove(number)
-                worker.send(pb.OrchestratorMessage(lease=lease_message(self._settings, self._plan, lease)))
-                self._listener.on_activity(SlotActivity(name, number, lease.episode.task, lease.episode.index))
+                    break  # what one slot cannot have, the others of this benchmark cannot have either
+                del asking[slot]
+                message = pb.OrchestratorMessage(lease=lease_message(self._settings, self._plan, lease))
+                self._workers[slot.worker].send(message)
+                self._listener.on_activity(
+                    SlotActivity(slot.worker, slot.number, lease.episode.task, lease.episode.index)
+                )
 
     def _is_alone(self, group: Collection[EpisodeId]) -> bool:
         return all(lease.episode in group for lease in self._scheduler.in_flight())
@@ -438,7 +450,7 @@ class Coordinator:
     def _send_away(self, worker: str, reason: str) -> None:
         """Tells a worker to go, and gives it nothing more meanwhile."""
         log.warning("worker %s is sent away: %s", worker, render(reason, self._dialect))
-        self._workers[worker].waiting.clear()
+        self._forget_asking(worker)
         self._workers[worker].leaving = True
         self.dismiss(worker, reason)
 

@@ -68,6 +68,12 @@ class Scheduler:
             queue = self._pending.setdefault(_key(episode), deque())
             if episode not in finished:
                 queue.append(episode)
+        # What is asked for with every message is counted, not computed: there may be a thousand slots.
+        self._waiting = Counter({benchmark: 0 for benchmark in plan.tasks})
+        for (benchmark, _), queue in self._pending.items():
+            self._waiting[benchmark] += len(queue)
+        self._open: Counter[TaskKey] = Counter()
+        self._helpers: Counter[TaskKey] = Counter()
         self._rules = rules
         self._max_parallel_tasks = max_parallel_tasks or len(self._pending)
         self._leases: dict[int, Lease] = {}
@@ -80,11 +86,11 @@ class Scheduler:
     @property
     def unfinished(self) -> int:
         """Episodes that wait or run."""
-        return sum(map(len, self._pending.values())) + len(self._leases)
+        return self._waiting.total() + len(self._leases)
 
     def pending(self, benchmark: str) -> int:
         """Returns how many episodes of a benchmark wait."""
-        return sum(len(queue) for key, queue in self._pending.items() if key[0] == benchmark)
+        return self._waiting[benchmark]
 
     def failed_attempts(self, episode: EpisodeId) -> int:
         """Returns how many attempts of an episode have failed and were tried again, over all executions of the run."""
@@ -103,8 +109,10 @@ class Scheduler:
         if task is None:
             return None
         lease = Lease(self._new_number(), self._pending[task].popleft(), slot)
+        self._waiting[slot.benchmark] -= 1
         self._leases[lease.number] = self._lent[slot] = lease
-        self._last_task[slot] = task
+        self._open[task] += 1
+        self._help(slot, task)
         return lease
 
     def lent_to(self, slot: SlotId) -> Lease | None:
@@ -122,6 +130,7 @@ class Scheduler:
         queue = self._pending[_key(episode)]
         if episode in queue:
             queue.remove(episode)
+            self._waiting[episode.benchmark] -= 1
 
     def is_open(self, episode: EpisodeId) -> bool:
         """Returns whether an episode waits or runs."""
@@ -179,9 +188,11 @@ class Scheduler:
         if self._lent.get(lease.slot) is lease:
             del self._lent[lease.slot]
         episode = lease.episode
+        _count_down(self._open, _key(episode))
         if again:
             count[episode] += 1
             self._pending[_key(episode)].appendleft(episode)
+            self._waiting[episode.benchmark] += 1
 
     def busy_workers(self) -> set[str]:
         """Returns the workers that have something on loan."""
@@ -194,11 +205,12 @@ class Scheduler:
     def take_over(self, previous: Scheduler) -> None:
         """Goes on with the slots of a run that has ended: each is offered its last task first, its simulator is up."""
         self._last_task = dict(previous._last_task)
+        self._helpers = Counter(self._last_task.values())
 
     def forget_worker(self, worker: str) -> None:
         """Forgets a worker that is gone: its slots have no task any more."""
         for slot in [slot for slot in self._last_task if slot.worker == worker]:
-            del self._last_task[slot]
+            _count_down(self._helpers, self._last_task.pop(slot))
 
     def _new_number(self) -> int:
         """Returns a number that was never used and that nobody can guess: who knows it was told of the lease.
@@ -214,27 +226,46 @@ class Scheduler:
                 queue.remove(episode)
                 queue.appendleft(episode)
 
+    def _help(self, slot: SlotId, task: TaskKey) -> None:
+        """Notes which task a slot is at now."""
+        last = self._last_task.get(slot)
+        if last != task:
+            if last is not None:
+                _count_down(self._helpers, last)
+            self._helpers[task] += 1
+            self._last_task[slot] = task
+
     def _task_for(self, slot: SlotId, among: Collection[EpisodeId] | None = None) -> TaskKey | None:
-        open_tasks = {_key(lease.episode) for lease in self._leases.values()}
-        may_open = len(open_tasks) < self._max_parallel_tasks
-        waiting = [
-            task
-            for task, episodes in self._pending.items()
-            if episodes and task[0] == slot.benchmark and (may_open or task in open_tasks)
-            if among is None or episodes[0] in among
-        ]
+        if not self._waiting[slot.benchmark]:
+            return None
+        may_open = len(self._open) < self._max_parallel_tasks
+
+        def may_have(task: TaskKey) -> bool:
+            episodes = self._pending.get(task)
+            if not episodes or task[0] != slot.benchmark or not (may_open or task in self._open):
+                return False
+            return among is None or episodes[0] in among
+
+        last = self._last_task.get(slot)
+        if last is not None and may_have(last):
+            return last
+        waiting = [task for task in self._pending if may_have(task)]
         if not waiting:
             return None
-        if self._last_task.get(slot) in waiting:
-            return self._last_task[slot]
         # A slot between two episodes still counts as a helper of its task: it is about to ask for the next.
-        helpers = Counter(self._last_task.values())
-        unhelped = [task for task in waiting if task not in helpers]
+        unhelped = [task for task in waiting if task not in self._helpers]
         if unhelped:
             # The longest queue first, so that the end of the run is made of short ones.
             return max(unhelped, key=lambda task: len(self._pending[task]))
-        return max(waiting, key=lambda task: len(self._pending[task]) / helpers[task])
+        return max(waiting, key=lambda task: len(self._pending[task]) / self._helpers[task])
 
 
 def _key(episode: EpisodeId) -> TaskKey:
     return episode.benchmark, episode.task
+
+
+def _count_down(counter: Counter[TaskKey], task: TaskKey) -> None:
+    """Takes one away; what there is none of is not in it."""
+    counter[task] -= 1
+    if not counter[task]:
+        del counter[task]

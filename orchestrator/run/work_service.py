@@ -68,6 +68,8 @@ class WorkService(WorkServicer):
         self._turned_away = 0
         self._outboxes: set[asyncio.Queue[pb.OrchestratorMessage]] = set()
         self._stopping = ""
+        self._orders: dict[str, pb.Assignment] = {}
+        """How episodes are played, by benchmark."""
 
     async def start(self, sockets: Path, listen: Address | None = None) -> tuple[Address, Address]:
         """Listens on a unix socket for workers on this machine and on TCP for others; returns both addresses.
@@ -109,6 +111,7 @@ class WorkService(WorkServicer):
             policy: Where workers find the policy of the next run.
         """
         previous, self.coordinator = self.coordinator, coordinator
+        self._orders.clear()
         self._settings = settings
         self._policy = policy
         self._balance = ReplicaBalance(policy.addresses)
@@ -202,7 +205,10 @@ class WorkService(WorkServicer):
 
     def _assignment_of(self, part: Evaluation, slots: int) -> pb.Assignment:
         settings, policy = self._settings, self._policy
-        assignment = assignment_message(settings, part)
+        if part.benchmark not in self._orders:  # it takes a look at all packages that are installed
+            self._orders[part.benchmark] = assignment_message(settings, part)
+        assignment = pb.Assignment()
+        assignment.CopyFrom(self._orders[part.benchmark])
         assignment.MergeFrom(
             pb.Assignment(
                 slots=slots,
