@@ -21,7 +21,7 @@ TEST_JOBS ?= 3
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup eval env-libero env-lerobot images lint protos clean
-.PHONY: test test-all test-unit test-plain test-docker test-libero test-lerobot
+.PHONY: chaos test test-all test-unit test-plain test-docker test-libero test-lerobot
 .PHONY: $(LEROBOTS:%=env-lerobot-%) $(LEROBOTS:%=test-lerobot-%)
 
 setup: $(STAMP)
@@ -110,6 +110,10 @@ test-lerobot: $(LEROBOTS:%=test-lerobot-%)
 # X-VLA is evaluated on LIBERO, too.
 $(LEROBOTS:%=test-lerobot-%): test-lerobot-%: .venvs/lerobot-%/.installed env-libero
 	.venvs/lerobot-$*/bin/python -m pytest -n 2 $(PARALLEL) tests/lerobot
+
+# Real runs that are killed, stopped and cut off, twenty of them, for half an hour; one that fails is named by its seed.
+chaos: $(DEV)
+	$(BIN)/python -m tests.chaos --seeds 20
 
 protos: $(DEV)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m sparring.protos.generate

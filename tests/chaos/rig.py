@@ -1,0 +1,99 @@
+"""One seed: a calm run and a harmed one, and what differs between them."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from chaos.adversary import Adversary
+from chaos.stage import Stage
+
+
+@dataclass(frozen=True)
+class Harmed:
+    """What came of a run that was harmed.
+
+    Attributes:
+        faults: What was done to it, by kind.
+        code: It ended with.
+        calm_code: That of the calm run.
+        lost: Episodes without a row.
+        duplicated: Episodes with two.
+        different: Episodes whose row is not that of the calm run.
+        left: Processes and files that are still there.
+        said: The end of its log.
+    """
+
+    faults: Counter[str]
+    code: int
+    calm_code: int
+    lost: int
+    duplicated: int
+    different: int
+    left: list[str]
+    said: str
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing of it can be told from the calm run."""
+        return not (self.lost or self.duplicated or self.different or self.left or self.code != self.calm_code)
+
+
+@dataclass(frozen=True)
+class Calm:
+    """What comes of a run that nobody harms."""
+
+    code: int
+    rows: list[tuple[str, ...]]
+
+
+def calm_run(episodes: int) -> Calm:
+    """Runs it."""
+    with _folder() as folder:
+        stage = Stage(folder, episodes, apart=False)
+        try:
+            stage.start()
+            assert stage.run is not None
+            return Calm(stage.run.wait(240), stage.rows())
+        finally:
+            stage.kill_all()
+
+
+def harmed(seed: int, calm: Calm, episodes: int, *, apart: bool, most: int) -> Harmed:
+    """Runs it and does harm to it."""
+    with _folder() as folder:
+        stage = Stage(folder, episodes, apart=apart)
+        try:
+            stage.start()
+            adversary = Adversary(stage, seed, most=most)
+            code = adversary.go()
+            left = stage.end()
+            rows = stage.rows()
+            found = Counter(row[:3] for row in rows)
+            expected = {row[:3]: row for row in calm.rows}
+            return Harmed(
+                adversary.done,
+                code,
+                calm.code,
+                lost=len(expected.keys() - found.keys()),
+                duplicated=sum(count - 1 for count in found.values()),
+                different=sum(expected.get(row[:3]) != row for row in rows),
+                left=left,
+                said=stage.said(),
+            )
+        finally:
+            stage.kill_all()
+
+
+class _folder:
+    """A temporary folder of a short name, since sockets are in it."""
+
+    def __enter__(self) -> Path:
+        self._path = Path(tempfile.mkdtemp(prefix="sc-"))
+        return self._path
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._path, ignore_errors=True)

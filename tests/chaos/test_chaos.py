@@ -1,0 +1,25 @@
+"""Two short runs that are harmed; `make chaos` has twenty long ones."""
+
+from __future__ import annotations
+
+import pytest
+from chaos.rig import Calm, calm_run, harmed
+
+EPISODES = 8
+"""Of each of five tasks."""
+
+
+@pytest.fixture(scope="module")
+def calm() -> Calm:
+    came = calm_run(EPISODES)
+    assert len(came.rows) == 5 * EPISODES
+    return came
+
+
+@pytest.mark.everything
+@pytest.mark.processes
+@pytest.mark.parametrize(("seed", "apart"), [(2, False), (1, True)], ids=["one command", "policy and workers apart"])
+def test_no_episode_is_lost_duplicated_or_different(calm: Calm, seed: int, apart: bool) -> None:
+    came = harmed(seed, calm, EPISODES, apart=apart, most=5)
+    assert came.is_well, (came.faults, came.code, came.lost, came.duplicated, came.different, came.left, came.said)
+    assert came.faults
