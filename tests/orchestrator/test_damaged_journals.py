@@ -68,6 +68,7 @@ ROWS = rows()
 def go(folder: Path, some: list[EpisodeRow]) -> list[EpisodeRow]:
     """A run that has these rows to record, and is interrupted then; returns what there was before."""
     with output_folder(folder) as journal:
+        journal._connection.execute("PRAGMA synchronous=OFF")  # no power is cut here, and hundreds of rows are written
         files = RunFiles(SETTINGS, PLAN, folder, journal, Listeners())
         before = journal.rows()
         with suppress(KeyboardInterrupt), files.saved():
@@ -221,6 +222,7 @@ def test_a_journal_that_is_damaged_while_it_is_written_is_told_and_kept(tmp_path
             files = RunFiles(SETTINGS, PLAN, folder, journal, Listeners())
             with files.saved():
                 files.claim(POLICY)
+                journal._connection.execute("PRAGMA synchronous=OFF")
                 for row in ROWS:
                     journal.record(row)
                 journal._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -243,7 +245,7 @@ def test_nothing_is_made_of_a_file_of_random_bytes(folder: Path) -> None:
 def test_whatever_bytes_are_flipped_no_row_is_saved_that_was_not_recorded(recorded: Path, tmp_path: Path) -> None:
     content = (recorded / "journal.sqlite").read_bytes()
     told = 0
-    for seed in range(40):
+    for seed in range(15):
         dice = random.Random(seed)
         out = Path(shutil.copytree(recorded, tmp_path / str(seed)))
         flipped = bytearray(content)
@@ -258,7 +260,7 @@ def test_whatever_bytes_are_flipped_no_row_is_saved_that_was_not_recorded(record
             salvage(out)
             found = Results.load(out).rows
         assert all(row == ROWS[row.index] for row in found), f"seed {seed}"
-    assert told >= 20, "what is flipped in unused bytes is no damage, but not every time"
+    assert told >= 6, "what is flipped in unused bytes is no damage, but not every time"
 
 
 def test_what_is_only_in_the_log_is_saved(folder: Path, tmp_path: Path) -> None:
@@ -266,6 +268,7 @@ def test_what_is_only_in_the_log_is_saved(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "killed").mkdir()
     shutil.copy(folder / "run.json", tmp_path / "killed")
     running = Journal(tmp_path / "running")
+    running._connection.execute("PRAGMA synchronous=OFF")
     for row in ROWS:
         running.record(row)
     for suffix in ("", "-wal"):
