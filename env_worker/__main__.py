@@ -10,11 +10,15 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+if TYPE_CHECKING:
+    from sparring.protos.net.connection import Connection
 
 T = TypeVar("T")
 
 _STANDARD_INPUT: Final = "-"
+_OF_A_WORKER: Final = ("orchestrator", "slots", "benchmark", "name", "connect_timeout", "ca", "tls_cert", "tls_key")
 
 # Before numpy is imported: a slot is one process per core, and a BLAS with threads of its own only gets in the way.
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -37,18 +41,16 @@ def main() -> None:
 def _work(options: argparse.Namespace) -> int:
     """Works for one run; returns the exit code."""
     from sparring.env_worker.gl import choose_backend
-    from sparring.env_worker.worker.addresses import orchestrator_address
     from sparring.env_worker.worker.persistent import Reporter
     from sparring.env_worker.worker.worker import OrchestratorGone, Worker, WorkerRefused
     from sparring.protos.advice import FLAGS
     from sparring.protos.errors import SparringError, UsageError
-    from sparring.protos.net.connection import Connection
 
     reporter = Reporter(options.report_to) if options.report_to is not None else None
 
     async def work(stop: asyncio.Event) -> None:
         worker = Worker(
-            Connection(orchestrator_address(options.orchestrator), token=token),
+            connection,
             name=options.name,
             slots=options.slots,
             benchmark=options.benchmark,
@@ -58,7 +60,7 @@ def _work(options: argparse.Namespace) -> int:
         await worker.run(stop)
 
     try:
-        token = _join_token(options)
+        connection = _connection(options)
         choose_backend()
         asyncio.run(_until_told(work, options))
     except SparringError as error:
@@ -76,24 +78,57 @@ def _work(options: argparse.Namespace) -> int:
 
 def _stay(options: argparse.Namespace) -> int:
     """Works for one run after the other; returns the exit code."""
-    from sparring.env_worker.worker.addresses import orchestrator_address
     from sparring.env_worker.worker.persistent import PersistentWorker
     from sparring.protos.advice import FLAGS
     from sparring.protos.errors import UsageError
+    from sparring.protos.net.address import Address
 
     try:
-        address = orchestrator_address(options.orchestrator)
+        address = Address.parse(options.orchestrator)
         secret = _join_token(options)
     except UsageError as error:
         sys.stderr.write(f"error: {error.told(FLAGS)}\n")
         return 2
-    given = {name: getattr(options, name) for name in ("orchestrator", "slots", "benchmark", "name", "connect_timeout")}
+    given = {name: getattr(options, name) for name in _OF_A_WORKER}
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
     if options.join_token_file == _STANDARD_INPUT:
         worker = PersistentWorker(address, [*flags, f"--join-token-file={_STANDARD_INPUT}"], secret=secret)
     else:  # read anew for each run: the next one may have another
         worker = PersistentWorker(address, [*flags, f"--join-token-file={options.join_token_file}"])
     return asyncio.run(_until_told(worker.run, options))
+
+
+def _connection(options: argparse.Namespace) -> Connection:
+    """Returns the way to the run, with what it takes to be let in there.
+
+    Raises:
+        UsageError: If there is none, or a file that was named cannot be used.
+    """
+    from sparring.protos.errors import UsageError
+    from sparring.protos.net.access import check_certificate, read_ca
+    from sparring.protos.net.address import Address
+    from sparring.protos.net.connection import ORCHESTRATOR, Connection
+
+    identity = None
+    if options.tls_cert or options.tls_key:
+        if not (options.tls_cert and options.tls_key):
+            raise UsageError("--tls-cert and --tls-key belong together: give both.")
+        identity = (Path(options.tls_cert), Path(options.tls_key))
+        check_certificate(*identity)
+    connection = Connection(
+        Address.parse(options.orchestrator),
+        token=_join_token(options),
+        ca=read_ca(Path(options.ca), flag="--ca") if options.ca else b"",
+        identity=identity,
+        kind=ORCHESTRATOR,
+    )
+    if identity is not None and not connection.encrypted:
+        raise UsageError("--tls-cert and --tls-key are shown over TLS only: give tls://HOST:PORT, or --ca.")
+    if connection.token and connection.address.leaves_the_machine and not connection.encrypted:
+        logging.getLogger(__name__).warning(
+            "the join token travels unencrypted to %s; a run with TLS is at tls://HOST:PORT", connection.address
+        )
+    return connection
 
 
 def _join_token(options: argparse.Namespace) -> str:
@@ -139,6 +174,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--join-token-file", default="", help="file with the run's join token; -: it comes first on standard input"
     )
+    parser.add_argument("--ca", default="", help="PEM file with the CA of the orchestrator's certificate; turns TLS on")
+    parser.add_argument("--tls-cert", default="", help="PEM certificate to show to the orchestrator")
+    parser.add_argument("--tls-key", default="", help="PEM private key of --tls-cert")
     parser.add_argument("--stay", action="store_true", help="wait for the next run when one has ended, until SIGTERM")
     parser.add_argument("--exit-with-parent", action="store_true", help="stop when standard input closes")
     # How a persistent worker hears from the worker of a run: a file descriptor.

@@ -1,17 +1,15 @@
-"""Lets in those who bring the server's token, and encrypts what they say."""
+"""Lets in those who bring the server's token."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health
 
 from sparring.protos.advice import Hint
-from sparring.protos.errors import UsageError
-from sparring.protos.net.access import brought, check_certificate
+from sparring.protos.net.access import brought
 
 _OPEN: Final = f"/{health.SERVICE_NAME}/"
 """Whoever runs the server (a container engine, a load balancer) must be able to ask whether it is well."""
@@ -53,18 +51,3 @@ def _refusing(sentence: str) -> Any:
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, sentence)
 
     return grpc.stream_stream_rpc_method_handler(refuse)
-
-
-def server_credentials(cert: Path | None, key: Path | None) -> grpc.ServerCredentials | None:
-    """Returns what connections over TCP are encrypted with; None: they are not.
-
-    Raises:
-        UsageError: If one of the two files is missing, or they cannot be used.
-    """
-    if cert is None and key is None:
-        return None
-    if cert is None or key is None:
-        given, missing = ("--tls-key", "--tls-cert") if cert is None else ("--tls-cert", "--tls-key")
-        raise UsageError(f"{given} is given without {missing}; TLS needs both.")
-    check_certificate(cert, key)
-    return grpc.ssl_server_credentials([(key.read_bytes(), cert.read_bytes())])

@@ -12,7 +12,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection
 
-from sparring.policy_server.authentication import TokenCheck, server_credentials
+from sparring.policy_server.authentication import TokenCheck
 from sparring.policy_server.batcher import Batcher
 from sparring.policy_server.hosted import HostedPolicy, described, warm_policy
 from sparring.policy_server.limits import Limits
@@ -24,6 +24,7 @@ from sparring.policy_server.stats import StatsCounter
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.net.access import check_reach, read_token
 from sparring.protos.net.address import Address
+from sparring.protos.net.credentials import server_credentials
 from sparring.protos.net.rpc import SERVER_OPTIONS, bind, discard
 
 log = logging.getLogger(__name__)

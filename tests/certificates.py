@@ -25,7 +25,7 @@ class Certificates:
     ca: Path
     """Signed all certificates here."""
     other_ca: Path
-    """Signed none of them."""
+    """Signed none of them, but the stranger's."""
     token: Path
     folder: Path
 
@@ -34,10 +34,12 @@ class Certificates:
         authority = trustme.CA()
         files = cls(folder / "ca.pem", folder / "other-ca.pem", folder / "token", folder)
         authority.cert_pem.write_to_path(files.ca)
-        trustme.CA().cert_pem.write_to_path(files.other_ca)
+        other = trustme.CA()
+        other.cert_pem.write_to_path(files.other_ca)
         write_secret(files.token, f"  {TOKEN}\n")
         for name, certificate in {
             "good": authority.issue_cert("localhost", "127.0.0.1"),
+            "stranger": other.issue_cert("localhost", "127.0.0.1"),
             "elsewhere": authority.issue_cert("gpu-box.example"),
             "expired": authority.issue_cert("localhost", "127.0.0.1", not_after=datetime(2020, 1, 1, tzinfo=UTC)),
         }.items():
@@ -49,6 +51,10 @@ class Certificates:
     def serving(self, name: str = "good") -> tuple[str, str]:
         """The flags of a server."""
         return f"--tls-cert={self.folder / name}.pem", f"--tls-key={self.folder / name}.key"
+
+    def pair(self, name: str = "good") -> tuple[Path, Path]:
+        """A certificate and its key."""
+        return self.folder / f"{name}.pem", self.folder / f"{name}.key"
 
     @property
     def guarding(self) -> str:

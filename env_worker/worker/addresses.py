@@ -6,26 +6,10 @@ import os
 from collections.abc import Iterable
 from typing import Final
 
-from sparring.protos.errors import UsageError
 from sparring.protos.net.address import Address
 
 HOST_VARIABLE: Final = "SPARRING_HOST"
 """In a container: the name by which the machine that it runs on is reached. Set by the docker launcher."""
-
-
-def orchestrator_address(text: str) -> Address:
-    """Returns where a worker dials a run.
-
-    Raises:
-        UsageError: If it is no address, or one with TLS, which runs do not speak.
-    """
-    address = Address.parse(text)
-    if address.is_encrypted:
-        raise UsageError(
-            f"{text!r} asks for TLS, which workers and runs do not speak: give HOST:PORT, over a network that you "
-            "trust or through a tunnel (docs/hosting.md)."
-        )
-    return address
 
 
 def from_here(addresses: Iterable[Address], orchestrator: Address) -> list[Address]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # exists in the type stubs only
 log = logging.getLogger(__name__)
 
 _STOP_GRACE: Final = 5.0
+_REFUSAL_SECONDS: Final = 5.0
 
 
 class OrchestratorGone(SparringError):
@@ -87,7 +88,7 @@ class Worker:
             stub: WorkAsyncStub = WorkStub(channel)  # type: ignore[assignment]
             call: Any = stub.Work(wait_for_ready=True, metadata=self._connection.metadata)
             try:
-                assignment = await self._dial(call, stop)
+                assignment = await self._dial(channel, call, stop)
                 if assignment is None:
                     return
                 self._on_joined(assignment)
@@ -104,23 +105,48 @@ class Worker:
                 call.cancel()
                 await asyncio.gather(*(slot.stop(grace=_STOP_GRACE) for slot in self._slots))
 
-    async def _dial(self, call: Any, stop: asyncio.Event) -> pb.Assignment | None:
-        """Dials, and returns what this worker is for; None if it was told to stop before it knew."""
+    async def _dial(self, channel: grpc.aio.Channel, call: Any, stop: asyncio.Event) -> pb.Assignment | None:
+        """Dials, and returns what this worker is for; None if it was told to stop before it knew.
+
+        Raises:
+            WorkerRefused: If the two ends can never understand each other: one of them speaks TLS, and so on.
+        """
 
         async def ask() -> pb.Assignment:
             await asyncio.wait_for(call.wait_for_connection(), self._connect_timeout)
-            await _write(call, pb.WorkerMessage(register=self._register()))
+            try:
+                await _write(call, pb.WorkerMessage(register=self._register()))
+            except grpc.RpcError as error:
+                raise await self._refusal(channel) or error from error
             return await self._assigned(call)
 
         asking = asyncio.create_task(ask(), name="dial")
         stopping = asyncio.create_task(stop.wait(), name="stop")
+        doubting = asyncio.create_task(self._connection.fault(channel), name="fault")
         try:
-            await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({asking, stopping, doubting}, return_when=asyncio.FIRST_COMPLETED)
+            if doubting.done() and not asking.done():
+                raise WorkerRefused(doubting.result())
             return asking.result() if asking.done() else None
         finally:
-            asking.cancel()
-            stopping.cancel()
-            await asyncio.gather(asking, stopping, return_exceptions=True)
+            for task in (asking, stopping, doubting):
+                task.cancel()
+            await asyncio.gather(asking, stopping, doubting, return_exceptions=True)
+
+    async def _refusal(self, channel: grpc.aio.Channel) -> StreamEnded | None:
+        """Asks once more, silently, why this worker is not let in; None if that is not it.
+
+        Whoever is not let in is told so before anything is read, and gRPC forgets what it was told if it was writing.
+        """
+        stub: WorkAsyncStub = WorkStub(channel)  # type: ignore[assignment]
+        call: Any = stub.Work(metadata=self._connection.metadata)
+        try:
+            code = await asyncio.wait_for(call.code(), _REFUSAL_SECONDS)
+            return StreamEnded(code, await call.details()) if code == grpc.StatusCode.UNAUTHENTICATED else None
+        except TimeoutError:
+            return None
+        finally:
+            call.cancel()
 
     def _register(self) -> pb.Register:
         if self._benchmark:

@@ -1,4 +1,4 @@
-"""Who may join a run: those who bring its secret."""
+"""Who may join a run: those who bring its secret, or show a certificate; and how what they say is encrypted."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.net.access import brought, check_reach, new_token, read_token
 from sparring.protos.net.address import Address, came_by_socket
+from sparring.protos.net.credentials import server_credentials
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +25,7 @@ FILE_NAME: Final = "join-token"
 """Of the file in the run's folder that holds the secret, where workers come by themselves and nobody has named one."""
 
 _FILE: Final = Hint("join_token_file")
+_TLS: Final = (str(Hint("listen_tls_cert")), str(Hint("listen_tls_key")), str(Hint("listen_client_ca")))
 _MISSING: Final = f"this run lets in only workers that bring its join token; give the file that has it with {_FILE}."
 _WRONG: Final = f"the join token given ({_FILE}) is not this run's."
 
@@ -35,28 +37,35 @@ class Admission:
     Attributes:
         token: The join token, that workers bring. It goes to those who shall join, and nowhere else.
         file: Where people find it, if they have named a file.
-        everybody: Whether over TCP nobody needs it, because the user has said so.
+        tcp_without: Whether over TCP nobody needs it: a certificate lets them in, or the user lets in everybody.
+        credentials: Encrypt what comes over TCP.
+        client_ca: Whether over TCP a certificate must be shown.
     """
 
     token: str = field(repr=False)
     file: Path | None = None
-    everybody: bool = False
+    tcp_without: bool = False
+    credentials: grpc.ServerCredentials | None = field(default=None, repr=False)
+    client_ca: bool = False
 
     @classmethod
     def of(cls, settings: RunSettings, listen: Address | None) -> Admission:
         """Returns what settings say of who may join a run that listens there.
 
         Raises:
-            UsageError: If the token's file cannot be used.
+            UsageError: If the file of the token, of a certificate or of a key cannot be used.
         """
-        file = settings.worker.join_token_file
+        worker, file = settings.worker, settings.worker.join_token_file
         token = new_token() if file is None else read_token(file, flag=str(_FILE))
-        insecure = settings.worker.insecure and listen is not None and listen.leaves_the_machine
-        return cls(token, file, everybody=insecure and file is None)
+        paths = (worker.listen_tls_cert, worker.listen_tls_key, worker.listen_client_ca)
+        credentials = server_credentials(*paths, flags=_TLS)
+        insecure = worker.insecure and listen is not None and listen.leaves_the_machine
+        shown = worker.listen_client_ca is not None
+        return cls(token, file, file is None and (shown or insecure), credentials, shown)
 
     def fault(self, context: grpc.aio.ServicerContext[Any, Any]) -> str:
         """Returns why a call is not let in; empty if it is."""
-        if self.everybody and not came_by_socket(context.peer()):
+        if self.tcp_without and not came_by_socket(context.peer()):
             return ""
         found = brought(context.invocation_metadata() or (), self.token)
         return {"right": "", "missing": _MISSING, "wrong": _WRONG}[found]
@@ -68,10 +77,11 @@ class Admission:
         Raises:
             SparringError: If it cannot be written.
         """
-        if self.everybody:
-            yield ""
+        shown = " --tls-cert FILE --tls-key FILE" if self.client_ca else ""
+        if self.tcp_without:
+            yield shown
         elif self.file is not None:
-            yield f" --join-token-file {self.file}"
+            yield f" --join-token-file {self.file}{shown}"
         else:
             path = folder / FILE_NAME
             try:
@@ -91,7 +101,7 @@ def check_admission(settings: RunSettings) -> None:
     """Checks that nobody uninvited can join, before anything starts.
 
     Raises:
-        UsageError: If everybody could, and nobody has said so; or if the token's file cannot be used.
+        UsageError: If everybody could, and nobody has said so; or if a file that was named cannot be used.
     """
     worker, listen = settings.worker, settings.worker.listen_address
     admission = Admission.of(settings, listen)
@@ -99,11 +109,13 @@ def check_admission(settings: RunSettings) -> None:
         check_reach(
             listen,
             who="the run",
-            secret=admission.file is not None,
+            secret=admission.file is not None or admission.client_ca,
             insecure=worker.insecure,
-            advice=f"give {_FILE}",
+            advice=f"give {_FILE}, or {_TLS[2]}",
         )
-    if admission.everybody and settings.policy.policy_token_file is not None:
+    elif admission.credentials is not None:
+        raise UsageError(f"{_TLS[0]} encrypts what comes over TCP: give {Hint('listen')}, too.")
+    if admission.tcp_without and not admission.client_ca and settings.policy.policy_token_file is not None:
         raise UsageError(
             f"{Hint('insecure')} would hand the policy's token ({Hint('policy_token_file')}) to everybody who reaches "
             f"{listen}: give {_FILE} instead."

@@ -95,12 +95,12 @@ class WorkService(WorkServicer):
 
     def _bind_public(self, listen: Address) -> Address:
         try:
-            return bind(self._server, listen)
+            return bind(self._server, listen, self._admission.credentials)
         except UsageError:
             if listen != DEFAULT_LISTEN or self._settings.worker.listen is not None:
                 raise
             # Another run has it; any port will do, nobody asked for this one.
-            return bind(self._server, listen.with_port(0))
+            return bind(self._server, listen.with_port(0), self._admission.credentials)
 
     def hand_over(self, coordinator: Coordinator, settings: RunSettings, policy: PolicyAccess) -> None:
         """Begins another run with the workers that are here. Settings that make workers what they are must be the same.

@@ -279,6 +279,15 @@ class WorkerSettings(SettingsGroup):
         description="file with the secret that workers must bring, for those from elsewhere (sparring worker "
         "--join-token-file); default: one is made for each run; only its path is saved",
     )
+    listen_tls_cert: Path | None = Field(
+        None, description="PEM certificate (chain): encrypts --listen; workers dial tls://HOST:PORT"
+    )
+    listen_tls_key: Path | None = Field(None, description="PEM private key of --listen-tls-cert, without a passphrase")
+    listen_client_ca: Path | None = Field(
+        None,
+        description="PEM file with the CA of workers' certificates: at --listen only those are let in that have one "
+        "(sparring worker --tls-cert); they need no join token unless --join-token-file is given",
+    )
     insecure: bool = Field(
         False, description="let in whoever reaches --listen or --metrics from beyond this machine, without a secret"
     )

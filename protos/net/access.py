@@ -206,13 +206,18 @@ def trusting(ca: bytes, *, source: str) -> ssl.SSLContext:
     return context
 
 
-def check_certificate(cert: Path, key: Path) -> None:
-    """Checks that a server can use a certificate and its key.
+def check_certificate(cert: Path, key: Path, *, flags: tuple[str, str] = ("--tls-cert", "--tls-key")) -> None:
+    """Checks that a certificate and its key can be used.
+
+    Args:
+        cert: PEM file.
+        key: PEM file.
+        flags: What the two are called.
 
     Raises:
         UsageError: If one of them is not what it should be, or they are not a pair.
     """
-    for path, flag in ((cert, "--tls-cert"), (key, "--tls-key")):
+    for path, flag in zip((cert, key), flags, strict=True):
         read_pem(path, flag=flag)
     encrypted = False
 
@@ -230,4 +235,4 @@ def check_certificate(cert: Path, key: Path) -> None:
             why = "the key is not this certificate's"
         else:
             why = "a PEM file with -----BEGIN CERTIFICATE----- and one with -----BEGIN PRIVATE KEY----- are wanted"
-        raise UsageError(f"--tls-cert {str(cert)!r} and --tls-key {str(key)!r} cannot be used: {why}.") from error
+        raise UsageError(f"{flags[0]} {str(cert)!r} and {flags[1]} {str(key)!r} cannot be used: {why}.") from error

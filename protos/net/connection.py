@@ -1,4 +1,4 @@
-"""How a client reaches a policy server: plain or encrypted, and why it does not if it cannot."""
+"""How a client reaches a server: plain or encrypted, and why it does not if it cannot."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from sparring.protos.net.access import check_token, token_header, trusting
 from sparring.protos.net.address import Address
 from sparring.protos.net.rpc import CLIENT_OPTIONS
 
-_CA: Final = Hint("policy_ca")
-
 _LOOK_SECONDS: Final = 0.1
 _PROBE_SECONDS: Final = 5.0
 _AGAIN_SECONDS: Final = 1.0
@@ -39,6 +37,32 @@ _WRONG_NAMES: Final = (62, 64)
 
 
 @dataclass(frozen=True)
+class ServerKind:
+    """What a server is called in sentences, and what to do about its TLS.
+
+    Attributes:
+        name: Of its kind.
+        ca: The setting that says which CA to trust there.
+        serving: How it is told to speak TLS.
+        identity: The settings that say which certificate to show it; empty: it wants none.
+    """
+
+    name: str
+    ca: str
+    serving: str
+    identity: str = ""
+
+
+POLICY: Final = ServerKind("policy server", str(Hint("policy_ca")), "start it with --tls-cert and --tls-key")
+ORCHESTRATOR: Final = ServerKind(
+    "orchestrator",
+    "--ca",
+    "start the run with --listen-tls-cert and --listen-tls-key",
+    "a certificate that its CA has signed, with --tls-cert and --tls-key",
+)
+
+
+@dataclass(frozen=True)
 class Connection:
     """One way to a server: the policy's, or the orchestrator's.
 
@@ -46,19 +70,23 @@ class Connection:
         address: Of the server.
         token: The secret that the server wants; empty: none.
         ca: PEM certificates to trust; giving them turns TLS on. Without, TLS trusts what this machine trusts.
+        identity: PEM files of a certificate and its key, to show to a server that wants to know who calls.
+        kind: Of the server, for sentences.
     """
 
     address: Address
     token: str = field(default="", repr=False)
     ca: bytes = field(default=b"", repr=False)
+    identity: tuple[Path, Path] | None = None
+    kind: ServerKind = POLICY
 
     def __post_init__(self) -> None:
         if self.address.is_unix and self.ca:
-            raise UsageError(f"{self.address} is a unix socket, which is never encrypted: leave out {_CA}.")
+            raise UsageError(f"{self.address} is a unix socket, which is never encrypted: leave out {self.kind.ca}.")
         if self.token:
             check_token(self.token, "the token")
         if self.ca:
-            trusting(self.ca, source=f"the CA ({_CA})")
+            trusting(self.ca, source=f"the CA ({self.kind.ca})")
 
     @property
     def encrypted(self) -> bool:
@@ -74,7 +102,8 @@ class Connection:
         """Makes a new channel, in the event loop that uses it."""
         if not self.encrypted:
             return grpc.aio.insecure_channel(self.address.target, options=CLIENT_OPTIONS)
-        credentials = grpc.ssl_channel_credentials(self.ca or _system_roots())
+        cert, key = (path.read_bytes() for path in self.identity) if self.identity else (None, None)
+        credentials = grpc.ssl_channel_credentials(self.ca or _system_roots(), key, cert)
         return grpc.aio.secure_channel(self.address.target, credentials, options=CLIENT_OPTIONS)
 
     async def fault(self, channel: grpc.aio.Channel) -> str:
@@ -102,26 +131,32 @@ class Connection:
                 context.wrap_socket(plain, server_hostname=host) as encrypted,
             ):
                 protocol = encrypted.selected_alpn_protocol()
+                # Who does not take our certificate, or wants one, hangs up only after the handshake.
+                hung_up = self.encrypted and protocol == "h2" and not encrypted.recv(1)
         except ssl.SSLCertVerificationError as error:
             return self._about_certificate(error, host)
         except ssl.SSLError as error:
             if self.encrypted and error.reason in ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST"):
                 return (
-                    f"the server at {self.address.target} does not speak TLS: start it with --tls-cert and --tls-key, "
-                    f"or leave out tls:// and {_CA}."
+                    f"the server at {self.address.target} does not speak TLS: {self.kind.serving}, "
+                    f"or leave out tls:// and {self.kind.ca}."
                 )
             return ""
         except (OSError, UnicodeError):  # not there, going away (it may come), or no name at all
             return ""
         if not self.encrypted:
             return (
-                f"the policy server at {self.address.target} speaks TLS only: "
-                f"give its address as {self.address.with_tls()}, and its CA with {_CA} if it is not a public one."
+                f"the {self.kind.name} at {self.address.target} speaks TLS only: give its address as "
+                f"{self.address.with_tls()}, and its CA with {self.kind.ca} if it is not a public one."
+            )
+        if hung_up and self.kind.identity:
+            return (
+                f"the {self.kind.name} at {self.address.target} does not know who calls: show it {self.kind.identity}."
             )
         return (
             ""
             if protocol == "h2"
-            else f"the server at {self.address.target} speaks TLS but not gRPC: no policy server."
+            else f"the server at {self.address.target} speaks TLS but not gRPC: no {self.kind.name}."
         )
 
     def _context(self) -> ssl.SSLContext:
@@ -130,15 +165,17 @@ class Connection:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE  # nothing is sent: this only asks whether it is TLS
         elif roots := self.ca or _system_roots():
-            context = trusting(roots, source=f"the CA ({_CA})")
+            context = trusting(roots, source=f"the CA ({self.kind.ca})")
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as gRPC does
         else:
             context = ssl.create_default_context()
+        if self.identity is not None and self.encrypted:
+            context.load_cert_chain(*self.identity)
         context.set_alpn_protocols(["h2"])
         return context
 
     def _about_certificate(self, error: ssl.SSLCertVerificationError, host: str) -> str:
-        start = f"the policy server at {self.address.target} is not trusted: "
+        start = f"the {self.kind.name} at {self.address.target} is not trusted: "
         if error.verify_code == _EXPIRED:
             return f"{start}its certificate has expired; start it with a new one."
         if error.verify_code == _NOT_YET_VALID:
@@ -146,9 +183,9 @@ class Connection:
         if error.verify_code in _WRONG_NAMES:
             return f"{start}its certificate is for another name than {host!r}; use the name it was made for."
         advice = (
-            f"is what was given with {_CA} the one that signed it?"
+            f"is what was given with {self.kind.ca} the one that signed it?"
             if self.ca
-            else f"give the CA that signed it with {_CA}."
+            else f"give the CA that signed it with {self.kind.ca}."
         )
         return f"{start}its certificate was not signed by a known CA ({error.verify_message}); {advice}"
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sparring.env_worker.worker.addresses import from_here, orchestrator_address, to_dial
+from sparring.env_worker.worker.addresses import from_here, to_dial
 from sparring.env_worker.worker.memory import OomWatch
-from sparring.protos.errors import UsageError
 from sparring.protos.net.address import Address
 
 ADDRESSES = [
@@ -41,12 +40,6 @@ def test_every_interface_means_the_machine_that_was_dialled(monkeypatch: pytest.
 def test_nobody_is_told_to_dial_every_interface() -> None:
     told = [str(to_dial(Address.parse(address))) for address in ADDRESSES]
     assert told == [*ADDRESSES[:3], "HOST:3", "[::1]:4", "HOST:5", *ADDRESSES[6:]]
-
-
-def test_a_run_is_not_dialled_with_tls() -> None:
-    assert orchestrator_address("box:50052") == Address("tcp", "box", 50052)
-    with pytest.raises(UsageError, match="workers and runs do not speak"):
-        orchestrator_address("tls://box:50052")
 
 
 def test_in_a_container_localhost_is_the_machine_around_it(monkeypatch: pytest.MonkeyPatch) -> None:

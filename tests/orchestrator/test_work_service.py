@@ -258,7 +258,7 @@ def test_with_insecure_everybody_who_comes_over_tcp_is_let_in(in_service: Callab
         async with service.silent("") as stranger:
             assert (await stranger.refusal())[0] == grpc.StatusCode.UNAUTHENTICATED, "the socket stays ours"
 
-    in_service(test, admission=Admission(TOKEN, everybody=True))
+    in_service(test, admission=Admission(TOKEN, tcp_without=True))
 
 
 def test_without_an_address_nothing_listens_on_tcp(in_service: Callable[..., None]) -> None:

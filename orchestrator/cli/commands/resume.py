@@ -24,6 +24,9 @@ _ALSO_NOW: Final = (
     "launcher",
     "listen",
     "join_token_file",
+    "listen_tls_cert",
+    "listen_tls_key",
+    "listen_client_ca",
     "insecure",
     "in_process",
 )

@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 
 from sparring.env_worker.registry import get_benchmark
-from sparring.env_worker.worker.addresses import orchestrator_address
 from sparring.orchestrator.cli.become import become
 from sparring.orchestrator.machine.environments import interpreter
+from sparring.protos.net.address import Address
 
 
 @click.command(short_help="add a worker to a run")
-@click.option("--orchestrator", required=True, help="where the run listens, HOST:PORT")
+@click.option("--orchestrator", required=True, help="where the run listens, HOST:PORT, or tls://HOST:PORT")
 @click.option(
     "--slots", type=click.IntRange(0), default=0, help="episodes at once; 0: as many as the run's own workers have"
 )
@@ -28,6 +28,9 @@ from sparring.orchestrator.machine.environments import interpreter
     default="",
     help="file with the run's join token, without which nobody joins: the run says where it is; -: standard input",
 )
+@click.option("--ca", default="", help="PEM file with the CA of the run's certificate; turns TLS on")
+@click.option("--tls-cert", default="", help="PEM certificate to show to a run that wants one (--listen-client-ca)")
+@click.option("--tls-key", default="", help="PEM private key of --tls-cert")
 @click.option(
     "--stay",
     is_flag=True,
@@ -39,14 +42,14 @@ def worker(
     benchmark: str,
     name: str,
     connect_timeout: float,
-    join_token_file: str,
     stay: bool,
+    **access: str,
 ) -> None:
     """Runs episodes for a run that is going on somewhere, until it has ended.
 
     With --stay it is a persistent worker: it serves one run after the other at that address, for as long as it is left.
     """
-    address = orchestrator_address(orchestrator)
+    address = Address.parse(orchestrator)
     python = interpreter(get_benchmark(benchmark)) if benchmark else Path(sys.executable)
     become(
         "sparring.env_worker",
@@ -55,7 +58,7 @@ def worker(
         f"--benchmark={benchmark}",
         f"--name={name}",
         f"--connect-timeout={connect_timeout}",
-        *([f"--join-token-file={join_token_file}"] if join_token_file else []),
+        *(f"--{name.replace('_', '-')}={value}" for name, value in access.items() if value),
         *(["--stay"] if stay else []),
         python=python,
     )

@@ -59,6 +59,11 @@ def find_route(run: RunSettings, own: DockerSettings, engine: Engine) -> Route:
             f"the container engine at {engine.address} is on another machine, where sockets of this one are not: use "
             f"{Hint('worker_connection', value='tcp')} with {Hint('listen', value='HOST:PORT')}."
         )
+    if kind == "tcp" and run.worker.listen_tls_cert is not None:
+        raise UsageError(
+            "containers that dial this machine over TCP do not speak TLS with it: leave out "
+            f"{Hint('listen_tls_cert')}, or use {Hint('worker_connection', value='unix')}."
+        )
     servers = run.policy.servers
     local_servers = [server for server in servers if server.is_local and not server.is_unix]
     for server in local_servers:
