@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
@@ -39,6 +40,12 @@ class Leftover:
     remove: Callable[[], None]
 
 
+async def never(worker: str) -> str:
+    """Gives no worker up."""
+    await asyncio.get_running_loop().create_future()
+    return ""
+
+
 class LaunchFailed(SparringError):
     """Workers cannot be kept alive; the message says what they said last."""
 
@@ -58,6 +65,8 @@ class WorkerOrder:
         rules: When one that died is replaced.
         results_of: How many results a worker has delivered; one that delivers is worth replacing.
         explain: Told why a worker died, where that is known: its name and a sentence.
+        given_up: Waits until a worker is to be replaced that has not ended: one that is stopped, hangs, or cannot be
+            heard. Returns why. For `keep_worker`.
         join_token: The run's secret: who brings it is let in. To be handed over where nobody else can read it: on
             standard input, as `program` wants it, or in a file that `--join-token-file` names; never in arguments, an
             environment or a label, which others are shown.
@@ -74,6 +83,7 @@ class WorkerOrder:
     results_of: Callable[[str], int]
     explain: Callable[[str, str], None]
     join_token: str = field(repr=False)
+    given_up: Callable[[str], Awaitable[str]] = never
 
     def program(self, benchmark: str, name: str, *, orchestrator: Address | None = None) -> list[str]:
         """Returns what a Python is started with to be one of them.

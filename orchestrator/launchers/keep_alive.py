@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from sparring.orchestrator.launchers.base import LaunchFailed
+from sparring.orchestrator.launchers.base import LaunchFailed, never
 from sparring.orchestrator.run.retry import RetryRules
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ async def keep_worker(
     rules: RetryRules,
     results_of: Callable[[str], int],
     on_death: Callable[[str, Death], None] = lambda worker, death: None,
+    given_up: Callable[[str], Awaitable[str]] = never,
 ) -> None:
     """Starts a worker, and another when it dies, until cancelled.
 
@@ -64,6 +66,7 @@ async def keep_worker(
         rules: When a worker is replaced no more, and the pauses.
         results_of: How many results a worker has delivered; one that delivers is worth replacing.
         on_death: Told of each death before the next worker is started.
+        given_up: Waits until a worker that has not ended is to be replaced, and returns why: `WorkerOrder.given_up`.
 
     Raises:
         LaunchFailed: If a worker ends because it was wrongly started, or several die without any result.
@@ -73,7 +76,7 @@ async def keep_worker(
         name = f"{benchmark}-{generation}"
         worker = await start(name)
         try:
-            death = await worker.wait()
+            death = await _death_of(worker, given_up(name))
         finally:
             await worker.end()
         on_death(name, death)
@@ -89,6 +92,20 @@ async def keep_worker(
         log.warning("worker %s %s; starting another in %.1f s", name, death, pause)
         await asyncio.sleep(pause)
         generation += 1
+
+
+async def _death_of(worker: StartedWorker, given_up: Awaitable[str]) -> Death:
+    """Waits until a worker has ended, or is given up and to be killed."""
+    ended, giving_up = asyncio.ensure_future(worker.wait()), asyncio.ensure_future(given_up)
+    try:
+        await asyncio.wait({ended, giving_up}, return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            return ended.result()
+        return Death(-signal.SIGKILL, f"is given up and killed: {giving_up.result().removesuffix('.')}")
+    finally:
+        ended.cancel()
+        giving_up.cancel()
+        await asyncio.gather(ended, giving_up, return_exceptions=True)
 
 
 async def keep_all(keepers: Iterable[Awaitable[None]]) -> None:

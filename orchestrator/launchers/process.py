@@ -38,4 +38,4 @@ class ProcessLauncher(Launcher[LauncherSettings]):
                 temporary=temporary_folder(order.sockets),
             )
 
-        await keep_worker(benchmark, start, rules=order.rules, results_of=order.results_of)
+        await keep_worker(benchmark, start, rules=order.rules, results_of=order.results_of, given_up=order.given_up)

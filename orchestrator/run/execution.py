@@ -249,6 +249,7 @@ class Execution:
             # Not the coordinator's own: in the next run of the same workers it is another.
             results_of=lambda worker: service.coordinator.results_of.get(worker, 0),
             explain=lambda worker, reason: service.coordinator.explain(worker, reason),
+            given_up=service.attendance.given_up,
             join_token=admission.token,
         )
         keeping = _background(self._launch(order))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from sparring.orchestrator.launchers.base import DEFAULT_LISTEN
 from sparring.orchestrator.machine.child import open_socket
 from sparring.orchestrator.machine.memory import parse_memory
 from sparring.orchestrator.run.admission import Admission
+from sparring.orchestrator.run.attendance import Attendance
 from sparring.orchestrator.run.bounds import MAX_MESSAGE, MAX_WORKERS, OutOfBounds
 from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.orders import assignment_message
@@ -32,12 +34,22 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS: Final = 1.0
 SILENCE_SECONDS: Final = 30.0
+_LAST_SECONDS: Final = 5.0
 _STOP_GRACE: Final = 1.0
 _MOST_NOTES: Final = 20
 _MOST_CALLS: Final = MAX_WORKERS + 256
 """Those of workers, and of others who ask how we are."""
 _RECEIVED: Final = "grpc.max_receive_message_length"
 _OPTIONS: Final = [*(option for option in SERVER_OPTIONS if option[0] != _RECEIVED), (_RECEIVED, MAX_MESSAGE)]
+
+
+@dataclass
+class _Stream:
+    worker: str
+    heard: float
+    """When its last message came."""
+    silence: float
+    """Seconds without a message after which it ends."""
 
 
 class WorkService(WorkServicer):
@@ -70,6 +82,7 @@ class WorkService(WorkServicer):
         self._stopping = ""
         self._orders: dict[str, pb.Assignment] = {}
         """How episodes are played, by benchmark."""
+        self.attendance = Attendance()
 
     async def start(self, sockets: Path, listen: Address | None = None) -> tuple[Address, Address]:
         """Listens on a unix socket for workers on this machine and on TCP for others; returns both addresses.
@@ -155,24 +168,52 @@ class WorkService(WorkServicer):
         reason = f"the connection to worker {name!r} was lost."
         self._outboxes.add(outbox)
         outbox.put_nowait(pb.OrchestratorMessage(assignment=assignment))
+        self.attendance.joined(name)
+        silent = False
+        stream = _Stream(name, asyncio.get_running_loop().time(), SILENCE_SECONDS)
+        reading = asyncio.create_task(self._read(context, stream))
         sender = asyncio.create_task(self._send(context, outbox))
         try:
-            while True:
-                message = await asyncio.wait_for(context.read(), SILENCE_SECONDS)
-                if message is grpc.aio.EOF:
-                    return
-                self.coordinator.handle(name, message)
+            if await self._silent(stream, reading):
+                silent = True
+                reason = f"worker {name!r} was silent for {stream.silence:g} s."
+            else:
+                reading.result()
         except OutOfBounds as error:
             log.warning("worker %s is sent away: %s", name, error.sentence)
             reason = f"worker {name!r} was sent away: {error.sentence}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.sentence)
-        except TimeoutError:
-            reason = f"worker {name!r} was silent for {SILENCE_SECONDS:g} s."
         finally:
             self._outboxes.discard(outbox)
             sender.cancel()
+            reading.cancel()
             self._balance.leave(name)
+            self.attendance.left(name, reason, silent=silent)
             self.coordinator.leave(name, reason)
+
+    async def _read(self, context: grpc.aio.ServicerContext[Any, Any], stream: _Stream) -> None:
+        """Passes on what a worker says, to the end of its stream."""
+        while (message := await context.read()) is not grpc.aio.EOF:
+            stream.heard = asyncio.get_running_loop().time()
+            self.coordinator.handle(stream.worker, message)
+
+    async def _silent(self, stream: _Stream, reading: asyncio.Task[None]) -> bool:
+        """Waits for the end of a stream; returns whether it was silence.
+
+        At the end of it a worker has some seconds of this process's own time left: if this process has not run for a
+        while, what the worker said meanwhile is waiting to be read.
+        """
+        loop = asyncio.get_running_loop()
+        last = min(_LAST_SECONDS, stream.silence / 2)
+        while not reading.done():
+            heard = stream.heard
+            left = heard + stream.silence - last - loop.time()
+            await asyncio.wait({reading}, timeout=max(0.0, left))
+            if not reading.done() and stream.heard == heard:
+                await asyncio.wait({reading}, timeout=last)
+                if not reading.done() and stream.heard == heard:
+                    return True
+        return False
 
     def _note_refusal(self, peer: str) -> None:
         """Logs that somebody was not let in; a few times, as they may ask without end."""

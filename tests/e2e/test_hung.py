@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -10,6 +14,16 @@ import pytest
 from support import Sparring, StartSparring, orphans, processes_of, read_csv, recorded, wait_for
 
 BASE = ("run", "--benchmark", "toy", "--task", "short", "--episodes", "8")
+SLOW = (
+    "run", "--benchmark", "toy", "--task", "good", "--policy", "toy_policies:Wanderer", "--episodes", "4",
+    "--benchmark-arg", "step_seconds=0.02", "--slots", "2",
+)  # fmt: skip
+IMPATIENT = (
+    "import sys; from sparring.orchestrator.run import work_service;"
+    "work_service.SILENCE_SECONDS, work_service._LAST_SECONDS = 4.0, 1.0;"
+    "sys.argv[0] = 'sparring'; from sparring.orchestrator.cli import main; main()"
+)
+"""A run to which four seconds are silence."""
 ERRORS = 3
 """What a run ends with that has episodes which are errors."""
 
@@ -68,4 +82,46 @@ def test_a_policy_server_that_is_stopped_is_replaced_and_nobody_charged(
     _, errors = process.communicate(timeout=100)
     assert process.returncode == 0, errors
     assert not server.is_running()
+    assert read_csv(tmp_path / "stormy") == read_csv(tmp_path / "calm")
+
+
+def start_impatient(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", IMPATIENT, *arguments]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_worker_that_is_stopped_is_killed_and_replaced(sparring: Sparring, tmp_path: Path) -> None:
+    assert sparring(*SLOW, "--output", "calm").returncode == 0
+    run = start_impatient(tmp_path, *SLOW, "--output", "stormy")
+    try:
+        wait_for(lambda: recorded(tmp_path / "stormy") >= 1)
+        (worker,) = processes(tmp_path, "-m sparring.env_worker")
+        worker.send_signal(signal.SIGSTOP)
+        _, errors = run.communicate(timeout=100)
+    finally:
+        run.kill()
+    assert run.returncode == 0, errors
+    assert "was silent for 4 s" in errors
+    assert not worker.is_running()
+    assert read_csv(tmp_path / "stormy") == read_csv(tmp_path / "calm")
+    assert orphans(tmp_path) == []
+
+
+def test_an_orchestrator_that_was_frozen_throws_nobody_out(sparring: Sparring, tmp_path: Path) -> None:
+    assert sparring(*SLOW, "--output", "calm").returncode == 0
+    run = start_impatient(tmp_path, *SLOW, "--output", "stormy")
+    try:
+        wait_for(lambda: recorded(tmp_path / "stormy") >= 1)
+        before = processes(tmp_path, "-m sparring.env_worker")
+        os.kill(run.pid, signal.SIGSTOP)
+        time.sleep(7)  # which is longer than silence may last
+        os.kill(run.pid, signal.SIGCONT)
+        wait_for(lambda: recorded(tmp_path / "stormy") >= 5)
+        assert processes(tmp_path, "-m sparring.env_worker") == before
+        _, errors = run.communicate(timeout=100)
+    finally:
+        run.kill()
+    assert run.returncode == 0, errors
+    assert "silent" not in errors
+    assert "lost" not in errors
     assert read_csv(tmp_path / "stormy") == read_csv(tmp_path / "calm")

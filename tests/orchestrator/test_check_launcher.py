@@ -84,7 +84,7 @@ class LeavesWorkers(NiceLauncher):
             command = [sys.executable, *order.program(benchmark, name)]
             return await Forgotten.start(command, log=order.logs / "log", secret=order.join_token)
 
-        await keep_worker(benchmark, start, rules=order.rules, results_of=order.results_of)
+        await keep_worker(benchmark, start, rules=order.rules, results_of=order.results_of, given_up=order.given_up)
 
 
 class StartsOnce(NiceLauncher):

@@ -37,7 +37,9 @@ class NiceLauncher(Launcher[NiceSettings]):
         def explain(name: str, death: Death) -> None:
             order.explain(name, f"worker {name} was nice, and {death}")
 
-        await keep_worker(benchmark, start, rules=order.rules, results_of=order.results_of, on_death=explain)
+        await keep_worker(
+            benchmark, start, rules=order.rules, results_of=order.results_of, on_death=explain, given_up=order.given_up
+        )
 
 
 class Greedy(NiceLauncher):

@@ -105,7 +105,9 @@ class DockerLauncher(Launcher[DockerSettings]):
         def on_death(name: str, death: Death) -> None:
             order.explain(name, f"worker {name} {death}")
 
-        await keep_worker(benchmark, start, rules=order.rules, results_of=order.results_of, on_death=on_death)
+        await keep_worker(
+            benchmark, start, rules=order.rules, results_of=order.results_of, on_death=on_death, given_up=order.given_up
+        )
 
     def _image_name(self, run: RunSettings, benchmark: str) -> str:
         """Returns the image that workers of a benchmark are made from."""
