@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sparring.env_worker.benchmark import Task
+from sparring.env_worker.benchmark import Benchmark, Task
 from sparring.env_worker.hub import AssetsError, HubMissing
 from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.machine.environments import interpreter
@@ -124,14 +124,26 @@ def fetch_assets(settings: RunSettings, part: Evaluation) -> None:
     Raises:
         SparringError: If they cannot be had.
     """
-    benchmark, given = get_benchmark(part.benchmark), benchmark_settings(settings, part)
+    fetch_for(get_benchmark(part.benchmark), benchmark_settings(settings, part))
+
+
+def fetch_for(benchmark: Benchmark, given: Mapping[str, Any]) -> None:
+    """Has a benchmark's assets here, downloaded if need be, by the Python that can.
+
+    Args:
+        benchmark: Whose they are.
+        given: Its own settings.
+
+    Raises:
+        SparringError: If they cannot be had.
+    """
     try:
         benchmark.fetch(benchmark.read_settings(given))
     except HubMissing:
         python = interpreter(benchmark)
         if python == Path(sys.executable):
             raise
-        command = [str(python), "-m", "sparring.env_worker.fetch", benchmark.name, json.dumps(given)]
+        command = [str(python), "-m", "sparring.env_worker.fetch", benchmark.name, json.dumps(dict(given))]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # as long as a download takes
         if done.returncode != 0:
             raise AssetsError(done.stdout or f"the assets of {benchmark.name!r} could not be fetched.") from None

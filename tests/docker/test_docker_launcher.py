@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -15,7 +16,9 @@ from certificates import write_secret
 from container_support import PLAN, SLOW, BuildImage, Proxy, attack_from, containers
 from support import Sparring, StartSparring, free_port, read_csv, recorded, wait_for
 
-from sparring.orchestrator.launchers.docker.engine import Engine
+from sparring.orchestrator.launchers.base import LaunchFailed
+from sparring.orchestrator.launchers.docker.engine import HARDENED, Engine
+from sparring.orchestrator.launchers.docker.fetch import fetch_into_volume
 
 pytestmark = pytest.mark.requires("docker")
 
@@ -124,6 +127,44 @@ def test_a_hostile_simulator_reaches_two_sockets_and_can_replace_neither(
     _, errors = process.communicate(timeout=100)
     assert process.returncode == 0, errors
     assert read_csv(tmp_path / "out") == read_csv(calm)
+
+
+class Fetching:
+    """What a container is made of that downloads assets; `name` is the benchmark's."""
+
+    def __init__(self, image: str, name: str, folder: Path, volume: str) -> None:
+        from docker.types import Mount
+
+        self._options = {
+            "image": image,
+            "command": ["fetch", name],
+            "labels": {"dev.sparring.run": str(folder), "dev.sparring.worker": "assets"},
+            "mounts": [Mount("/cache", volume, type="volume")],
+            **HARDENED,
+        }
+
+    def fetching(self) -> dict[str, object]:
+        return self._options
+
+
+def test_assets_are_downloaded_in_a_container_that_leaves_nothing_but_them(
+    engine: Engine, build_image: BuildImage, toy_image: str, tmp_path: Path
+) -> None:
+    from docker.types import Mount
+
+    volume = f"sparring-test-{os.getpid()}"
+    image = build_image("fetching", """ENTRYPOINT ["sh", "-c", "echo $0 $1 > /cache/asked"]""")
+    try:
+        asyncio.run(fetch_into_volume(engine, Fetching(image, "toy", tmp_path, volume)))  # type: ignore[arg-type]
+        assert containers(engine, tmp_path) == []
+        reading = [Mount("/cache", volume, type="volume", read_only=True)]
+        found = engine.client.containers.run(toy_image, ["/cache/asked"], entrypoint="cat", mounts=reading, remove=True)
+        assert found == b"fetch toy\n"
+        with pytest.raises(LaunchFailed, match="unknown benchmark 'nobody'"):
+            asyncio.run(fetch_into_volume(engine, Fetching(toy_image, "nobody", tmp_path, volume)))  # type: ignore[arg-type]
+        assert containers(engine, tmp_path) == []
+    finally:
+        engine.client.volumes.get(volume).remove()
 
 
 def test_ctrl_c_removes_the_containers_and_the_run_resumes(

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from sparring.env_worker.benchmark import Assets
+from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.launchers.base import WorkerOrder
-from sparring.orchestrator.launchers.docker.container_spec import ContainerSpec
+from sparring.orchestrator.launchers.docker.container_spec import ASSETS_VOLUME, ContainerSpec
 from sparring.orchestrator.launchers.docker.engine import OWNER_LABEL, RUN_LABEL, WORKER_LABEL, Image, owner
 from sparring.orchestrator.launchers.docker.launcher import DockerLauncher
 from sparring.orchestrator.launchers.docker.route import Route
@@ -24,6 +26,10 @@ GIB = 2**30
 
 
 def made_of(route: Route = UNIX, image: Image = IMAGE, **settings: Any) -> dict[str, Any]:
+    return spec_of(route, image, **settings).options("toy-0")
+
+
+def spec_of(route: Route = UNIX, image: Image = IMAGE, **settings: Any) -> ContainerSpec:
     run = read_settings({"benchmark": "toy", "task": "short", "policy": "zero", "launcher": "docker", **settings})
     order = WorkerOrder(
         run=run,
@@ -38,7 +44,7 @@ def made_of(route: Route = UNIX, image: Image = IMAGE, **settings: Any) -> dict[
         explain=lambda worker, reason: None,
         join_token="the-secret-of-this-run",
     )
-    return ContainerSpec(DockerLauncher().own(run), "toy", image, route, order, "/run").options("toy-0")
+    return ContainerSpec(DockerLauncher().own(run), "toy", image, route, order, "/run")
 
 
 def test_limits_are_by_slot_unless_they_are_set() -> None:
@@ -84,6 +90,22 @@ def test_who_needs_no_network_has_none() -> None:
 def test_what_is_mounted_from_this_machine_cannot_be_written() -> None:
     mounts = made_of(Route("unix", None, needs_name=False, folders=(Path("/policy"),)))["mounts"]
     assert [(mount["Source"], mount["ReadOnly"]) for mount in mounts] == [("/policy", True), ("/sockets", True)]
+
+
+def test_assets_are_downloaded_by_one_container_and_read_by_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(get_benchmark("toy")), "assets", Assets("TOY_ASSETS"))
+    worker, fetching = made_of(), spec_of().fetching()
+    (volume,) = [mount for mount in worker["mounts"] if mount["Type"] == "volume"]
+    assert (volume["Target"], volume["Source"], volume["ReadOnly"]) == ("/cache", ASSETS_VOLUME, True)
+    assert worker["network_mode"] == "none"
+    (volume,) = fetching["mounts"]
+    assert (volume["Target"], volume["Source"], volume["ReadOnly"]) == ("/cache", ASSETS_VOLUME, False)
+    assert "network_mode" not in fetching
+    assert fetching["command"] == ["fetch", "toy", "--settings={}"]
+    assert (fetching["cap_drop"], fetching["read_only"], fetching["user"]) == (["ALL"], True, "10001:10001")
+    named = made_of(assets=Path("/srv/assets"))
+    assert [mount["Source"] for mount in named["mounts"]] == ["/sockets", "/srv/assets"]
+    assert not spec_of(assets=Path("/srv/assets")).downloads
 
 
 def test_the_engines_copy_of_what_it_says_is_limited() -> None:

@@ -6,12 +6,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from support import free_port
 
+from sparring.env_worker.benchmarks.libero import Libero
 from sparring.env_worker.hub import AssetsError, HubMissing
+from sparring.orchestrator.cli.main import cli
 from sparring.orchestrator.run import plan
 from sparring.orchestrator.run.plan import fetch_assets
 from sparring.orchestrator.settings import read_settings
+from sparring.protos.errors import UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +49,18 @@ def test_where_there_is_no_other_the_package_is_named(monkeypatch: pytest.Monkey
     monkeypatch.setattr(plan, "interpreter", lambda benchmark: Path(sys.executable))
     with pytest.raises(HubMissing, match="needs the package huggingface_hub"):
         fetch()
+
+
+def test_they_can_be_fetched_before_a_run_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(Libero, "fetch", lambda benchmark, settings: asked.append(settings.assets))
+    said = CliRunner().invoke(cli, ["fetch", "libero", "--settings", '{"assets": "/srv/libero"}'])
+    assert (said.output, asked) == ("libero has its assets.\n", ["/srv/libero"])
+
+
+@pytest.mark.parametrize("settings", ["assets", "[]"])
+def test_settings_that_are_no_json_object_are_told(settings: str) -> None:
+    with pytest.raises(UsageError, match="--settings is not"):
+        CliRunner().invoke(
+            cli, ["fetch", "libero", "--settings", settings], catch_exceptions=False, standalone_mode=False
+        )

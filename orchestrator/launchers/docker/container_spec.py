@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import socket
 from typing import Any, Final
 
@@ -13,7 +14,8 @@ from sparring.orchestrator.launchers.docker.engine import HARDENED, OWNER_LABEL,
 from sparring.orchestrator.launchers.docker.route import HOST_NAME, Route
 from sparring.orchestrator.launchers.docker.settings import DockerSettings
 from sparring.orchestrator.machine.memory import parse_memory
-from sparring.orchestrator.run.plan import assets_of
+from sparring.orchestrator.run.plan import assets_of, benchmark_settings
+from sparring.orchestrator.settings import Evaluation
 
 ASSETS_VOLUME: Final = "sparring-assets"
 _GIB: Final = 2**30
@@ -54,36 +56,68 @@ class ContainerSpec:
 
     def options(self, name: str) -> dict[str, Any]:
         """Returns the arguments of the SDK's `containers.create`."""
-        from docker.types import DeviceRequest, LogConfig
+        from docker.types import DeviceRequest
 
-        short = hashlib.sha256(f"{socket.gethostname()}:{self._run}".encode()).hexdigest()[:8]
         mounts, tmpfs, variables = self._storage()
-        isolated = self._reaches_all_by_sockets and not any(mount["Source"] == ASSETS_VOLUME for mount in mounts)
         address = self._route.dial(self._order.orchestrator, self._order.public)
         if self._gpus:  # "all", for EGL: by default a container gets CUDA without graphics
             variables |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "all"}
         if self._route.needs_name:
             variables[HOST_VARIABLE] = HOST_NAME
         return {
-            "image": self.image,
+            **self._limited(name),
             "command": ["worker", *self._order.arguments(self._benchmark, name, orchestrator=address), *TOKEN_FLAGS],
             "stdin_open": True,  # for the token: whatever else a container is given, `docker inspect` shows
-            "name": f"sparring-{short}-{name}",
-            "labels": {RUN_LABEL: self._run, WORKER_LABEL: name, OWNER_LABEL: owner()},
             "environment": variables,
-            "user": _USER if self._image.user.partition(":")[0] in ("", "0", "root") else None,
-            "mem_limit": self.memory,
-            "memswap_limit": self.memory,  # no swap: a worker that pages is worse than one that is replaced
-            "pids_limit": self._pids,
-            **HARDENED,
-            "network_mode": "none" if isolated else None,
-            # What it says is copied as it comes; the engine's own copy must not fill the disk.
-            "log_config": LogConfig(type=LogConfig.types.JSON, config=dict(_LOGS)),
+            "network_mode": "none" if self._reaches_all_by_sockets else None,
             "tmpfs": tmpfs,
             "mounts": mounts,
             "extra_hosts": {HOST_NAME: "host-gateway"} if self._route.needs_name else None,
             "device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])] if self._gpus else None,
         }
+
+    @property
+    def downloads(self) -> bool:
+        """Whether its assets are in the volume of all runs, where they have to be downloaded once."""
+        return get_benchmark(self._benchmark).assets is not None and assets_of(self._order.run, self._part) is None
+
+    def fetching(self) -> dict[str, Any]:
+        """Returns the arguments of `containers.create` for a container that downloads the assets, and nothing else."""
+        from docker.types import Mount
+
+        told = json.dumps(benchmark_settings(self._order.run, self._part))
+        return {
+            **self._limited(f"{self._benchmark}-assets"),
+            "command": ["fetch", self._benchmark, f"--settings={told}"],
+            "environment": {"XDG_CACHE_HOME": self._cache},
+            "tmpfs": {"/tmp": _TMP},
+            "mounts": [Mount(self._cache, ASSETS_VOLUME, type="volume")],
+        }
+
+    def _limited(self, name: str) -> dict[str, Any]:
+        from docker.types import LogConfig
+
+        short = hashlib.sha256(f"{socket.gethostname()}:{self._run}".encode()).hexdigest()[:8]
+        return {
+            "image": self.image,
+            "name": f"sparring-{short}-{name}",
+            "labels": {RUN_LABEL: self._run, WORKER_LABEL: name, OWNER_LABEL: owner()},
+            "user": _USER if self._image.user.partition(":")[0] in ("", "0", "root") else None,
+            "mem_limit": self.memory,
+            "memswap_limit": self.memory,  # no swap: a worker that pages is worse than one that is replaced
+            "pids_limit": self._pids,
+            **HARDENED,
+            # What it says is copied as it comes; the engine's own copy must not fill the disk.
+            "log_config": LogConfig(type=LogConfig.types.JSON, config=dict(_LOGS)),
+        }
+
+    @property
+    def _part(self) -> Evaluation:
+        return next(part for part in self._order.run.plan.parts if part.benchmark == self._benchmark)
+
+    @property
+    def _cache(self) -> str:
+        return self._image.environment.get("XDG_CACHE_HOME", _CACHE)
 
     @property
     def _reaches_all_by_sockets(self) -> bool:
@@ -95,16 +129,14 @@ class ContainerSpec:
         shown = list(self._route.folders)
         if self._route.kind == "unix":
             shown.append(self._order.sockets)
-        cache = self._image.environment.get("XDG_CACHE_HOME", _CACHE)
-        tmpfs, variables = {"/tmp": _TMP, cache: _TMP}, {"XDG_CACHE_HOME": cache}
+        tmpfs, variables = {"/tmp": _TMP, self._cache: _TMP}, {"XDG_CACHE_HOME": self._cache}
         mounts = []
-        part = next(part for part in self._order.run.plan.parts if part.benchmark == self._benchmark)
-        folder, assets = assets_of(self._order.run, part), get_benchmark(self._benchmark).assets
+        folder, assets = assets_of(self._order.run, self._part), get_benchmark(self._benchmark).assets
         if assets is not None and folder is not None:
             shown.append(folder)
             variables[assets.variable] = str(folder)
-        elif assets is not None:  # downloaded once, for all runs
-            mounts.append(Mount(cache, ASSETS_VOLUME, type="volume"))
-            del tmpfs[cache]
+        elif self.downloads:
+            mounts.append(Mount(self._cache, ASSETS_VOLUME, type="volume", read_only=True))
+            del tmpfs[self._cache]
         mounts += [Mount(str(path), str(path), type="bind", read_only=True) for path in dict.fromkeys(shown)]
         return mounts, tmpfs, variables

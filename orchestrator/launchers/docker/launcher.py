@@ -21,6 +21,7 @@ from sparring.orchestrator.launchers.docker.engine import (
     image_of,
     owner,
 )
+from sparring.orchestrator.launchers.docker.fetch import fetch_into_volume
 from sparring.orchestrator.launchers.docker.route import Route, find_route
 from sparring.orchestrator.launchers.docker.settings import DockerSettings
 from sparring.orchestrator.launchers.keep_alive import Death, keep_all, keep_worker
@@ -98,6 +99,9 @@ class DockerLauncher(Launcher[DockerSettings]):
     async def _keep(self, engine: Engine, benchmark: str, route: Route, order: WorkerOrder) -> None:
         image = await to_the_end(engine.worker_image, benchmark, self._image_name(order.run, benchmark))
         spec = ContainerSpec(self.own(order.run), benchmark, image, route, order, _label(order))
+
+        if spec.downloads:
+            await fetch_into_volume(engine, spec)
 
         async def start(name: str) -> Container:
             return await Container.start(engine, spec, name)
