@@ -63,9 +63,9 @@ class PolicyServers:
         return session
 
     def _open(self, offer: Offer, *, benchmark: str, client: str) -> RemoteSession:
-        if len(self._addresses) == 1:
-            return self._client_at(0).open(offer, benchmark=benchmark, client=client)
         deadline = time.monotonic() + self._timeout
+        if len(self._addresses) == 1:
+            return self._open_at_last(offer, benchmark=benchmark, client=client, deadline=deadline)
         while True:
             full: PolicyFull | None = None
             for place in [*range(self._at, len(self._addresses)), *range(self._at)]:
@@ -90,6 +90,18 @@ class PolicyServers:
                     f"The last to be asked: {last.sentence}"
                 ) from last
             time.sleep(_ROUND_PAUSE)
+
+    def _open_at_last(self, offer: Offer, *, benchmark: str, client: str, deadline: float) -> RemoteSession:
+        """Opens a session at the only server; waits for one that dies while it is asked as if it were not there yet."""
+        while True:
+            try:
+                return self._client_at(0).open(offer, benchmark=benchmark, client=client)
+            except PolicyFull:
+                raise
+            except PolicyUnreachable:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_ROUND_PAUSE)
 
     def wants_home(self) -> bool:
         """Returns whether it is time to try the slot's own server again; the next session then tries it first."""

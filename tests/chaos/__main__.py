@@ -39,7 +39,7 @@ def main() -> None:
         apart = seed % 2 == 1
         came = harmed(seed, calm, options.episodes, apart=apart, most=options.faults)
         faults += came.faults
-        lost, duplicated, different = lost + came.lost, duplicated + came.duplicated, different + came.different
+        lost, duplicated, different = lost + came.lost, duplicated + came.duplicated, different + len(came.different)
         console.print(f"seed {seed}: {came.faults.total()} faults, {'well' if came.is_well else 'NOT WELL'}")
         if not came.is_well:
             failed += 1

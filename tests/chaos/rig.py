@@ -22,7 +22,7 @@ class Harmed:
         calm_code: That of the calm run.
         lost: Episodes without a row.
         duplicated: Episodes with two.
-        different: Episodes whose row is not that of the calm run.
+        different: Rows that are not those of the calm run.
         left: Processes and files that are still there.
         said: The end of its log.
     """
@@ -32,7 +32,7 @@ class Harmed:
     calm_code: int
     lost: int
     duplicated: int
-    different: int
+    different: list[str]
     left: list[str]
     said: str
 
@@ -80,7 +80,7 @@ def harmed(seed: int, calm: Calm, episodes: int, *, apart: bool, most: int) -> H
                 calm.code,
                 lost=len(expected.keys() - found.keys()),
                 duplicated=sum(count - 1 for count in found.values()),
-                different=sum(expected.get(row[:3]) != row for row in rows),
+                different=[f"{row}, not {expected[row[:3]]}" for row in rows if expected[row[:3]] != row],
                 left=left,
                 said=stage.said(),
             )

@@ -119,3 +119,29 @@ def test_a_refusal_is_not_taken_elsewhere(pair: list[Server]) -> None:
         servers.close()
     finally:
         picky.kill()
+
+
+class DiesTwice:
+    """A client whose server dies in the middle of the first two hellos; a mock, because that moment cannot be hit."""
+
+    address = Address.parse("127.0.0.1:1")
+
+    def __init__(self, address: Address) -> None:
+        self.asked = 0
+
+    def open(self, offer: Offer, **_: object) -> str:
+        self.asked += 1
+        if self.asked <= 2:
+            raise PolicyUnreachable("it went away.")
+        return "a session"
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_server_that_dies_while_it_is_asked_is_waited_for() -> None:
+    servers = PolicyServers([DiesTwice.address], home=0, timeout=20.0, connect=DiesTwice)  # type: ignore[arg-type]
+    assert servers.open(OFFER, benchmark="", client="test") == "a session"
+    servers = PolicyServers([DiesTwice.address], home=0, timeout=0.0, connect=DiesTwice)  # type: ignore[arg-type]
+    with pytest.raises(PolicyUnreachable, match="went away"):
+        servers.open(OFFER, benchmark="", client="test")
