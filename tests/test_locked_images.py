@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -93,9 +94,9 @@ def test_a_digest_is_written_into_all_of_them(tmp_path: Path, monkeypatch: pytes
     shutil.copytree(ROOT / "docker", tmp_path / "docker")
     shutil.copytree(ROOT / "tools", tmp_path / "tools")
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/docker").write_text(f'#!/bin/sh\necho "$@" >> {asked}\necho {digest}\n')
+    (tmp_path / "bin/docker").write_text(f'#!/bin/sh\necho "$@" >> {asked}\necho \'{{"digest": "{digest}"}}\'\n')
     (tmp_path / "bin/docker").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
 
     def pin(*flags: str) -> str:
         command = ["bash", str(tmp_path / "tools/pin-base-image"), *flags]
