@@ -125,7 +125,7 @@ class _LiveExecution(Execution):
         # A socket of this call's own: what is left of a connection to the policy before cannot reach this one. Beside
         # the workers' own, which containers have been shown.
         local = Address.unix(self._workers.sockets / f"policy-{self._number}.sock")
-        addresses = await server.listen([local] if listen is None else [local, listen.with_port(0)])
+        addresses = await server.listen([local] if listen is None or listen.is_unix else [local, listen.with_port(0)])
         # The policy is the caller's again when this is over: nobody may still be in the middle of it.
         stack.push_async_callback(server.drain, grace=0.0, rest=_REST_SECONDS)
         await server.load()

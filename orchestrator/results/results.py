@@ -33,6 +33,8 @@ from sparring.protos.errors import UsageError, unknown
 _ATTEMPTS: Final = 5
 """So often a run may begin or end while it is being read."""
 
+RESULT_FILES: Final = ("episodes.csv", "eval_info.json")
+
 
 @dataclass(frozen=True)
 class Results:
@@ -237,8 +239,8 @@ def write_results(results: Results) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     writer.writerows(row.csv() for row in results.rows)
-    replace_file(results.folder / "episodes.csv", text.getvalue())
-    replace_file(results.folder / "eval_info.json", to_json(results.eval_info()))
+    replace_file(results.folder / RESULT_FILES[0], text.getvalue())
+    replace_file(results.folder / RESULT_FILES[1], to_json(results.eval_info()))
 
 
 def _read(folder: Path) -> tuple[RunDocument, JournalContents]:

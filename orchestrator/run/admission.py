@@ -113,8 +113,8 @@ def check_admission(settings: RunSettings) -> None:
             insecure=worker.insecure,
             advice=f"give {_FILE}, or {_TLS[2]}",
         )
-    elif admission.credentials is not None:
-        raise UsageError(f"{_TLS[0]} encrypts what comes over TCP: give {Hint('listen')}, too.")
+    if admission.credentials is not None and (listen is None or listen.is_unix):
+        raise UsageError(f"{_TLS[0]} encrypts what comes over TCP: give {Hint('listen', value='HOST:PORT')}, too.")
     if admission.tcp_without and not admission.client_ca and settings.policy.policy_token_file is not None:
         raise UsageError(
             f"{Hint('insecure')} would hand the policy's token ({Hint('policy_token_file')}) to everybody who reaches "

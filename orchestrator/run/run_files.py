@@ -7,7 +7,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from sparring.orchestrator.results.document import (
 )
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.reading import FILE_NAME
-from sparring.orchestrator.results.results import Results, write_results
+from sparring.orchestrator.results.results import RESULT_FILES, Results, write_results
 from sparring.orchestrator.results.statistics import Summary
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.listeners import Listeners, RunEnd, RunStart
@@ -242,7 +242,7 @@ def output_folder(folder: Path) -> Iterator[Journal]:
         claimed = not unused or _is_claimed(journal)
         journal.close()
         if new and (mistaken or not claimed):  # leave no debris of a mistyped command
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove_debris(folder)
         elif unused and not claimed:  # the folder is as free for the next run as it was
             journal.path.unlink(missing_ok=True)
 
@@ -252,6 +252,19 @@ def _is_claimed(journal: Journal) -> bool:
         return journal.meta("identity") is not None
     except SparringError:  # it cannot be read any more: it is no debris
         return True
+
+
+def _remove_debris(folder: Path) -> None:
+    """Removes what a run that never came to anything has written, and its folder, unless something else is in there.
+
+    A worker may be to blame for the end; what the user has put there meanwhile is not its to delete.
+    """
+    shutil.rmtree(folder / "logs", ignore_errors=True)
+    ours = [RUN_FILE, *RESULT_FILES, *(path.name for path in folder.glob(f"{Path(FILE_NAME).stem}.*"))]
+    for name in ours:
+        (folder / name).unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _check_journal(folder: Path, journal: Journal) -> None:

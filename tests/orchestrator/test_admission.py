@@ -159,7 +159,7 @@ def test_the_policys_token_is_not_for_everybody(certificates: Certificates, toke
         ),
         (
             {"listen_tls_cert": "good.pem", "listen_tls_key": "good.key", "listen": None},
-            "--listen-tls-cert encrypts what comes over TCP: give --listen, too",
+            "--listen-tls-cert encrypts what comes over TCP: give --listen HOST:PORT, too",
         ),
         ({"join_token_file": "nowhere"}, "(--join-token-file) cannot be read"),
     ],

@@ -19,6 +19,7 @@ from sparring.orchestrator.run.plan import make_plan
 from sparring.orchestrator.run.run_files import RunFiles, output_folder
 from sparring.orchestrator.settings import read_settings
 from sparring.policy_server.client import Description
+from sparring.protos.errors import UsageError
 from sparring.protos.spec import PolicySpec
 
 POLICY = Description("zero", {}, "", "1", PolicySpec({}, action_dim=1))
@@ -76,3 +77,20 @@ def test_run_json_has_the_rate_and_what_it_would_be_with_the_errors(tmp_path: Pa
     assert json.loads((tmp_path / "run.json").read_text())["overall"] == {
         "success_rate": 1.0, "n": 1, "errors": 1, "worst_case": 0.5, "best_case": 1.0,
     }  # fmt: skip
+
+
+def test_of_a_run_that_was_refused_nothing_is_left_but_what_others_have_put_there(tmp_path: Path) -> None:
+    for name in ("alone", "with notes"):
+        folder = tmp_path / name
+
+        def refused(folder: Path = folder, name: str = name) -> None:
+            with running(folder):
+                (folder / "logs").mkdir()
+                (folder / "logs" / "worker-toy.log").write_text("a worker said so")
+                if name == "with notes":
+                    (folder / "notes.txt").write_text("mine")
+                raise UsageError("it wants a camera.")
+
+        with pytest.raises(UsageError, match="camera"):
+            refused()
+    assert [path.name for path in tmp_path.rglob("*")] == ["with notes", "notes.txt"]
