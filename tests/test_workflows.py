@@ -25,6 +25,8 @@ def test_only_changed_images_are_built_by_the_workflow() -> None:
 
     assert changed("docs/results.md", "tests/support.py") == []
     assert changed("docker/libero.Dockerfile") == ["libero"]
+    assert changed("docker/requirements/libero.txt", "docker/constraints/metaworld.txt") == ["libero", "metaworld"]
+    assert changed("docker/requirements/build.txt") == sorted(ALL)
     assert changed("orchestrator/run.py", "env_worker/benchmarks/metaworld.py") == ["metaworld", "orchestrator"]
     assert changed("protos/spec.py") == sorted(ALL)
     assert changed("--all") == sorted(ALL)
