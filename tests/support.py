@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -40,7 +41,11 @@ def processes_of(folder: Path) -> list[psutil.Process]:
 def orphans(folder: Path, seconds: float = 3.0) -> list[str]:
     """What is still running in a folder after a moment to end in."""
     _, alive = psutil.wait_procs(processes_of(folder), timeout=seconds)
-    return [" ".join(process.cmdline()) for process in alive]
+    left = []
+    for process in alive:
+        with suppress(psutil.NoSuchProcess):  # it has ended after all
+            left.append(" ".join(process.cmdline()))
+    return left
 
 
 def read_csv(folder: Path) -> list[dict[str, str]]:
