@@ -20,6 +20,11 @@ Workers dial the orchestrator and keep one stream open. The order of messages:
      it. What was said by Ready still holds.
   6. Stop from the orchestrator means: no more leases, end your slots and close the stream.
 
+  7. When a stream breaks without a Stop, the worker's slots go on, and it dials again for Assignment.rejoin_seconds:
+     its Register says which leases it still holds. Those that nobody else has got in the meantime are lent to it
+     again, under the same numbers (Assignment.kept); it ends the rest without a word, and sends what it owes,
+     and Ready for each slot that is free. FAILED_PRECONDITION: it was never in this run.
+
 A stream that breaks, or stays silent for longer than Assignment.silence_seconds, gives all its
 leases back to the queue at once. A Result for a lease that was given back changes nothing, nor does any message
 about a lease that its sender does not hold.
@@ -213,6 +218,8 @@ class Register(google.protobuf.message.Message):
     BENCHMARKS_FIELD_NUMBER: builtins.int
     VERSIONS_FIELD_NUMBER: builtins.int
     HOST_FIELD_NUMBER: builtins.int
+    MEMBERSHIP_FIELD_NUMBER: builtins.int
+    HELD_FIELD_NUMBER: builtins.int
     protocol: builtins.int
     """protocol version of the worker"""
     worker: builtins.str
@@ -221,6 +228,8 @@ class Register(google.protobuf.message.Message):
     """how many episodes it runs at once; 0: the orchestrator decides"""
     host: builtins.str
     """name of the machine"""
+    membership: builtins.str
+    """Assignment.membership of the stream before, from a worker that comes back; else empty"""
     @property
     def benchmarks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """benchmarks whose dependencies are installed there"""
@@ -228,6 +237,10 @@ class Register(google.protobuf.message.Message):
     @property
     def versions(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """package → version, saved with the results"""
+
+    @property
+    def held(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """leases that it still plays, or owes the results of, from a worker that comes back"""
 
     def __init__(
         self,
@@ -238,8 +251,10 @@ class Register(google.protobuf.message.Message):
         benchmarks: collections.abc.Iterable[builtins.str] | None = ...,
         versions: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         host: builtins.str = ...,
+        membership: builtins.str = ...,
+        held: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["benchmarks", b"benchmarks", "host", b"host", "protocol", b"protocol", "slots", b"slots", "versions", b"versions", "worker", b"worker"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["benchmarks", b"benchmarks", "held", b"held", "host", b"host", "membership", b"membership", "protocol", b"protocol", "slots", b"slots", "versions", b"versions", "worker", b"worker"]) -> None: ...
 
 global___Register = Register
 
@@ -263,6 +278,9 @@ class Assignment(google.protobuf.message.Message):
     POLICY_REPLICAS_FIELD_NUMBER: builtins.int
     RULES_FIELD_NUMBER: builtins.int
     SLOT_MEMORY_FIELD_NUMBER: builtins.int
+    MEMBERSHIP_FIELD_NUMBER: builtins.int
+    REJOIN_SECONDS_FIELD_NUMBER: builtins.int
+    KEPT_FIELD_NUMBER: builtins.int
     benchmark: builtins.str
     """which benchmark"""
     benchmark_settings: builtins.str
@@ -289,6 +307,12 @@ class Assignment(google.protobuf.message.Message):
     """policy_addresses are so many servers of one and the same policy, not ways to one:"""
     slot_memory: builtins.int
     """bytes; a slot's process that holds more after an episode is replaced before the next;"""
+    membership: builtins.str
+    """0: its share of what the worker's machine or container has
+    what this worker is known by if its stream breaks and it comes back; a secret
+    """
+    rejoin_seconds: builtins.float
+    """how long it may try to"""
     @property
     def policy_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """where the policy is served, nearest first: a unix socket, then TCP;"""
@@ -298,6 +322,10 @@ class Assignment(google.protobuf.message.Message):
         """slot n opens its session at number n, modulo their count
         how episodes are played
         """
+
+    @property
+    def kept(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """of Register.held, what it goes on with; somebody else may have got the rest"""
 
     def __init__(
         self,
@@ -316,9 +344,12 @@ class Assignment(google.protobuf.message.Message):
         policy_replicas: builtins.bool = ...,
         rules: global___Rules | None = ...,
         slot_memory: builtins.int = ...,
+        membership: builtins.str = ...,
+        rejoin_seconds: builtins.float = ...,
+        kept: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["rules", b"rules"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["benchmark", b"benchmark", "benchmark_settings", b"benchmark_settings", "heartbeat_seconds", b"heartbeat_seconds", "policy_addresses", b"policy_addresses", "policy_ca", b"policy_ca", "policy_replicas", b"policy_replicas", "policy_seconds", b"policy_seconds", "policy_token", b"policy_token", "rules", b"rules", "silence_seconds", b"silence_seconds", "slot_memory", b"slot_memory", "slots", b"slots", "stall_seconds", b"stall_seconds", "video_fps", b"video_fps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["benchmark", b"benchmark", "benchmark_settings", b"benchmark_settings", "heartbeat_seconds", b"heartbeat_seconds", "kept", b"kept", "membership", b"membership", "policy_addresses", b"policy_addresses", "policy_ca", b"policy_ca", "policy_replicas", b"policy_replicas", "policy_seconds", b"policy_seconds", "policy_token", b"policy_token", "rejoin_seconds", b"rejoin_seconds", "rules", b"rules", "silence_seconds", b"silence_seconds", "slot_memory", b"slot_memory", "slots", b"slots", "stall_seconds", b"stall_seconds", "video_fps", b"video_fps"]) -> None: ...
 
 global___Assignment = Assignment
 

@@ -20,6 +20,11 @@ Workers dial the orchestrator and keep one stream open. The order of messages:
      it. What was said by Ready still holds.
   6. Stop from the orchestrator means: no more leases, end your slots and close the stream.
 
+  7. When a stream breaks without a Stop, the worker's slots go on, and it dials again for Assignment.rejoin_seconds:
+     its Register says which leases it still holds. Those that nobody else has got in the meantime are lent to it
+     again, under the same numbers (Assignment.kept); it ends the rest without a word, and sends what it owes,
+     and Ready for each slot that is free. FAILED_PRECONDITION: it was never in this run.
+
 A stream that breaks, or stays silent for longer than Assignment.silence_seconds, gives all its
 leases back to the queue at once. A Result for a lease that was given back changes nothing, nor does any message
 about a lease that its sender does not hold.

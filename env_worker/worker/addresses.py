@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterable
 from typing import Final
 
 from sparring.protos.net.address import Address
 
+_KNOCK_SECONDS: Final = 5.0
 HOST_VARIABLE: Final = "SPARRING_HOST"
 """In a container: the name by which the machine that it runs on is reached. Set by the docker launcher."""
 
@@ -34,3 +36,18 @@ def from_here(addresses: Iterable[Address], orchestrator: Address) -> list[Addre
 def to_dial(address: Address) -> Address:
     """Returns an address that a server listens at, as a person would give it to a worker elsewhere."""
     return address.with_host("HOST") if address.is_every_interface else address
+
+
+async def is_refused(address: Address) -> bool:
+    """Returns whether nobody listens there: not where nobody can be reached, or whoever listens does not answer."""
+    try:
+        if address.is_unix:
+            _, writer = await asyncio.wait_for(asyncio.open_unix_connection(address.path), _KNOCK_SECONDS)
+        else:
+            _, writer = await asyncio.wait_for(asyncio.open_connection(address.host, address.port), _KNOCK_SECONDS)
+    except (ConnectionRefusedError, FileNotFoundError):
+        return True
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return False

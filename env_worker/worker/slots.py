@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 # multiprocessing's word for "the fork server is gone, and how its child ended with it".
 _UNKNOWN_EXIT = 255
+_DROP_GRACE = 5.0
 # A slot that ends by one of these was ended by somebody, or nobody knows how: the episode is not to blame.
 _KILLED = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, -signal.SIGINT, -signal.SIGQUIT, _UNKNOWN_EXIT, None)
 
@@ -61,6 +62,8 @@ class SlotHandle:
         self._heard = time.monotonic()
         self._stalled = ""
         self._stopped = ""
+        self._is_free = False
+        """Whether it has said so, and has got nothing since."""
         self.activity = pb.SlotActivity(slot=number)
         self.leases: asyncio.Queue[pb.Lease] = asyncio.Queue()
 
@@ -72,7 +75,7 @@ class SlotHandle:
             await self._run(await self.leases.get())
 
     async def _run(self, lease: pb.Lease) -> None:
-        self._lease = lease
+        self._lease, self._is_free = lease, False
         if self._process is not None and self._is_used_up(self._process, lease):
             await self._retire(self._process)
         if self._process is None:
@@ -121,6 +124,25 @@ class SlotHandle:
         log.warning("slot %d: %s", self._number, self._stopped or self._stalled)
         self._process.kill()
 
+    @property
+    def held(self) -> int | None:
+        """The number of the lease that is being played."""
+        return None if self._lease is None else self._lease.lease
+
+    def ask_again(self) -> None:
+        """Says once more that the slot is free, if it is: who was told has gone."""
+        if self._is_free and self._lease is None and self.leases.empty():
+            self._ready()
+
+    async def drop(self) -> None:
+        """Ends what is being played, without a word: somebody else has that episode now."""
+        process = self._process
+        if self._lease is not None and process is not None:  # else it is being forked; what comes of it changes nothing
+            self._lease = self._process = None
+            self._is_free = True
+            self.activity = pb.SlotActivity(slot=self._number, total_steps=self.activity.total_steps)
+            await process.end(grace=_DROP_GRACE, politely=False)
+
     def excuse(self) -> None:
         """Forgets how long the process has been silent: it was this process that did not run."""
         self._heard = time.monotonic()
@@ -158,6 +180,7 @@ class SlotHandle:
         self._ready()
 
     def _ready(self) -> None:
+        self._is_free = True
         self._send(pb.WorkerMessage(ready=pb.Ready(slot=self._number)))
 
     def _died(self, exit_code: int | None) -> None:

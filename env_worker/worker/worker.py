@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 
 from sparring.env_worker.registry import all_benchmarks, get_benchmark, installed_versions
-from sparring.env_worker.worker.addresses import from_here
+from sparring.env_worker.worker.addresses import from_here, is_refused
 from sparring.env_worker.worker.fork_server import ForkServer
 from sparring.env_worker.worker.memory import OomWatch
+from sparring.env_worker.worker.outbox import Outbox
 from sparring.env_worker.worker.slots import SlotHandle
 from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
@@ -32,6 +33,16 @@ if TYPE_CHECKING:  # exists in the type stubs only
 log = logging.getLogger(__name__)
 
 _STOP_GRACE: Final = 5.0
+_REDIAL_SECONDS: Final = 0.5
+_DEAF_SECONDS: Final = 5.0
+"""So long where nobody listens any more, and the orchestrator has not just been cut off."""
+_FINAL: Final = (
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+)
+"""What an orchestrator says that does not want this worker, and not what a broken stream is."""
 _REFUSAL_SECONDS: Final = 5.0
 
 
@@ -73,7 +84,7 @@ class Worker:
         self._connect_timeout = connect_timeout
         self._assignment = pb.Assignment()
         self._on_joined = on_joined
-        self._outbox: asyncio.Queue[pb.WorkerMessage] = asyncio.Queue()
+        self._outbox = Outbox()
         self._slots: list[SlotHandle] = []
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -86,14 +97,18 @@ class Worker:
         """
         async with self._connection.channel() as channel:
             stub: WorkAsyncStub = WorkStub(channel)  # type: ignore[assignment]
-            call: Any = stub.Work(wait_for_ready=True, metadata=self._connection.metadata)
+
+            def dial() -> Any:
+                return stub.Work(wait_for_ready=True, metadata=self._connection.metadata)
+
+            call = dial()
             try:
                 assignment = await self._dial(channel, call, stop)
                 if assignment is None:
                     return
                 self._on_joined(assignment)
                 self._assignment = assignment
-                await self._work(call, stop)
+                await self._work(call, dial, stop)
             except TimeoutError:
                 raise OrchestratorGone(
                     f"no orchestrator answered at {self._address} within {self._connect_timeout:g} s. "
@@ -183,12 +198,11 @@ class Worker:
         assignment.policy_addresses[:] = map(str, from_here(told, self._address))
         return assignment
 
-    async def _work(self, call: Any, stop: asyncio.Event) -> None:
+    async def _work(self, call: Any, dial: Callable[[], Any], stop: asyncio.Event) -> None:
         chores = [
             asyncio.create_task(self._serve(), name="slots"),
-            asyncio.create_task(self._send(call), name="send"),
             asyncio.create_task(self._watch(), name="watch"),
-            asyncio.create_task(self._receive(call), name="receive"),
+            asyncio.create_task(self._talk(call, dial), name="talk"),
             asyncio.create_task(stop.wait(), name="stop"),
         ]
         try:
@@ -199,6 +213,86 @@ class Worker:
             for chore in chores:
                 chore.cancel()
             await asyncio.gather(*chores, return_exceptions=True)
+
+    async def _talk(self, call: Any, dial: Callable[[], Any]) -> None:
+        """Talks to the orchestrator until it says stop; over another stream, if the one there is breaks."""
+        while call is not None:
+            talking = [asyncio.create_task(self._receive(call)), asyncio.create_task(self._send(call))]
+            try:
+                done, _ = await asyncio.wait(talking, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+                return
+            except grpc.RpcError as error:
+                if error.code() in _FINAL or not self._assignment.membership:
+                    raise
+                broken = error
+            finally:
+                for task in talking:
+                    task.cancel()
+                await asyncio.gather(*talking, return_exceptions=True)
+                call.cancel()
+            call = await self._rejoin(dial, _translated(broken, self._address))
+
+    async def _rejoin(self, dial: Callable[[], Any], gone: SparringError) -> Any:
+        """Dials again, and offers to go on with what slots are playing.
+
+        Returns:
+            The new stream; None if the run has ended in the meantime.
+
+        Raises:
+            OrchestratorGone: If nobody answers for too long, nobody listens there any more, or it is another run.
+        """
+        loop, seconds = asyncio.get_running_loop(), self._assignment.rejoin_seconds
+        deadline = loop.time() + seconds
+        listened = loop.time()
+        log.warning("%s Dialling again for %g s at most", gone.sentence, seconds)
+        while loop.time() < deadline:
+            if await is_refused(self._address):
+                if loop.time() - listened > _DEAF_SECONDS:
+                    break  # it is not hidden, frozen or cut off: it has ended
+            else:
+                listened = loop.time()
+                call = dial()
+                try:
+                    asking = self._ask_again(call)
+                    message = await asyncio.wait_for(asking, min(self._connect_timeout, deadline - loop.time()))
+                    if message.WhichOneof("message") == "assignment":
+                        await self._rejoined(message.assignment)
+                        return call
+                    call.cancel()
+                    return None
+                except TimeoutError:
+                    call.cancel()
+                except grpc.RpcError as error:
+                    call.cancel()
+                    if error.code() in _FINAL:  # another run is there now
+                        break
+            await asyncio.sleep(_REDIAL_SECONDS)
+        raise gone
+
+    async def _ask_again(self, call: Any) -> pb.OrchestratorMessage:
+        await call.wait_for_connection()
+        register = self._register()
+        register.membership = self._assignment.membership
+        register.held.extend(sorted({slot.held for slot in self._slots if slot.held} | self._outbox.keep_owed()))
+        await _write(call, pb.WorkerMessage(register=register))
+        message = await call.read()
+        if message is grpc.aio.EOF:
+            raise StreamEnded(await call.code(), await call.details())
+        return message  # type: ignore[no-any-return]
+
+    async def _rejoined(self, assignment: pb.Assignment) -> None:
+        """Goes on with what the orchestrator has left to this worker, and with nothing else."""
+        kept = set(assignment.kept)
+        dropped = [slot for slot in self._slots if slot.held and slot.held not in kept]
+        log.info("back at the orchestrator; of what was being played, %d go on, %d do not", len(kept), len(dropped))
+        self._assignment = self._as_seen_from_here(assignment)
+        for slot in self._slots:
+            slot.assignment = self._assignment
+        await asyncio.gather(*(slot.drop() for slot in dropped))
+        for slot in self._slots:
+            slot.ask_again()
 
     async def _serve(self) -> None:
         benchmark = get_benchmark(self._assignment.benchmark)
@@ -212,7 +306,7 @@ class Worker:
                 number,
                 self._assignment,
                 benchmark.tasks_per_process,
-                self._outbox.put_nowait,
+                self._outbox.put,
                 oom,
                 fair_share=share,
             )
@@ -236,8 +330,7 @@ class Worker:
 
     async def _send(self, call: Any) -> None:
         while True:
-            message = await self._outbox.get()
-            await _write(call, message)
+            message = await self._outbox.send_next(lambda message: _write(call, message))
             if message.WhichOneof("message") == "piece":
                 for slot in self._slots:
                     slot.piece_taken(message.piece)
@@ -250,7 +343,7 @@ class Worker:
                 if frozen:  # what they have said in the meantime has not been read yet
                     slot.excuse()
                 slot.kill_if_stalled()
-            self._outbox.put_nowait(pb.WorkerMessage(heartbeat=pb.Heartbeat(slots=[s.activity for s in self._slots])))
+            self._outbox.put(pb.WorkerMessage(heartbeat=pb.Heartbeat(slots=[s.activity for s in self._slots])))
             await asyncio.sleep(self._assignment.heartbeat_seconds)
 
 

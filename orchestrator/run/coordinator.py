@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,6 +102,8 @@ class Coordinator:
         self._no_place_since: float | None = None
         self._told_of_full = False
         self._lost_by: dict[str, list[EpisodeId]] = {}
+        self._left: dict[str, list[Lease]] = {}
+        """What workers had on loan when their streams ended."""
         self._explained: dict[EpisodeId, str] = {}
         self.results_of: dict[str, int] = {}
         """How many results each worker has delivered; the launcher tells by it whether respawning is of any use."""
@@ -145,6 +147,22 @@ class Coordinator:
         self._listener.on_worker(worker, assignment.slots)
         return worker
 
+    def take_back(self, worker: str, held: Collection[int]) -> Sequence[int]:
+        """Lends again what a worker that is back has gone on playing, and nobody else has got in the meantime.
+
+        Args:
+            worker: That has joined again.
+            held: The numbers of the leases that it still plays, or owes a result of.
+
+        Returns:
+            Those of them that it may go on with.
+        """
+        left = self._left.pop(worker, [])
+        self._lost_by.pop(worker, None)
+        if self.ended.done():
+            return []
+        return [lease.number for lease in left if lease.number in held and self._scheduler.take_back(lease)]
+
     def take_over(self, previous: Coordinator, assignment: Callable[[str, int], pb.Assignment]) -> None:
         """Takes on the workers of a run that has ended.
 
@@ -183,6 +201,7 @@ class Coordinator:
         with self._or_stop():
             for lease in self._scheduler.leases_of(worker):
                 self._lost_by.setdefault(worker, []).append(lease.episode)
+                self._left.setdefault(worker, []).append(lease)
                 self._lost(lease, reason, worker)
             self._listener.on_worker(worker, 0)
             self._serve_waiting()
@@ -246,6 +265,7 @@ class Coordinator:
         """Notes why a worker died, as its launcher found out after it had left, for the episodes that it lost."""
         reason = render(reason, self._dialect)
         with self._or_stop():
+            self._left.pop(worker, None)
             for episode in self._lost_by.pop(worker, []):
                 self._explained[episode] = reason
                 self._journal.note("lost", reason, episode=episode, worker=worker)

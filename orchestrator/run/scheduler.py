@@ -179,6 +179,19 @@ class Scheduler:
             self._end(number, again=verdict == "retry", count=self._losses)
         return verdict
 
+    def take_back(self, lease: Lease) -> bool:
+        """Lends an episode again under a lease that was lost, if nobody else has got it since; returns whether."""
+        queue, task = self._pending[_key(lease.episode)], _key(lease.episode)
+        if lease.episode not in queue or lease.slot in self._lent:
+            return False
+        queue.remove(lease.episode)
+        self._waiting[lease.episode.benchmark] -= 1
+        self._losses[lease.episode] -= 1
+        self._leases[lease.number] = self._lent[lease.slot] = lease
+        self._open[task] += 1
+        self._help(lease.slot, task)
+        return True
+
     def give_back(self, number: int) -> None:
         """Ends a lease that was not begun: it counts as nothing, and the next slot has the episode."""
         self._end(number, again=True, count=Counter())

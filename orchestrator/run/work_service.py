@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from sparring.orchestrator.launchers.base import DEFAULT_LISTEN
 from sparring.orchestrator.machine.child import open_socket
 from sparring.orchestrator.machine.memory import parse_memory
 from sparring.orchestrator.run.admission import Admission
-from sparring.orchestrator.run.attendance import Attendance
+from sparring.orchestrator.run.attendance import REJOIN_SECONDS, Attendance
 from sparring.orchestrator.run.bounds import MAX_MESSAGE, MAX_WORKERS, OutOfBounds
 from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.orders import assignment_message
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 HEARTBEAT_SECONDS: Final = 1.0
 SILENCE_SECONDS: Final = 30.0
 _LAST_SECONDS: Final = 5.0
+_LEAVE_SECONDS: Final = 5.0
+_MOST_GONE: Final = 1000
 _STOP_GRACE: Final = 1.0
 _MOST_NOTES: Final = 20
 _MOST_CALLS: Final = MAX_WORKERS + 256
@@ -50,6 +53,17 @@ class _Stream:
     """When its last message came."""
     silence: float
     """Seconds without a message after which it ends."""
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A worker that was taken in, by the secret that it is known by if it comes back."""
+
+    worker: str
+    benchmark: str
+    slots: int
+    reading: asyncio.Task[None]
+    left: asyncio.Event
 
 
 class WorkService(WorkServicer):
@@ -83,6 +97,7 @@ class WorkService(WorkServicer):
         self._orders: dict[str, pb.Assignment] = {}
         """How episodes are played, by benchmark."""
         self.attendance = Attendance()
+        self._members: dict[str, _Member] = {}
 
     async def start(self, sockets: Path, listen: Address | None = None) -> tuple[Address, Address]:
         """Listens on a unix socket for workers on this machine and on TCP for others; returns both addresses.
@@ -157,9 +172,15 @@ class WorkService(WorkServicer):
             return
         outbox: asyncio.Queue[pb.OrchestratorMessage] = asyncio.Queue()
         try:
-            assignment = self._assignment(first)
+            member = await self._returning(first.register)
+            assignment = self._assignment(first) if member is None else self._same_assignment(member)
             register = first.register
             name = self.coordinator.join(register, assignment, outbox.put_nowait)
+            assignment.membership = register.membership or secrets.token_urlsafe(16)
+            assignment.rejoin_seconds = REJOIN_SECONDS
+            if member is not None:
+                assignment.kept.extend(self.coordinator.take_back(name, set(register.held)))
+                log.info("worker %s is back, and goes on with %d episodes", name, len(assignment.kept))
             if self._policy.replicas:  # only now, that the worker is one of ours
                 spread = self._balance.assign(name, assignment.slots)
                 assignment.policy_addresses[:] = map(str, spread)
@@ -172,16 +193,20 @@ class WorkService(WorkServicer):
         silent = False
         stream = _Stream(name, asyncio.get_running_loop().time(), SILENCE_SECONDS)
         reading = asyncio.create_task(self._read(context, stream))
+        left = asyncio.Event()
+        self._forget_members()
+        self._members[assignment.membership] = _Member(name, assignment.benchmark, assignment.slots, reading, left)
         sender = asyncio.create_task(self._send(context, outbox))
         try:
             if await self._silent(stream, reading):
                 silent = True
                 reason = f"worker {name!r} was silent for {stream.silence:g} s."
-            else:
+            elif not reading.cancelled():  # else the same worker has dialled again
                 reading.result()
         except OutOfBounds as error:
             log.warning("worker %s is sent away: %s", name, error.sentence)
             reason = f"worker {name!r} was sent away: {error.sentence}"
+            del self._members[assignment.membership]
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.sentence)
         finally:
             self._outboxes.discard(outbox)
@@ -190,6 +215,38 @@ class WorkService(WorkServicer):
             self._balance.leave(name)
             self.attendance.left(name, reason, silent=silent)
             self.coordinator.leave(name, reason)
+            left.set()
+
+    async def _returning(self, register: pb.Register) -> _Member | None:
+        """Returns who it is that comes back; None if it is a new one.
+
+        A stream that broke at the worker's end may not have done so at this one: it ends now.
+
+        Raises:
+            UsageError: If it was never here.
+        """
+        if not register.membership:
+            return None
+        member = self._members.get(register.membership)
+        if member is None or member.benchmark not in {part.benchmark for part in self._settings.plan.parts}:
+            raise UsageError("this run does not know a worker that was here before; another run has begun.")
+        member.reading.cancel()
+        try:
+            await asyncio.wait_for(member.left.wait(), _LEAVE_SECONDS)
+        except TimeoutError:
+            raise UsageError("the worker's earlier stream has not ended.") from None
+        register.worker = member.worker
+        return member
+
+    def _forget_members(self) -> None:
+        """Forgets who has left the longest ago, if there are many of them."""
+        gone = [key for key, member in self._members.items() if member.left.is_set()]
+        for key in gone[:-_MOST_GONE]:
+            del self._members[key]
+
+    def _same_assignment(self, member: _Member) -> pb.Assignment:
+        parts = {part.benchmark: part for part in self._settings.plan.parts}
+        return self._assignment_of(parts[member.benchmark], member.slots)
 
     async def _read(self, context: grpc.aio.ServicerContext[Any, Any], stream: _Stream) -> None:
         """Passes on what a worker says, to the end of its stream."""

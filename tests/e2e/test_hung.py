@@ -11,7 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support import Sparring, StartSparring, orphans, processes_of, read_csv, recorded, wait_for
+from chaos.proxy import Proxy
+from support import Sparring, StartSparring, free_port, orphans, processes_of, read_csv, recorded, wait_for
 
 BASE = ("run", "--benchmark", "toy", "--task", "short", "--episodes", "8")
 SLOW = (
@@ -124,4 +125,32 @@ def test_an_orchestrator_that_was_frozen_throws_nobody_out(sparring: Sparring, t
     assert run.returncode == 0, errors
     assert "silent" not in errors
     assert "lost" not in errors
+    assert read_csv(tmp_path / "stormy") == read_csv(tmp_path / "calm")
+
+
+def test_a_worker_that_was_cut_off_comes_back_and_goes_on(
+    sparring: Sparring, start_sparring: StartSparring, tmp_path: Path
+) -> None:
+    slow = ("run", "--benchmark", "toy", "--task", "long", "--policy", "toy_policies:Forward", "--episodes", "2",
+            "--benchmark-arg", "step_seconds=0.05", "--policy-arg", "gain=0.01", "--slots", "2")  # fmt: skip
+    assert sparring(*slow, "--output", "calm").returncode == 0
+    here = free_port()
+    run = start_sparring(*slow, "--launcher", "none", "--listen", f"127.0.0.1:{here}", "--output", "stormy")
+    wait_for((tmp_path / "stormy" / "join-token").exists)
+    wire = Proxy(here)
+    try:
+        worker = start_sparring(
+            *("worker", "--orchestrator", f"127.0.0.1:{wire.port}", "--slots", "2"),
+            *("--join-token-file", "stormy/join-token"),
+        )
+        wait_for(lambda: len(processes(tmp_path, "multiprocessing.forkserver")) >= 3)  # it and its slots
+        time.sleep(2)  # they are in the middle of episodes of ten seconds
+        wire.cut()
+        _, errors = run.communicate(timeout=100)
+        _, said = worker.communicate(timeout=30)
+    finally:
+        wire.close()
+    assert run.returncode == 0, errors
+    assert worker.returncode == 0, said
+    assert "back at the orchestrator; of what was being played, 2 go on, 0 do not" in said
     assert read_csv(tmp_path / "stormy") == read_csv(tmp_path / "calm")

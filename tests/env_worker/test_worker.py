@@ -263,3 +263,65 @@ def test_what_is_local_to_the_orchestrator_is_dialled_where_it_was_reached(
 
     with_orchestrator(test)
     assert list(joined[0].policy_addresses) == ["the-host:5", "other:6"]
+
+
+# ------------------------------------------------------------------------------------ a stream that breaks
+
+MEMBER = pb.Assignment()
+MEMBER.CopyFrom(ASSIGNMENT)
+MEMBER.policy_seconds = (
+    60  # there is none: a slot that has a lease waits for it, and so plays for as long as a test likes
+)
+MEMBER.membership = "secret"
+MEMBER.rejoin_seconds = 60
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("status", [grpc.StatusCode.UNAVAILABLE, None], ids=["breaks", "ends"])
+def test_it_comes_back_with_the_leases_that_it_holds(
+    with_orchestrator: Callable[[Test], None], status: grpc.StatusCode | None
+) -> None:
+    async def test(orchestrator: Orchestrator, address: Address) -> None:
+        working = starting(Worker(Connection(address), name="mine", benchmark="toy"))
+        orchestrator.says(assignment=MEMBER)
+        first = await orchestrator.hears("register")
+        assert (first.membership, list(first.held)) == ("", [])
+        await orchestrator.hears("ready")
+        orchestrator.says(lease=pb.Lease(lease=7, task="short", seed=1))
+        while not (await orchestrator.hears("heartbeat")).slots[0].task:
+            continue
+        orchestrator.to_say.put_nowait(status)
+        again = await orchestrator.hears("register")
+        assert (again.membership, list(again.held)) == ("secret", [7])
+        kept = pb.Assignment()
+        kept.CopyFrom(MEMBER)
+        kept.kept.append(7)
+        orchestrator.says(assignment=kept)
+        assert (await orchestrator.hears("heartbeat")).slots[0].task == "short", "it goes on"
+        orchestrator.to_say.put_nowait(status)
+        assert list((await orchestrator.hears("register")).held) == [7]
+        orchestrator.says(assignment=MEMBER)  # somebody else has it now
+        assert (await orchestrator.hears("ready")).slot == 0
+        assert not (await orchestrator.hears("heartbeat")).slots[0].task
+        orchestrator.to_say.put_nowait(status)
+        assert list((await orchestrator.hears("register")).held) == []
+        orchestrator.says(assignment=MEMBER)
+        assert (await orchestrator.hears("ready")).slot == 0, "who was free says so again"
+        orchestrator.says(stop=pb.Stop(reason="the run has finished."))
+        await asyncio.wait_for(working, 20)
+
+    with_orchestrator(test)
+
+
+@pytest.mark.processes
+def test_it_does_not_come_back_to_another_run(with_orchestrator: Callable[[Test], None]) -> None:
+    async def test(orchestrator: Orchestrator, address: Address) -> None:
+        working = starting(Worker(Connection(address), name="mine", benchmark="toy"))
+        orchestrator.says(assignment=MEMBER)
+        await orchestrator.hears("ready")
+        orchestrator.to_say.put_nowait(grpc.StatusCode.UNAVAILABLE)
+        orchestrator.to_say.put_nowait(grpc.StatusCode.FAILED_PRECONDITION)
+        with pytest.raises(OrchestratorGone, match="went away: so it says"):
+            await asyncio.wait_for(working, 20)
+
+    with_orchestrator(test)

@@ -396,3 +396,70 @@ def test_where_the_usual_port_is_taken_any_other_will_do(
         assert public != usual
 
     in_service(test, listen=usual)
+
+
+# ------------------------------------------------------------------------------------ workers that come back
+
+
+@pytest.mark.parametrize("noticed", [True, False], ids=["the orchestrator noticed", "it did not"])
+def test_a_worker_that_comes_back_goes_on_with_what_nobody_else_has_got(
+    in_service: Callable[..., None], noticed: bool
+) -> None:
+    async def test(service: Service) -> None:
+        workers = service.run.watcher.workers
+        async with service.worker(slots=2) as before:
+            membership = (await before.hear("assignment")).membership
+            leases = []
+            for slot in (0, 1):
+                await before.say(ready=pb.Ready(slot=slot))
+                leases.append((await before.hear("lease")).lease)
+            if noticed:
+                await before.end()
+                await until(lambda: ("w", 0) in workers)
+            stranger = [*leases, 12345]
+            async with service.worker(membership=membership, held=stranger) as after:
+                assignment = await after.hear("assignment")
+                assert sorted(assignment.kept) == sorted(leases)
+                assert assignment.membership == membership
+                assert assignment.slots == 2
+                assert workers[-1] == ("w", 2), "it is the same worker"
+                for lease in leases:
+                    await after.say(result=pb.Result(lease=lease, outcome=pb.OUTCOME_SUCCESS))
+                await asyncio.wait_for(service.run.coordinator.ended, 10)
+        assert [(row.outcome, row.attempts) for row in service.run.journal.rows()] == [("success", 1)] * 2
+
+    in_service(test, episodes=2)
+
+
+def test_what_somebody_else_has_got_is_not_given_back(in_service: Callable[..., None]) -> None:
+    async def test(service: Service) -> None:
+        async with service.worker(worker="other") as other:
+            await other.hear("assignment")
+            async with service.worker() as before:
+                membership = (await before.hear("assignment")).membership
+                await before.say(ready=pb.Ready(slot=0))
+                lease = (await before.hear("lease")).lease
+                await before.end()
+            assert (await _lease_of(other)) != lease
+            async with service.worker(membership=membership, held=[lease]) as after:
+                assert list((await after.hear("assignment")).kept) == []
+
+    async def _lease_of(worker: Any) -> int:
+        await worker.say(ready=pb.Ready(slot=0))
+        return int((await worker.hear("lease")).lease)
+
+    in_service(test, episodes=1)
+
+
+def test_who_was_never_here_cannot_come_back(in_service: Callable[..., None]) -> None:
+    async def test(service: Service) -> None:
+        async with service.worker() as here:
+            await here.hear("assignment")
+            await here.say(ready=pb.Ready(slot=0))
+            lease = (await here.hear("lease")).lease
+            async with service.worker(membership="a guess", held=[lease]) as stranger:
+                code, sentence = await stranger.refusal()
+                assert code == grpc.StatusCode.FAILED_PRECONDITION
+                assert "another run has begun" in sentence
+
+    in_service(test)
