@@ -19,6 +19,8 @@ OF_WORKERS: Final = (
     "invented",
     "of others",
     "asks and asks",
+    "machine frozen",
+    "piece missing",
     "duplicate",
     "result, then lost",
 )

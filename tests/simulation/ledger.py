@@ -51,12 +51,15 @@ class Ledger:
         self._ids = set(plan.ids())
         self.rows: dict[EpisodeId, Expected] = {}
         self._errors: Counter[EpisodeId] = Counter()
+        self.losses = 0
+        """Leases that ended without a result, over all executions."""
         self._known: set[int] = set()
         self._uncertain: dict[EpisodeId, _State] = {}
         self._begin()
 
     def _begin(self) -> None:
         self.held: dict[int, tuple[EpisodeId, str]] = {}
+        self._received: Counter[int] = Counter()
         self._losses: Counter[EpisodeId] = Counter()
         self._errors_now: Counter[EpisodeId] = Counter()
         self._done = {episode for episode, row in self.rows.items() if row.outcome != "error"}
@@ -77,6 +80,10 @@ class Ledger:
         episode, holder = self.held.get(result.lease, (None, ""))
         if episode is None or holder != worker:
             return
+        received = self._received.pop(result.lease, 0)
+        if result.recording_bytes not in (0, received):
+            self.lost(worker, result.lease)
+            return
         before = self._state(episode)
         del self.held[result.lease]
         if result.outcome in (pb.OUTCOME_SUCCESS, pb.OUTCOME_FAILURE) and isfinite(result.reward_sum):
@@ -91,6 +98,11 @@ class Ledger:
                 self._final(episode, Expected("error", self._errors[episode], error_kind=kind))
         self._uncertain[episode] = before
 
+    def piece(self, worker: str, piece: pb.Piece) -> None:
+        """Notes a piece of a recording."""
+        if self.held.get(piece.lease, ("", ""))[1] == worker:
+            self._received[piece.lease] += len(piece.content)
+
     def lost(self, worker: str, number: int) -> None:
         """Notes that a worker gives a lease back, before the coordinator hears of it."""
         episode, holder = self.held.get(number, (None, ""))
@@ -98,6 +110,7 @@ class Ledger:
             return
         self._uncertain[episode] = self._state(episode)
         del self.held[number]
+        self.losses += 1
         self._losses[episode] += 1
         if self._losses[episode] >= self._rules.losses:
             self._final(episode, Expected("error", self._errors[episode], error_kind="lost"))

@@ -86,6 +86,8 @@ class _WatchedCoordinator(Coordinator):
         kind = message.WhichOneof("message")
         if not self.ended.done() and kind == "result":
             self.ledger.result(worker, message.result)
+        elif not self.ended.done() and kind == "piece":
+            self.ledger.piece(worker, message.piece)
         elif not self.ended.done() and kind == "lost":
             self.ledger.lost(worker, message.lost.lease)
         super().handle(worker, message)
@@ -162,7 +164,8 @@ class Orchestrator:
         await self._break_streams()
 
     async def interrupt(self) -> None:
-        """Ends it as Ctrl-C does: workers are let go one by one, and what they had is noted as lost."""
+        """Ends it as Ctrl-C does: nothing more is written, and what had come of recordings is thrown away."""
+        self.coordinator.abandon()
         await self._break_streams()
 
     async def _break_streams(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -39,9 +40,13 @@ def truth_of(episode: EpisodeId) -> Truth:
     return Truth(outcome, round(dice.uniform(-5, 5), 3), dice.randrange(1, 200))
 
 
-@functools.cache
-def settings_of(tasks: int, episodes: int, max_parallel_tasks: int) -> RunSettings:
-    """Returns the settings of a run of so many tasks with so many episodes each."""
+def recording_of(episode: EpisodeId) -> bytes:
+    """Returns what is recorded of an episode."""
+    return f"what was seen in {episode}. ".encode() * 3
+
+
+def settings_of(tasks: int, episodes: int, max_parallel_tasks: int, record: Path | None = None) -> RunSettings:
+    """Returns the settings of a run of so many tasks with so many episodes each, recorded there or not at all."""
     given: dict[str, Any] = {
         "benchmark": "toy",
         "task": ",".join(_TASKS[:tasks]),
@@ -49,6 +54,7 @@ def settings_of(tasks: int, episodes: int, max_parallel_tasks: int) -> RunSettin
         "episodes": episodes,
         "seed": SEED,
         "max_parallel_tasks": max_parallel_tasks,
+        "record": record,
     }
     return read_settings(given)
 

@@ -12,7 +12,7 @@ import virtual_time
 from simulation.faults import OF_ORCHESTRATORS, Faults
 from simulation.ledger import Expected, Ledger
 from simulation.orchestrator import Orchestrator
-from simulation.plans import SEED, plan_of, settings_of
+from simulation.plans import SEED, plan_of, recording_of, settings_of
 from simulation.wire import Stream
 from simulation.workers import SimulatedWorker
 
@@ -31,6 +31,7 @@ class Simulated:
     faults: Counter[str]
     seconds: float
     executions: int
+    losses: int
 
 
 class _Simulation:
@@ -39,7 +40,8 @@ class _Simulation:
         self._folder = folder
         tasks, episodes = dice.randrange(1, 5), dice.randrange(1, 5)
         self._plan = plan_of(tasks, episodes)
-        self._settings = settings_of(tasks, episodes, dice.choice((0, 0, 1, 2)))
+        self._record = folder.parent / "recordings" if dice.random() < 0.3 else None
+        self._settings = settings_of(tasks, episodes, dice.choice((0, 0, 1, 2)), self._record)
         self._rules = RetryRules(retries=dice.choice((0, 1, 3)), losses=dice.choice((2, 3, 20)))
         self.ledger = Ledger(self._plan, self._rules)
         budget, chance = dice.choice((3, 10, 30)), dice.choice((0.1, 0.3, 0.7))
@@ -93,11 +95,24 @@ class _Simulation:
             if ended == "finished":
                 journal = orchestrator.journal
                 self.ledger.check_whole(journal.rows(), journal.failed_attempts(), SEED)
+                orchestrator.coordinator.abandon()  # as it is at the end of every run
+                self._check_recordings()
         finally:
             self._orchestrator = None
             await (orchestrator.interrupt() if fault == "interrupted" else orchestrator.kill())
         assert ended != "stopped", orchestrator.coordinator.ended.exception()
         return ended == "finished"
+
+    def _check_recordings(self) -> None:
+        """Checks that everything that was played to its end was recorded, and that nothing else is there."""
+        if self._record is None:
+            return
+        files = {path: path.read_bytes() for path in self._record.rglob("*") if path.is_file()}
+        assert all(path.suffix == ".npz" for path in files), f"left behind: {files.keys()}"
+        for episode, row in self.ledger.rows.items():
+            if row.outcome != "error":
+                path = self._record / "toy" / episode.task / f"{episode.index:04d}.npz"
+                assert files.get(path) == recording_of(episode), f"the recording of {episode}"
 
     async def _respawn(self) -> None:
         """Keeps one worker alive, as a launcher does."""
@@ -110,21 +125,35 @@ class _Simulation:
             await asyncio.sleep(self._dice.uniform(0.2, 10))
 
 
-def simulate(seed: int, folder: Path, *, calm: bool = False) -> Simulated:
+def simulate(seed: int, folder: Path, *, calm: bool = False, frozen: bool = False) -> Simulated:
     """Simulates the run that a seed stands for; raises AssertionError where it is not as it must be.
 
     Args:
         seed: Of everything.
         folder: For the journal.
         calm: Leave out the faults.
+        frozen: Stop the whole machine now and then, calm or not.
     """
+
+    async def freeze() -> None:
+        dice = Random(seed)
+        while True:
+            await asyncio.sleep(dice.uniform(5, 40))
+            virtual_time.clock().now += dice.uniform(20, 500)
 
     async def limited() -> Simulated:
         simulation = _Simulation(seed, folder, calm=calm)
+        freezing = asyncio.create_task(freeze()) if frozen else None
         async with asyncio.timeout(LONGEST):
             await simulation.run()
+        if freezing is not None:
+            freezing.cancel()
         return Simulated(
-            dict(simulation.ledger.rows), simulation.faults.drawn, virtual_time.clock().time(), simulation.executions
+            dict(simulation.ledger.rows),
+            simulation.faults.drawn,
+            virtual_time.clock().time(),
+            simulation.executions,
+            simulation.ledger.losses,
         )
 
     return virtual_time.run(limited())

@@ -21,12 +21,12 @@ _COUNT = int(os.environ.get("SPARRING_SIM_COUNT", "5000" if EVERYTHING else "300
 _PARTS = 3
 
 
-def _simulated(seed: int, *, calm: bool = False) -> Simulated:
+def _simulated(seed: int, *, calm: bool = False, frozen: bool = False) -> Simulated:
     shared_memory = Path("/dev/shm")  # a journal there costs a tenth
     where = shared_memory if shared_memory.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="sparring-simulation-", dir=where) as folder:
         try:
-            return simulate(seed, Path(folder) / "run", calm=calm)
+            return simulate(seed, Path(folder) / "run", calm=calm, frozen=frozen)
         except BaseException as error:
             error.add_note(f"play it again: SPARRING_SIM_SEED={seed} pytest tests/simulation")
             raise
@@ -40,6 +40,11 @@ def test_nothing_goes_wrong_by_itself() -> None:
             truth = truth_of(episode)
             assert row.outcome == truth.outcome
             assert truth.outcome == "error" or (row.reward, row.steps, row.attempts) == (truth.reward, truth.steps, 1)
+
+
+def test_a_machine_that_stands_still_for_minutes_loses_nothing() -> None:
+    for seed in range(30):
+        assert _simulated(seed, calm=True, frozen=True).losses == 0
 
 
 @pytest.mark.parametrize("part", [0] if _CHOSEN else range(_PARTS))

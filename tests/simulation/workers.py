@@ -8,13 +8,14 @@ from typing import Protocol
 
 import grpc
 from simulation.faults import Faults
-from simulation.plans import truth_of
+from simulation.plans import recording_of, truth_of
 from simulation.wire import Stream
 from virtual_time import clock
 
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.pieces import declare
 
 _DIAL_SECONDS = 60.0
 _HEARTBEAT_SECONDS = 5.0
@@ -120,12 +121,26 @@ class SimulatedWorker:
             lease = await leases.get()
             await asyncio.sleep(self._dice.choice((0.0, 0.01, self._dice.uniform(0, 5), self._dice.uniform(0, 60))))
             await self._thawed()
-            result = truth_of(EpisodeId("toy", lease.task, lease.index)).result(lease.lease)
-            await self._end(stream, slot, result)
+            episode = EpisodeId("toy", lease.task, lease.index)
+            result = truth_of(episode).result(lease.lease)
+            fault = self._faults.draw()
+            if lease.record and result.outcome != pb.OUTCOME_ERROR:
+                content = recording_of(episode)
+                declare(result, "recording", len(content))
+                self._attach(stream, lease.lease, content, missing=fault == "piece missing")
+            await self._end(stream, slot, result, fault)
 
-    async def _end(self, stream: Stream, slot: int, result: pb.Result) -> None:
+    def _attach(self, stream: Stream, lease: int, content: bytes, *, missing: bool) -> None:
+        """Sends a recording in pieces, perhaps not all of them."""
+        ends = sorted(self._dice.sample(range(1, len(content)), 2))
+        parts = [content[: ends[0]], content[ends[0] : ends[1]], content[ends[1] :]]
+        if missing:
+            del parts[self._dice.randrange(3)]
+        for part in parts:
+            stream.say(piece=pb.Piece(lease=lease, what=pb.ATTACHMENT_RECORDING, content=part))
+
+    async def _end(self, stream: Stream, slot: int, result: pb.Result, fault: str) -> None:
         """Says what came of a lease, or does not."""
-        fault = self._faults.draw()
         number = result.lease
         if fault == "error":
             kind = pb.ERROR_KIND_LIMIT
@@ -150,6 +165,8 @@ class SimulatedWorker:
         elif fault == "frozen":
             self._thaws = clock().time() + self._dice.choice((5.0, 29.0, 31.0, 200.0))
             await self._thawed()
+        elif fault == "machine frozen":
+            clock().now += self._dice.uniform(20, 500)
         elif fault == "invented":
             stream.say(result=pb.Result(lease=self._dice.getrandbits(62), outcome=pb.OUTCOME_SUCCESS, reward_sum=999))
             stream.say(lost=pb.Lost(lease=self._dice.getrandbits(62), reason="never had it."))
