@@ -19,6 +19,7 @@ from support import free_port
 
 from sparring.orchestrator.run import work_service
 from sparring.orchestrator.run.admission import Admission
+from sparring.orchestrator.run.bounds import MAX_MESSAGE
 from sparring.orchestrator.run.work_service import WorkService
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.protos import WORK_PROTOCOL_VERSION
@@ -259,6 +260,57 @@ def test_with_insecure_everybody_who_comes_over_tcp_is_let_in(in_service: Callab
             assert (await stranger.refusal())[0] == grpc.StatusCode.UNAUTHENTICATED, "the socket stays ours"
 
     in_service(test, admission=Admission(TOKEN, tcp_without=True))
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ({"ready": pb.Ready(slot=99)}, grpc.StatusCode.INVALID_ARGUMENT),
+        ({"lost": pb.Lost(reason="x" * (MAX_MESSAGE + 1))}, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    ],
+    ids=["a slot that it does not have", "a message that is too large"],
+)
+def test_who_says_what_no_worker_may_is_sent_away_and_others_get_its_leases(
+    in_service: Callable[..., None], message: dict[str, Any], code: grpc.StatusCode
+) -> None:
+    async def test(service: Service) -> None:
+        async with service.worker(worker="honest") as honest, service.worker(worker="hostile") as hostile:
+            for worker in (honest, hostile):
+                await worker.hear("assignment")
+            for slot in (0, 1):
+                await hostile.say(ready=pb.Ready(slot=slot))
+                await hostile.hear("lease")
+            await honest.say(ready=pb.Ready(slot=0))
+            await hostile.say(**message)
+            assert (await hostile.refusal())[0] == code
+            assert (await honest.hear("lease")).task == "short"
+            assert not service.run.coordinator.ended.done()
+
+    in_service(test)
+
+
+def test_forged_results_over_the_wire_change_nothing(in_service: Callable[..., None]) -> None:
+    async def test(service: Service) -> None:
+        async with service.worker(worker="honest") as honest, service.worker(worker="hostile") as hostile:
+            for worker in (honest, hostile):
+                await worker.hear("assignment")
+            leases = []
+            for slot in (0, 1):
+                await honest.say(ready=pb.Ready(slot=slot))
+                leases.append((await honest.hear("lease")).lease)
+            for lease in (*leases, *range(50)):  # told what it cannot know, and guessing as it could before
+                await hostile.say(result=pb.Result(lease=lease, outcome=pb.OUTCOME_SUCCESS))
+                await hostile.say(lost=pb.Lost(lease=lease, reason="no.", policy_unreachable=True))
+                await hostile.say(refused=pb.Refused(lease=lease, reason="no."))
+            await hostile.end()
+            await until(lambda: ("hostile", 0) in service.run.watcher.workers)
+            assert service.run.journal.rows() == []
+            for lease in leases:
+                await honest.say(result=pb.Result(lease=lease, outcome=pb.OUTCOME_FAILURE))
+            await asyncio.wait_for(service.run.coordinator.ended, 10)
+        assert [row.outcome for row in service.run.journal.rows()] == ["failure", "failure"]
+
+    in_service(test)
 
 
 def test_without_an_address_nothing_listens_on_tcp(in_service: Callable[..., None]) -> None:
