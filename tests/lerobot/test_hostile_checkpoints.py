@@ -422,7 +422,10 @@ def test_names_do_not_reach_the_terminal_or_pass_for_advice(folder: Path, lerobo
 
 def test_torch_reads_weights_only(marker: Path, tmp_path: Path) -> None:
     torch.save({"a": Trap(marker)}, tmp_path / "trap.pt")
-    with CodeGuard(trust=False, told=pytest.fail)(), pytest.raises(pickle.UnpicklingError):
+    torch.save({"a": torch.ones(2)}, tmp_path / "tensors.pt")
+    with CodeGuard(trust=False, told=pytest.fail)():
+        assert torch.load(tmp_path / "tensors.pt", weights_only=False)["a"].sum() == 2
+    with pytest.raises(UsageError, match=r"the pickle '.*trap\.pt'"), CodeGuard(trust=False, told=pytest.fail)():
         torch.load(tmp_path / "trap.pt", weights_only=False)
     assert not marker.exists()
     torch.load(tmp_path / "trap.pt", weights_only=False)

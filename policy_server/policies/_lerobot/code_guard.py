@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import importlib.util
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -29,6 +28,15 @@ _DOORS: Final = (
 _PIPELINES: Final = "lerobot.processor.pipeline"
 _ASKS: Final = ("transformers.dynamic_module_utils", "TIME_OUT_REMOTE_CODE")
 """How many seconds transformers waits for somebody at the terminal to say whether code may be run; 0: it never asks."""
+_NAMING: Final = (
+    "f",
+    "class_name",
+    "module_path",
+    "pretrained_model_name_or_path",
+    "module_file",
+    "repo_id",
+    "kernel_name",
+)
 
 
 class CodeGuard:
@@ -157,15 +165,18 @@ def _named(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[str]:
     return [str(value)[:100].replace("{{", "{ {") for value in given[:2]]
 
 
-_NAMING: Final = ("class_name", "module_path", "pretrained_model_name_or_path", "module_file", "repo_id", "kernel_name")
-
-
 def _only_weights(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def load(*arguments: Any, **keywords: Any) -> Any:
-        if _active and not _trusting():
-            keywords["weights_only"] = True  # tensors, and no pickle that could run anything
-        return original(*arguments, **keywords)
+        if not _active or _trusting() or keywords.get("weights_only"):
+            return original(*arguments, **keywords)
+        try:
+            return original(*arguments, **{**keywords, "weights_only": True})  # tensors, and nothing that is called
+        except Exception as error:
+            if type(error).__name__ != "UnpicklingError":  # whatever torch unpickles with
+                raise
+            _pass(f"the pickle {': '.join(_named(arguments, keywords))!r}")
+            raise
 
     load.guarded_by_sparring = True  # type: ignore[attr-defined]
     return load
