@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from sparring.protos import evaluation_pb2 as pb
@@ -40,8 +40,9 @@ class Outbox:
         owed = [message for message in waiting if message.WhichOneof("message") in _OWED]
         for message in owed:
             self._queue.put_nowait(message)
-        return set(_leases(owed))
+        return {lease_of(message) for message in owed}
 
 
-def _leases(messages: Iterable[pb.WorkerMessage]) -> Iterable[int]:
-    return (getattr(message, str(message.WhichOneof("message"))).lease for message in messages)
+def lease_of(message: pb.WorkerMessage) -> int:
+    """Returns the lease that a message is about."""
+    return int(getattr(message, str(message.WhichOneof("message"))).lease)

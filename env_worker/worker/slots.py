@@ -64,6 +64,8 @@ class SlotHandle:
         self._stopped = ""
         self._is_free = False
         """Whether it has said so, and has got nothing since."""
+        self.unconfirmed: pb.WorkerMessage | None = None
+        """How the last lease ended, until the next one comes: by then the orchestrator has heard of it for certain."""
         self.activity = pb.SlotActivity(slot=number)
         self.leases: asyncio.Queue[pb.Lease] = asyncio.Queue()
 
@@ -75,7 +77,7 @@ class SlotHandle:
             await self._run(await self.leases.get())
 
     async def _run(self, lease: pb.Lease) -> None:
-        self._lease, self._is_free = lease, False
+        self._lease, self._is_free, self.unconfirmed = lease, False, None
         if self._process is not None and self._is_used_up(self._process, lease):
             await self._retire(self._process)
         if self._process is None:
@@ -176,6 +178,10 @@ class SlotHandle:
         self._lease = None
         self._stalled = self._stopped = ""  # said of an episode that has come to its end after all
         self.activity = pb.SlotActivity(slot=self._number, total_steps=self.activity.total_steps)
+        self._finish(message)
+
+    def _finish(self, message: pb.WorkerMessage) -> None:
+        self.unconfirmed = message
         self._send(message)
         self._ready()
 
@@ -192,11 +198,10 @@ class SlotHandle:
         blame = stalled or (self._oom.blame() if exit_code == -signal.SIGKILL and not stopped else "")
         verdict = blame or stopped or _verdict(exit_code)
         if exit_code in _KILLED and not blame:
-            self._send(pb.WorkerMessage(lost=pb.Lost(lease=lease.lease, reason=verdict)))
+            self._finish(pb.WorkerMessage(lost=pb.Lost(lease=lease.lease, reason=verdict)))
         else:
             failed = EpisodeRecord.failed("limit" if blame else "simulator", verdict)
-            self._send(pb.WorkerMessage(result=failed.to_message(lease.lease)))
-        self._ready()
+            self._finish(pb.WorkerMessage(result=failed.to_message(lease.lease)))
 
 
 def _verdict(exit_code: int | None) -> str:

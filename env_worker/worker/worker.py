@@ -16,7 +16,7 @@ from sparring.env_worker.registry import all_benchmarks, get_benchmark, installe
 from sparring.env_worker.worker.addresses import from_here, is_refused
 from sparring.env_worker.worker.fork_server import ForkServer
 from sparring.env_worker.worker.memory import OomWatch
-from sparring.env_worker.worker.outbox import Outbox
+from sparring.env_worker.worker.outbox import Outbox, lease_of
 from sparring.env_worker.worker.slots import SlotHandle
 from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
@@ -85,6 +85,7 @@ class Worker:
         self._assignment = pb.Assignment()
         self._on_joined = on_joined
         self._outbox = Outbox()
+        self._unconfirmed: list[pb.WorkerMessage] = []
         self._slots: list[SlotHandle] = []
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -275,7 +276,11 @@ class Worker:
         await call.wait_for_connection()
         register = self._register()
         register.membership = self._assignment.membership
-        register.held.extend(sorted({slot.held for slot in self._slots if slot.held} | self._outbox.keep_owed()))
+        unsent = self._outbox.keep_owed()
+        # What was sent last may have been on its way when the stream broke.
+        self._unconfirmed = [m for slot in self._slots if (m := slot.unconfirmed) and lease_of(m) not in unsent]
+        playing = {slot.held for slot in self._slots if slot.held}
+        register.held.extend(sorted(playing | unsent | set(map(lease_of, self._unconfirmed))))
         await _write(call, pb.WorkerMessage(register=register))
         message = await call.read()
         if message is grpc.aio.EOF:
@@ -291,6 +296,9 @@ class Worker:
         for slot in self._slots:
             slot.assignment = self._assignment
         await asyncio.gather(*(slot.drop() for slot in dropped))
+        for message in self._unconfirmed:
+            if lease_of(message) in kept:
+                self._outbox.put(message)
         for slot in self._slots:
             slot.ask_again()
 

@@ -325,3 +325,29 @@ def test_it_does_not_come_back_to_another_run(with_orchestrator: Callable[[Test]
             await asyncio.wait_for(working, 20)
 
     with_orchestrator(test)
+
+
+@pytest.mark.processes
+def test_what_may_have_been_on_its_way_when_the_stream_broke_is_said_again(
+    with_orchestrator: Callable[[Test], None],
+) -> None:
+    async def test(orchestrator: Orchestrator, address: Address) -> None:
+        working = starting(Worker(Connection(address), name="mine", benchmark="toy"))
+        member = pb.Assignment()
+        member.CopyFrom(MEMBER)
+        member.policy_seconds = 0.2
+        orchestrator.says(assignment=member)
+        await orchestrator.hears("ready")
+        orchestrator.says(lease=pb.Lease(lease=7, task="short", seed=1))
+        assert (await orchestrator.hears("lost")).lease == 7
+        await orchestrator.hears("ready")
+        orchestrator.to_say.put_nowait(grpc.StatusCode.UNAVAILABLE)
+        assert list((await orchestrator.hears("register")).held) == [7]
+        member.kept.append(7)  # it had not arrived
+        orchestrator.says(assignment=member)
+        assert (await orchestrator.hears("lost")).lease == 7
+        assert (await orchestrator.hears("ready")).slot == 0
+        orchestrator.says(stop=pb.Stop(reason="the run has finished."))
+        await asyncio.wait_for(working, 20)
+
+    with_orchestrator(test)
