@@ -31,7 +31,7 @@ SAME: Final = (
     "error_kind",
 )
 _RULES: Final = (
-    "--retries", "0", "--max-errors", "0", "--stall-timeout", "20", "--policy-timeout", "8", "--max-steps", "60",
+    "--retries", "0", "--max-errors", "0", "--stall-timeout", "30", "--policy-timeout", "8", "--max-steps", "60",
     "--benchmark-arg", "step_seconds=0.002",
 )  # fmt: skip
 _POLICY: Final = "toy_policies:Wanderer"
