@@ -90,3 +90,12 @@ def pins(path: Path) -> dict[str, str]:
     """The versions in a constraint file, by the name of the package."""
     lines = [line for line in path.read_text().splitlines() if "==" in line and not line.startswith("#")]
     return {name.lower().replace("_", "-"): version for name, _, version in (line.partition("==") for line in lines)}
+
+
+def has_cpu_capability(name: str) -> bool:
+    """Whether torch's kernels of a kind (`ATEN_CPU_CAPABILITY`) run on this processor; torch itself does not look."""
+    import torch
+
+    kinds = ["default", "avx2", "avx512"]
+    own = torch.backends.cpu.get_cpu_capability().lower()
+    return name in kinds[: kinds.index(own) + 1] if own in kinds else name == "default"

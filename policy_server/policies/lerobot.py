@@ -27,7 +27,7 @@ from sparring.policy_server.policies._lerobot.environments import XvlaOnLibero, 
 from sparring.policy_server.policies._lerobot.episode_rng import EpisodeRng, Unsplittable
 from sparring.policy_server.policies._lerobot.inspection import PROCESSORS
 from sparring.policy_server.policies._lerobot.memory import ACTION, memory_of
-from sparring.policy_server.policies._lerobot.sentences import pads_to_neighbours
+from sparring.policy_server.policies._lerobot.sentences import SENTENCES, pads_to_neighbours
 from sparring.policy_server.policies._lerobot.trial import Trial
 from sparring.policy_server.policies.base import Observation
 from sparring.policy_server.policies.preserve import preserved_rng
@@ -48,7 +48,6 @@ _MIRRORED: Final = {
 }
 _WARN: Final = "warn"
 _DEMANDS_SHOWN: Final = 10
-_SENTENCE: Final = "Pick up the red mug."
 _RESIZING: Final = ("resize_imgs_with_padding", "image_resolution", "resize_shape")
 _BY_ELEMENT: Final = {"unnormalizer_processor", "device_processor"}
 """Steps of a post-processor that treat every number of an action alike, however many actions there are."""
@@ -79,6 +78,7 @@ class LeRobotPolicy(TorchPolicy):
     """
 
     casts_observations = False
+    trial_sentences = SENTENCES
 
     def __init__(
         self,
@@ -208,7 +208,7 @@ class LeRobotPolicy(TorchPolicy):
         looks = {
             own: torch.rand(zeros.shape, generator=generator).to(self.device) for own, zeros in self._zeros().items()
         }
-        return self._in_dtype(self._pre({**looks, "task": [_SENTENCE]}))
+        return self._in_dtype(self._pre({**looks, "task": [SENTENCES[0]]}))
 
     def _zeros(self) -> dict[str, Any]:
         """Returns an observation of nothing, of one row."""

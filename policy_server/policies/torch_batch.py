@@ -138,7 +138,7 @@ class Batch(Mapping[str, Any]):
             session.generator = generator
 
 
-def zero_observation(spec: PolicySpec) -> Observation | None:
+def zero_observation(spec: PolicySpec, sentence: str = "") -> Observation | None:
     """Returns an observation of zeros as a policy would see it; None if its spec leaves open what that is."""
     assert isinstance(spec.observations, Mapping)
     tensors, history = {}, (spec.history,) if spec.history > 1 else ()
@@ -147,4 +147,4 @@ def zero_observation(spec: PolicySpec) -> Observation | None:
             return None
         tensors[name] = np.zeros((*history, *tensor.shape), tensor.dtype or "float32")
     bounds = (0.0,) * (spec.action_dim or 0)
-    return Observation(tensors, Instruction("", offer=Offer({}, action_low=bounds, action_high=bounds)))
+    return Observation(tensors, Instruction(sentence, offer=Offer({}, action_low=bounds, action_high=bounds)))

@@ -203,6 +203,20 @@ def test_deterministic_mode_is_the_policys_and_not_the_programs(evaluator: Evalu
         torch.backends.cudnn.benchmark = benchmark
 
 
+class Placed(Cloned):
+    """What it does depends on where in a batch it is asked."""
+
+    def forward(self, batch: Batch) -> Any:
+        return super().forward(batch) + 1e-6 * torch.arange(len(batch))[:, None]
+
+
+def test_where_deterministic_mode_computes_rows_one_by_one_the_results_say_so(evaluator: Evaluator) -> None:
+    results = evaluator.evaluate(Placed(network(), deterministic=True), **TOY)
+    (warning,) = results.warnings
+    assert "rows are computed one by one and not 8 at a time" in warning
+    assert results.to_json()["warnings"] == [warning]
+
+
 class Slow(Restless):
     """In the middle of a forward pass for a long time."""
 

@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
 # Both sides of every comparison with one thread: torch's threads only get in each other's way on a small machine.
-os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["OMP_NUM_THREADS"] = os.environ.get("SPARRING_TEST_THREADS", "1")
 # Nothing may be fetched from a hub in tests, and a test that needs one says so with an address of its own.
 os.environ["HF_HUB_OFFLINE"] = "1"
 # The hub's cache is the tests' own: what is in there, tests have put there (tiny_models.py).

@@ -178,6 +178,14 @@ def test_sessions_that_share_batches_do_what_they_do_alone(saved: Any) -> None:
     np.testing.assert_allclose(mixed, expected, atol=1e-4)
 
 
+def test_in_deterministic_mode_they_do_exactly_that(saved: Any) -> None:
+    policy = load(saved("published"), deterministic=True, pad_to=3)
+    expected = [played(policy, [Player(policy, seed, SENTENCES[seed % 2])])[0] for seed in (1, 2, 3)]
+    mixed = played(policy, [Player(policy, seed, SENTENCES[seed % 2]) for seed in (1, 2, 3)], at_once=2)
+    assert np.asarray(mixed).tobytes() == np.asarray(expected).tobytes()
+    assert not any("could not be tried out" in warning for warning in policy.warnings)
+
+
 @pytest.mark.parametrize("part", ["image", "image2", "turned", "pos", "mat", "sentence"])
 def test_everything_that_is_shown_matters(part: str, saved: Any) -> None:
     """So that the same numbers mean the same pictures, the right way up, and the same pose."""

@@ -13,6 +13,19 @@ log = logging.getLogger(__name__)
 _SHORT: Final = "Go."
 _LONG: Final = "Pick up the red mug that is on the table and put it on the plate."
 
+_VERBS: Final = ("Pick up", "Push", "Open", "Close", "Turn", "Reach for", "Put away")
+_THINGS: Final = ("the red mug", "a drawer with a handle", "the small blue box on the left", "the door", "every bowl")
+
+SENTENCES: Final = (
+    *(f"{_VERBS[i % 7]} {_THINGS[i % 5]}{'.' * (i % 2)}" for i in range(12)),
+    _SHORT,
+    _LONG,
+    " ".join([_LONG] * 20),
+)
+"""For trying policies out: with an episode's own one, as many as there are made-up episodes. The last one is cut off by
+every tokenizer that fills up shorter ones: where nothing is filled up there is nothing to mask, and some networks
+compute without a mask if that is so for the whole batch."""
+
 
 def pads_to_neighbours(process: Callable[[dict[str, Any]], Mapping[str, Any]], looks: Mapping[str, Any]) -> bool:
     """Returns whether what a pre-processor makes of a row depends on how long the sentences of its neighbours are.

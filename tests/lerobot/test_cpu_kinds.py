@@ -1,0 +1,29 @@
+"""Deterministic mode of every family on other processors than this one, and with other numbers of threads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from support import ROOT, has_cpu_capability
+
+FILES = [f"tests/lerobot/test_{name}.py" for name in ("families", "lerobot_policy", "own_loop", "xvla")]
+CHOSEN = "in_deterministic_mode and not 1-"
+
+
+@pytest.mark.everything
+@pytest.mark.processes
+@pytest.mark.parametrize(("capability", "threads"), [("default", 1), ("avx2", 1), ("avx2", 2), ("avx512", 2)])
+def test_the_families_on_other_processors_and_with_other_threads(capability: str, threads: int) -> None:
+    """All other tests have the best that this processor has, and one thread. One process plays all families."""
+    if not has_cpu_capability(capability):
+        pytest.skip(f"this processor has no {capability}")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", CHOSEN, *FILES],
+        cwd=ROOT,
+        env={**os.environ, "ATEN_CPU_CAPABILITY": capability, "SPARRING_TEST_THREADS": str(threads)},
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:]
