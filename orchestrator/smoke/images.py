@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -32,12 +32,15 @@ from sparring.orchestrator.launchers.docker.engine import (
 from sparring.orchestrator.smoke.episode import SmokeFailed, policy_arguments, smoke_test
 from sparring.protos.advice import FLAGS
 from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.net.access import new_token
 
 _ROLES: Final = ("policy-server", "orchestrator")
 SECONDS: Final = 600.0
 _PARTNER: Final = "metaworld"
 """The benchmark that the policy server's and the orchestrator's images are tried with."""
 _INSIDE: Final = "/smoke"
+_TOKEN: Final = "join-token"
+"""The file with the secret that the worker joins with, among what comes of an evaluation while it goes on."""
 _ASSETS: Final = "/assets"
 _POLICY: Final = "127.0.0.1:50051"
 _WORK: Final = "127.0.0.1:50052"
@@ -85,7 +88,22 @@ def smoke_image(engine: Engine, name: str, folder: Path, *, assets: Path | None,
     with ExitStack() as stack:
         stage = _Stage(engine, folder, assets)
         stack.callback(stage.clear)
+        stack.enter_context(_join_token(folder / _TOKEN))
         return stage.play(_parts(engine, image), seconds)
+
+
+@contextmanager
+def _join_token(path: Path) -> Iterator[None]:
+    """Has a secret in a file for a while, that the user in the containers can read: us, or another if we are root.
+
+    It is good for nothing outside: what it opens listens at a loopback that nobody else has.
+    """
+    path.write_text(new_token() + "\n")
+    path.chmod(0o600 if os.getuid() else 0o644)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _find(engine: Engine, name: str) -> Image:
@@ -112,11 +130,19 @@ def _parts(engine: Engine, image: Image) -> list[Part]:
     here = ["smoke", "--here", _PARTNER, "--output", _INSIDE, "--policy-server", _POLICY]
     if role == "policy-server":
         return [Part(image.name, serve), Part(partner, here)]
-    worker = ["worker", f"--orchestrator={_WORK}", f"--benchmark={_PARTNER}", "--slots=1", "--connect-timeout=120"]
+    join = f"--join-token-file={_INSIDE}/{_TOKEN}"
+    worker = [
+        "worker",
+        f"--orchestrator={_WORK}",
+        f"--benchmark={_PARTNER}",
+        "--slots=1",
+        "--connect-timeout=120",
+        join,
+    ]
     return [
         Part(partner, serve),
         Part(partner, worker),
-        Part(image.name, [*here, "--launcher", "none", "--listen", _WORK]),
+        Part(image.name, [*here, "--launcher", "none", "--listen", _WORK, join]),
     ]
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from certificates import write_secret
 from container_support import PLAN, BuildImage, containers
 from support import Sparring, StartSparring, free_port, read_csv
 
@@ -100,7 +101,9 @@ def test_a_policy_from_elsewhere(
     folder = tmp_path / "policy"
     folder.mkdir()
     where = f"0.0.0.0:{port}" if listen != "unix" else f"unix://{folder}/policy.sock"
-    server = start_sparring("serve", "--policy", "toy_policies:Wanderer", "--listen", where)
+    token = [] if listen == "unix" else [str(write_secret(tmp_path / "token", "open-sesame-open-sesame"))]
+    serve = ("serve", "--policy", "toy_policies:Wanderer", "--listen", where)
+    server = start_sparring(*serve, *(f"--token-file={file}" for file in token))
     assert server.stdout is not None
     server.stdout.readline()
     if listen == "unix":  # the user's own socket: who may use it is the user's to say
@@ -109,7 +112,7 @@ def test_a_policy_from_elsewhere(
     address = where if listen == "unix" else f"localhost:{port}"
     run = start_sparring(
         "run", *NO_POLICY, "--policy-server", address, "--launcher", "docker", "--image", f"toy={toy_image}",
-        "--output", "out",
+        "--output", "out", *(f"--policy-token-file={file}" for file in token),
     )  # fmt: skip
     _, errors = run.communicate(timeout=100)
     assert run.returncode == 0, errors

@@ -36,6 +36,7 @@ from sparring.protos.errors import SparringError, UsageError
 @click.option("--policy-server", hidden=True)
 @click.option("--launcher", hidden=True)
 @click.option("--listen", hidden=True)
+@click.option("--join-token-file", hidden=True)
 def smoke(
     images: Sequence[str], here: str | None, assets: Path | None, output: Path | None, timeout: float, **settings: Any
 ) -> int:
