@@ -77,7 +77,7 @@ def test_a_slow_server_can_be_given_longer(blind_server: str) -> None:
     arguments = ["check", "policy-server", blind_server, "--seconds"]
     assert CliRunner().invoke(cli, [*arguments, "60"], standalone_mode=False).return_value == 0
     hurried = CliRunner().invoke(cli, [*arguments, "0.0001"], standalone_mode=False)
-    assert (hurried.return_value, hurried.output) == (1, ""), "nobody answers that soon"
+    assert hurried.return_value == 1, "nobody answers all of it that soon, if Describe"
 
 
 def test_the_command_fails_with_one_that_does_not() -> None:
