@@ -160,7 +160,9 @@ class WorkService(WorkServicer):
             self._note_refusal(context.peer())
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, fault)
         try:
-            first = await asyncio.wait_for(context.read(), SILENCE_SECONDS)
+            # Not by wait_for(): in Python 3.11 that loses a cancellation that comes at the moment of the message.
+            async with asyncio.timeout(SILENCE_SECONDS):
+                first = await context.read()
         except TimeoutError:
             await context.abort(
                 grpc.StatusCode.DEADLINE_EXCEEDED, "no registration came; a worker's first message is one."
@@ -232,7 +234,8 @@ class WorkService(WorkServicer):
             raise UsageError("this run does not know a worker that was here before; another run has begun.")
         member.reading.cancel()
         try:
-            await asyncio.wait_for(member.left.wait(), _LEAVE_SECONDS)
+            async with asyncio.timeout(_LEAVE_SECONDS):
+                await member.left.wait()
         except TimeoutError:
             raise UsageError("the worker's earlier stream has not ended.") from None
         register.worker = member.worker
