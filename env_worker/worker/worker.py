@@ -256,8 +256,7 @@ class Worker:
                 listened = loop.time()
                 call = dial()
                 try:
-                    asking = self._ask_again(call)
-                    message = await asyncio.wait_for(asking, min(self._connect_timeout, deadline - loop.time()))
+                    message = await self._answer(call, min(self._connect_timeout, deadline - loop.time()))
                     if message.WhichOneof("message") == "assignment":
                         await self._rejoined(message.assignment)
                         return call
@@ -271,6 +270,28 @@ class Worker:
                         break
             await asyncio.sleep(_REDIAL_SECONDS)
         raise gone
+
+    async def _answer(self, call: Any, seconds: float) -> pb.OrchestratorMessage:
+        """Asks again, and returns the answer.
+
+        Raises:
+            TimeoutError: If none comes in time, or nobody listens there any more: one that was just about to end when
+                it was dialled.
+        """
+        asking = asyncio.ensure_future(self._ask_again(call))
+        deadline = asyncio.get_running_loop().time() + seconds
+        try:
+            while not asking.done():
+                left = deadline - asyncio.get_running_loop().time()
+                if left <= 0:
+                    raise TimeoutError
+                await asyncio.wait({asking}, timeout=min(_REDIAL_SECONDS, left))
+                if not asking.done() and await is_refused(self._address):
+                    raise TimeoutError
+            return asking.result()
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
 
     async def _ask_again(self, call: Any) -> pb.OrchestratorMessage:
         await call.wait_for_connection()
