@@ -12,10 +12,15 @@ from support import ROOT, has_cpu_capability
 FILES = [f"tests/lerobot/test_{name}.py" for name in ("families", "lerobot_policy", "own_loop", "xvla")]
 CHOSEN = "in_deterministic_mode and not 1-"
 
+KINDS = [("default", 1), ("avx2", 1)]
+# Several threads on cores that other tests use take many minutes: for a machine of one's own, SPARRING_TEST_CPUS=1.
+MORE = [("avx2", 2), ("avx512", 2)] if os.environ.get("SPARRING_TEST_CPUS") == "1" else []
+
 
 @pytest.mark.everything
 @pytest.mark.processes
-@pytest.mark.parametrize(("capability", "threads"), [("default", 1), ("avx2", 1), ("avx2", 2), ("avx512", 2)])
+@pytest.mark.timeout(660)
+@pytest.mark.parametrize(("capability", "threads"), [*KINDS, *MORE])
 def test_the_families_on_other_processors_and_with_other_threads(capability: str, threads: int) -> None:
     """All other tests have the best that this processor has, and one thread. One process plays all families."""
     if not has_cpu_capability(capability):
