@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Literal
 
 from sparring.protos.net.address import Address
 
@@ -38,16 +38,16 @@ def to_dial(address: Address) -> Address:
     return address.with_host("HOST") if address.is_every_interface else address
 
 
-async def is_refused(address: Address) -> bool:
-    """Returns whether nobody listens there: not where nobody can be reached, or whoever listens does not answer."""
+async def knock(address: Address) -> Literal["answers", "refused", "silent"]:
+    """Returns whether somebody listens there, nobody does, or it cannot be told: a machine that is out of reach."""
     try:
         if address.is_unix:
             _, writer = await asyncio.wait_for(asyncio.open_unix_connection(address.path), _KNOCK_SECONDS)
         else:
             _, writer = await asyncio.wait_for(asyncio.open_connection(address.host, address.port), _KNOCK_SECONDS)
     except (ConnectionRefusedError, FileNotFoundError):
-        return True
+        return "refused"
     except (OSError, TimeoutError):
-        return False
+        return "silent"
     writer.close()
-    return False
+    return "answers"

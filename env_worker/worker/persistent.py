@@ -14,13 +14,13 @@ import sys
 from collections.abc import Sequence
 from typing import Final, Literal
 
+from sparring.env_worker.worker.addresses import knock
 from sparring.protos.net.address import Address
 
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 10.0
-_KNOCK_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 20.0
 _USAGE: Final = 2
 
@@ -70,7 +70,8 @@ class PersistentWorker:
         pause = FIRST_PAUSE
         self._say("waiting for a run at %s", self._address)
         while not stop.is_set():
-            if await _answers(self._address):
+            # To start a worker for nothing costs a second of work each time.
+            if await knock(self._address) == "answers":
                 attempt = _Attempt(self._address, self._secret)
                 ending = await attempt.run(self._arguments, stop)
                 if ending == "usage":
@@ -183,19 +184,6 @@ class _Attempt:
             return "usage"
         self.reason = f"the worker ended with exit code {code}; its last words are above."
         return "broken"
-
-
-async def _answers(address: Address) -> bool:
-    """Returns whether somebody listens there. To start a worker for nothing costs a second of work each time."""
-    try:
-        if address.is_unix:
-            _, writer = await asyncio.wait_for(asyncio.open_unix_connection(address.path), _KNOCK_SECONDS)
-        else:
-            _, writer = await asyncio.wait_for(asyncio.open_connection(address.host, address.port), _KNOCK_SECONDS)
-    except (OSError, TimeoutError):
-        return False
-    writer.close()
-    return True
 
 
 async def _sleep(seconds: float, stop: asyncio.Event) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 
 from sparring.env_worker.registry import all_benchmarks, get_benchmark, installed_versions
-from sparring.env_worker.worker.addresses import from_here, is_refused
+from sparring.env_worker.worker.addresses import from_here, knock
 from sparring.env_worker.worker.fork_server import ForkServer
 from sparring.env_worker.worker.memory import OomWatch
 from sparring.env_worker.worker.outbox import Outbox, lease_of
@@ -249,7 +249,7 @@ class Worker:
         listened = loop.time()
         log.warning("%s Dialling again for %g s at most", gone.sentence, seconds)
         while loop.time() < deadline:
-            if await is_refused(self._address):
+            if await knock(self._address) == "refused":
                 if loop.time() - listened > _DEAF_SECONDS:
                     break  # it is not hidden, frozen or cut off: it has ended
             else:
@@ -286,7 +286,7 @@ class Worker:
                 if left <= 0:
                     raise TimeoutError
                 await asyncio.wait({asking}, timeout=min(_REDIAL_SECONDS, left))
-                if not asking.done() and await is_refused(self._address):
+                if not asking.done() and await knock(self._address) == "refused":
                     raise TimeoutError
             return asking.result()
         finally:

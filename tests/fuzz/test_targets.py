@@ -37,8 +37,8 @@ def test_nothing_but_errors_of_ours_comes_out(name: str) -> None:
 
 @pytest.mark.everything
 @pytest.mark.processes
+@pytest.mark.requires("atheris")
 def test_the_long_form_runs() -> None:
-    pytest.importorskip("atheris")
     ended = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("run.py")), "--runs=2000", "codec", "wire"],
         capture_output=True,
