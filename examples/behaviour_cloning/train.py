@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from examples.behaviour_cloning.demonstrations import Demonstrations, read_demonstrations, seed_everything
-from examples.behaviour_cloning.figure import draw_curves
+from examples.behaviour_cloning.figure import HIGH, LOW, draw_curves
 from examples.behaviour_cloning.policy import (
     IMAGE,
     PROPRIOCEPTION,
@@ -73,8 +73,10 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
         )
         if results.overall.errors:  # a mistake of this program, not of the policy
             raise SystemExit(next(row.error for row in results.rows if row.error))
-        rates = {name: summary.successes / summary.n for name, summary in results.tasks.items()}
-        curve.append({"step": step, **rates, "overall": results.overall.successes / results.overall.n})
+        curve.append({"step": step})
+        for name, summary in {**results.tasks, "overall": results.overall}.items():
+            low, high = summary.interval
+            curve[-1] |= {name: summary.successes / summary.n, name + LOW: low, name + HIGH: high}
         log.info(
             "step %d: success %.1f %% of %d episodes (%.1f s)",
             step,

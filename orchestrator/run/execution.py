@@ -22,7 +22,7 @@ from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
 from sparring.orchestrator.run.listeners import Listeners, RunListener
 from sparring.orchestrator.run.plan import Plan
-from sparring.orchestrator.run.run_files import RunFiles, output_folder
+from sparring.orchestrator.run.run_files import RunFiles, check_output, output_folder
 from sparring.orchestrator.run.work_service import WorkService
 from sparring.orchestrator.serving.policy_host import (
     PolicyAccess,
@@ -44,11 +44,13 @@ T = TypeVar("T")
 
 
 def prepare(settings: RunSettings) -> None:
-    """Tells, or fetches, what workers lack, before anything starts.
+    """Tells, or fetches, what a run lacks, before anything starts: a folder of its own, and what its workers need.
 
     Raises:
         SparringError: If it cannot be had.
     """
+    if settings.output.folder is not None:
+        check_output(settings.output.folder)
     if settings.output.record is not None:
         _check_record(settings.output.record)
     if settings.plan.in_process:

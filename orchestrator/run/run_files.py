@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from sparring.env_worker.registry import installed_versions
 from sparring.orchestrator.results.damage import DamagedJournal, check_same_run, document_of
@@ -28,6 +29,7 @@ from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.reading import FILE_NAME
 from sparring.orchestrator.results.results import RESULT_FILES, Results, write_results
 from sparring.orchestrator.results.statistics import Summary
+from sparring.orchestrator.run.admission import FILE_NAME as TOKEN_FILE
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.listeners import Listeners, RunEnd, RunStart
 from sparring.orchestrator.run.plan import Plan, identity
@@ -35,10 +37,13 @@ from sparring.orchestrator.serving.policy_host import policy_identity
 from sparring.orchestrator.serving.stats import StatsWatch
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description
-from sparring.protos.advice import FLAGS, Dialect, render
+from sparring.protos.advice import FLAGS, Dialect, Hint, render
 from sparring.protos.errors import SparringError, UsageError
 
 log = logging.getLogger(__name__)
+
+_OURS: Final = frozenset({RUN_FILE, *RESULT_FILES, TOKEN_FILE, "logs", "videos"})
+"""What a run that came to nothing may have left in its folder, beside its journal."""
 
 
 class RunFiles:
@@ -218,6 +223,29 @@ class RunFiles:
         )
         write_document(self._folder, document)
         return document
+
+
+def check_output(folder: Path) -> None:
+    """Checks that a folder is a run's, or free for one: a run would strew its files among somebody else's.
+
+    Hidden files may be in a free one, such as .gitignore.
+
+    Raises:
+        UsageError: If something else is in there.
+    """
+    try:
+        names = sorted(path.name for path in folder.iterdir())
+    except OSError:  # not there yet; or it cannot be read, which is told when it is written to
+        return
+    journal = Path(FILE_NAME).stem
+    if RUN_FILE in names or any(name.startswith(f"{journal}.") for name in names):
+        return
+    if foreign := [name for name in names if name not in _OURS and not name.startswith(".")]:
+        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+        raise UsageError(
+            f"the folder {str(folder)!r} has something else in it than a run ({foreign[0]}{more}). Name a new or an "
+            f"empty one with {Hint('output')}."
+        )
 
 
 @contextmanager

@@ -75,7 +75,7 @@ def smoke_image(engine: Engine, name: str, folder: Path, *, assets: Path | None,
         engine: That has the image.
         name: Of the image, short or full.
         folder: For what comes of it; made here.
-        assets: Of the benchmark, where it needs any.
+        assets: Of the benchmark, where it needs any; None: the folder that the benchmark's variable names, if it does.
         seconds: After which it is given up.
 
     Raises:
@@ -86,10 +86,24 @@ def smoke_image(engine: Engine, name: str, folder: Path, *, assets: Path | None,
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o777)  # for the user in the container, who is nobody here
     with ExitStack() as stack:
-        stage = _Stage(engine, folder, assets)
+        stage = _Stage(engine, folder, assets or assets_named_for(image))
         stack.callback(stage.clear)
         stack.enter_context(_join_token(folder / _TOKEN))
         return stage.play(_parts(engine, image), seconds)
+
+
+def assets_named_for(image: Image) -> Path | None:
+    """Returns the folder that a variable names for the assets of an image's benchmark, as in a run; None: none.
+
+    Raises:
+        UsageError: If it is not there.
+    """
+    benchmark = all_benchmarks().get(image.labels.get(BENCHMARK_LABEL, ""))
+    if benchmark is None or benchmark.assets is None or not (named := os.environ.get(benchmark.assets.variable)):
+        return None
+    if not Path(named).is_dir():
+        raise UsageError(f"{benchmark.assets.variable}={named!r} is not a folder.")
+    return Path(named)
 
 
 @contextmanager

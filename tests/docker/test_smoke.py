@@ -13,8 +13,15 @@ from sparring.orchestrator.launchers.docker.engine import Engine
 pytestmark = pytest.mark.requires("docker")
 
 
-def test_every_image_passes(sparring: Sparring, images: dict[str, str], libero_assets: Path, tmp_path: Path) -> None:
-    done = sparring("smoke", f"--assets={libero_assets}", "--output=smoke", timeout=280)
+def test_every_image_passes(
+    sparring: Sparring,
+    images: dict[str, str],
+    libero_assets: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SPARRING_LIBERO_ASSETS", str(libero_assets))
+    done = sparring("smoke", "--output=smoke", timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = {line.split()[0]: line for line in done.stdout.splitlines()}
     assert set(lines) == set(images)

@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 import torch
 from examples.behaviour_cloning.demonstrations import read_demonstrations
+from examples.behaviour_cloning.figure import HIGH, LOW, draw_curves
 from examples.behaviour_cloning.policy import IMAGE, PROPRIOCEPTION, ClonedPolicy, PixelNet, StateNet, save
 from examples.behaviour_cloning.train import main as train
-from support import Sparring, read_csv
+from support import ROOT, Sparring, read_csv
 
 import sparring
 from sparring import Evaluator, evaluate
+from sparring.orchestrator.results.statistics import wilson
 from sparring.policy_server.policies.base import Observation, Policy, PolicySpec
 from sparring.protos.errors import UsageError
 
@@ -115,6 +117,22 @@ def test_images_are_read_a_chunk_at_a_time(sparring: Sparring, tmp_path: Path) -
         policy, benchmark="metaworld", tasks=TASK, episodes=1, max_steps=12, benchmark_arg={"resolution": 32}
     )
     assert (results.rows[0].renders, results.rows[0].round_trips, results.rows[0].error) == (3, 3, "")
+
+
+@pytest.mark.parametrize("kind", ["states", "images"])
+def test_the_figures_on_the_page_are_of_the_numbers_beside_them_with_their_intervals(kind: str, tmp_path: Path) -> None:
+    kept = ROOT / "examples/behaviour_cloning/results"
+    with (kept / f"{kind}.csv").open() as file:
+        curve = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    draw_curves(curve, tmp_path / "again.svg", title=f"Cloned from {kind}: success in 20 episodes per task")
+    assert (tmp_path / "again.svg").read_text() == (kept / f"{kind}.svg").read_text()
+    rates = [name for name in curve[0] if name + LOW in curve[0]]
+    drawn = [node for node in ElementTree.parse(kept / f"{kind}.svg").iter() if node.get("class") == "interval"]
+    assert len(drawn) == len(rates) * len(curve)
+    for row in curve:
+        for name in rates:
+            n = 20 * (len(rates) - 1 if name == "overall" else 1)
+            assert (row[name + LOW], row[name + HIGH]) == pytest.approx(wilson(round(row[name] * n), n))
 
 
 def _mark_as_success(path: Path) -> None:

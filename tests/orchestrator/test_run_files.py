@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 from rows import ROW
+from support import Sparring
 
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.listeners import Listeners
 from sparring.orchestrator.run.plan import make_plan
-from sparring.orchestrator.run.run_files import RunFiles, output_folder
+from sparring.orchestrator.run.run_files import RunFiles, check_output, output_folder
 from sparring.orchestrator.settings import read_settings
 from sparring.policy_server.client import Description
 from sparring.protos.errors import UsageError
@@ -94,3 +95,23 @@ def test_of_a_run_that_was_refused_nothing_is_left_but_what_others_have_put_ther
         with pytest.raises(UsageError, match="camera"):
             refused()
     assert [path.name for path in tmp_path.rglob("*")] == ["with notes", "notes.txt"]
+
+
+class TestAFolderThatIsFree:
+    def test_a_folder_with_something_else_in_it_is_left_alone(self, usage: Sparring, tmp_path: Path) -> None:
+        docs = tmp_path / "docs"
+        docs.mkdir()
+        (docs / "guide.md").write_text("mine")
+        (docs / "index.md").write_text("mine")
+        done = usage("run", "--benchmark=toy", "--task=short", "--policy=zero", "--episodes=1", "--output=docs")
+        assert done.returncode == 2
+        assert "'docs' has something else in it than a run (guide.md and 1 more)" in done.stderr
+        assert "--output" in done.stderr
+        assert sorted(path.name for path in docs.iterdir()) == ["guide.md", "index.md"]
+
+    @pytest.mark.parametrize("left", [[], [".gitignore"], ["logs"], ["join-token", "logs"], ["journal.sqlite", "x"]])
+    def test_a_run_s_own_folder_and_an_empty_one_are_taken(self, tmp_path: Path, left: list[str]) -> None:
+        for name in left:
+            (tmp_path / name).touch()
+        check_output(tmp_path)
+        check_output(tmp_path / "not-there-yet")

@@ -26,7 +26,9 @@ from sparring.protos.errors import SparringError, UsageError
 )
 @click.option("--here", metavar="BENCHMARK", help="try what is installed here instead, without containers")
 @click.option(
-    "--assets", type=click.Path(path_type=Path), help="folder of the benchmark's assets, where it has any (libero)"
+    "--assets",
+    type=click.Path(path_type=Path),
+    help="folder of the benchmark's assets, where it has any (libero); default: as SPARRING_LIBERO_ASSETS says",
 )
 @click.option("--output", type=click.Path(path_type=Path), help="folder to keep what comes of it: film, results, logs")
 @click.option(
