@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -112,6 +112,18 @@ class Simulator(ABC):
     @abstractmethod
     def close(self) -> None:
         """Frees the simulator and its GL context."""
+
+
+def setting(default: Any, *, least: float | None = None, most: float | None = None, choices: Sequence[Any] = ()) -> Any:
+    """Returns a field of a benchmark's settings that says which values it takes: a run with others is refused.
+
+    Args:
+        default: If it is not given.
+        least: The smallest value.
+        most: The largest.
+        choices: The only values, where they can be listed.
+    """
+    return field(default=default, metadata={"least": least, "most": most, "choices": tuple(choices)})
 
 
 @dataclass(frozen=True)
@@ -234,7 +246,7 @@ class Benchmark(ABC):
         """Reads the benchmark's settings from what was given to --benchmark-arg.
 
         Raises:
-            UsageError: If a key is unknown or a value has the wrong type.
+            UsageError: If a key is unknown, or a value has the wrong type or is not one that the setting takes.
         """
         assert is_dataclass(self.settings)
         known = {f.name: f for f in fields(self.settings)}
@@ -247,6 +259,28 @@ class Benchmark(ABC):
                 and type(value) is not type(default)
                 and not (isinstance(default, float) and isinstance(value, int))
             ):
-                wanted = type(default).__name__
-                raise UsageError(f"the setting {key!r} of the benchmark {self.name!r} must be {wanted}, not {value!r}.")
-        return self.settings(**given)
+                raise self._wrong(key, type(default).__name__, value)
+            if wanted := _not_taken(known[key], value):
+                raise self._wrong(key, wanted, value)
+        try:
+            return self.settings(**given)
+        except ValueError as error:  # of a check of its own, for what is wrong with several of them together
+            raise UsageError(f"the settings of the benchmark {self.name!r} cannot be: {error}") from error
+
+    def _wrong(self, key: str, wanted: str, value: Any) -> UsageError:
+        return UsageError(f"the setting {key!r} of the benchmark {self.name!r} must be {wanted}, not {value!r}.")
+
+
+def _not_taken(of: Field[Any], value: Any) -> str:
+    """Returns what a setting must be, if it takes no such value; empty if it does."""
+    least, most, choices = (of.metadata.get(name) for name in ("least", "most", "choices"))
+    if choices and value not in choices:
+        return " or ".join(map(str, choices))
+    # A value that is not a number is in no range.
+    if (least is not None and not value >= least) or (most is not None and not value <= most):
+        return f"{least:g} to {most:g}" if most is not None and least is not None else _one_sided(least, most)
+    return ""
+
+
+def _one_sided(least: float | None, most: float | None) -> str:
+    return f"at least {least:g}" if least is not None else f"at most {most:g}"

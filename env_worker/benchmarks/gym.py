@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from sparring.env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task
+from sparring.env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task, setting
 from sparring.protos.advice import Hint
-from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.errors import UsageError
 from sparring.protos.spec import Offer, TensorSpec, spec_of
 from sparring.protos.tensor import Array
 
 IMAGE: Final = "observation.image"
 OBSERVATION: Final = "observation"
 _SUCCESS_KEYS: Final = ("is_success", "success")
+_TRIAL_SECONDS: Final = 1.0
+"""For an episode of random actions, to see whether the environment says what success is."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class GymSettings:
 
     render: bool = False
     success_return: float = math.nan
-    max_steps: int = 0
+    max_steps: int = setting(0, least=0)
     kwargs: Mapping[str, Any] | None = None
 
 
@@ -76,9 +79,12 @@ class Gym(Benchmark):
             env = gymnasium.make(task.name, **arguments)
         except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as error:
             raise UsageError(f"there is no Gymnasium environment {task.name!r}: {error}") from error
-        except gymnasium.error.Error as error:
-            raise SparringError(f"gymnasium cannot make {task.name!r}: {error}") from error
-        return GymSimulator(env, settings)
+        except (gymnasium.error.Error, TypeError) as error:  # of what is missing, or arguments that it does not take
+            raise UsageError(f"gymnasium cannot make {task.name!r}: {error}") from error
+        simulator = GymSimulator(env, settings)
+        if not simulator.has_threshold:
+            _check_success(lambda: gymnasium.make(task.name, **arguments), simulator.max_steps)
+        return simulator
 
 
 def _importable(module: str) -> bool:
@@ -86,6 +92,42 @@ def _importable(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except (ModuleNotFoundError, ValueError):  # its package is not there, or what was given is no name of a module
         return False
+
+
+def _check_success(make: Callable[[], Any], most: int) -> None:
+    """Plays an episode of random actions, in an environment of its own, to see whether it says what success is.
+
+    One that takes longer than a moment is left unfinished: then the first episode of the policy shows it.
+
+    Args:
+        make: Makes the environment.
+        most: Steps after which an episode ends.
+
+    Raises:
+        UsageError: If the episode came to its end without a word of it.
+    """
+    env = make()
+    try:
+        deadline = time.monotonic() + _TRIAL_SECONDS
+        env.reset(seed=0)
+        env.action_space.seed(0)
+        for _ in range(most):
+            _, _, terminated, truncated, info = env.step(env.action_space.sample())
+            if any(key in info for key in _SUCCESS_KEYS) or time.monotonic() > deadline:
+                return
+            if terminated or truncated:
+                break
+    finally:
+        env.close()
+    raise _no_success()
+
+
+def _no_success() -> UsageError:
+    """Returns what is said of an environment that does not say what success is, where that is what counts."""
+    return UsageError(
+        "this environment does not say what success is: no 'is_success' or 'success' in its info, no reward threshold "
+        f"in its registration. Say it with {Hint('benchmark_arg', 'success_return')}, a number."
+    )
 
 
 class GymSimulator(Simulator):
@@ -124,12 +166,13 @@ class GymSimulator(Simulator):
         ended = bool(terminated) or truncated
         success = self._success(info, ended)
         if ended and not self._judged:
-            raise SparringError(
-                "this environment does not say what success is: no 'is_success' or 'success' in its info, "
-                "no reward threshold in its registration. Say it with "
-                f"{Hint('benchmark_arg', 'success_return')}, a number."
-            )
+            raise _no_success()
         return Step(self._observe(raw, look), float(reward), bool(terminated), truncated, success)
+
+    @property
+    def has_threshold(self) -> bool:
+        """Whether the sum of rewards says what a success is, if nothing else does."""
+        return not math.isnan(self._success_return)
 
     def close(self) -> None:
         self._env.close()
@@ -139,7 +182,7 @@ class GymSimulator(Simulator):
             if key in info:
                 self._judged = True
                 return bool(info[key])
-        if not math.isnan(self._success_return):
+        if self.has_threshold:
             self._judged = True
             return ended and self._return >= self._success_return  # a return is one only at the end
         return False
@@ -154,9 +197,7 @@ class GymSimulator(Simulator):
     def _render(self) -> Array:
         frame = self._env.render()
         if not isinstance(frame, np.ndarray) or frame.ndim != 3:
-            raise SparringError(
-                f"{self._env.spec.id if self._env.spec else self._env} does not render to an RGB array."
-            )
+            raise UsageError(f"{self._env.spec.id if self._env.spec else self._env} does not render to an RGB array.")
         return np.ascontiguousarray(frame)
 
 
@@ -182,7 +223,7 @@ def _action_space(space: Any) -> tuple[list[float], list[float], Any]:
         # The nearest whole number counts, so each has a whole unit of the range: uniform in the range is uniform in the
         # actions, which it would not be if the range began at the first and ended at the last.
         return [first - 0.5], [last + 0.5], lambda vector: int(np.clip(round(float(vector[0])), first, last))
-    raise SparringError(
+    raise UsageError(
         f"actions of the kind {type(space).__name__} are not supported; "
         "wrap the environment to have a Box or Discrete space."
     )

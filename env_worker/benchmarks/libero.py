@@ -29,6 +29,7 @@ from sparring.env_worker.benchmark import (
     Step,
     Task,
     WorkerImage,
+    setting,
 )
 from sparring.env_worker.benchmarks._libero.installation import (
     LiberoSetupFailed,
@@ -39,7 +40,6 @@ from sparring.env_worker.benchmarks._libero.installation import (
 from sparring.env_worker.benchmarks._libero.scene import MAX_FRAMES, MAX_JOINTS, SCENE_BYTES, PrivilegedScene
 from sparring.env_worker.benchmarks._libero.tasks import TASKS, LiberoTask, find
 from sparring.env_worker.hub import AssetSource
-from sparring.protos.errors import UsageError
 from sparring.protos.spec import Offer, TensorSpec
 from sparring.protos.tensor import Array
 
@@ -83,20 +83,14 @@ class LiberoSettings:
     """What --benchmark-arg takes.
 
     Attributes:
-        resolution: Height and width of both cameras, in pixels. The public datasets are 256.
+        resolution: Height and width of both cameras, in pixels, 16 to 4096. The public datasets are 256.
         control: `relative`: actions are pose deltas in [-1, 1]; `absolute`: position (m), axis-angle (rad), gripper.
         assets: LIBERO's assets folder; else SPARRING_LIBERO_ASSETS, else the user's cache, else a download.
     """
 
-    resolution: int = 256
-    control: str = "relative"
+    resolution: int = setting(256, least=16, most=4096)
+    control: str = setting("relative", choices=("relative", "absolute"))
     assets: str = ""
-
-    def __post_init__(self) -> None:
-        if self.control not in ("relative", "absolute"):
-            raise UsageError(f"the setting 'control' of LIBERO must be relative or absolute, not {self.control!r}.")
-        if not 16 <= self.resolution <= 4096:
-            raise UsageError(f"the setting 'resolution' of LIBERO must be 16 to 4096, not {self.resolution}.")
 
 
 class Libero(Benchmark):

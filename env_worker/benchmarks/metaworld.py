@@ -18,6 +18,7 @@ from sparring.env_worker.benchmark import (
     Step,
     Task,
     WorkerImage,
+    setting,
 )
 from sparring.env_worker.task_table import TaskTable
 from sparring.protos.errors import SparringError
@@ -122,10 +123,10 @@ class MetaworldSettings:
     """What --benchmark-arg takes.
 
     Attributes:
-        resolution: Height and width of the image, in pixels.
+        resolution: Height and width of the image, in pixels, 16 to 4096.
     """
 
-    resolution: int = 480
+    resolution: int = setting(480, least=16, most=4096)
 
 
 class Metaworld(Benchmark):

@@ -10,7 +10,7 @@ from sparring.env_worker.benchmark import NOTHING, Names, Observation, Simulator
 from sparring.env_worker.episode.array_spool import temporary_file
 from sparring.env_worker.episode.observers import EpisodeObserver
 from sparring.protos.advice import Hint
-from sparring.protos.errors import SparringError
+from sparring.protos.errors import UsageError
 from sparring.protos.pieces import MOST_BYTES, AttachmentMissing, check_size, size_of
 from sparring.protos.record import EpisodeRecord
 from sparring.protos.tensor import Array
@@ -25,13 +25,16 @@ class Film(EpisodeObserver):
         most: How many bytes it may have; a larger one is given up, and the episode counts.
 
     Raises:
-        SparringError: If the simulator has no camera.
+        UsageError: If the simulator has no camera.
     """
 
     def __init__(self, simulator: Simulator, *, fps: float, most: int = MOST_BYTES) -> None:
         if simulator.camera is None:
             render = Hint("benchmark_arg", "render", True)
-            raise SparringError(f"this simulator offers no camera to film with (for gym: {render}).")
+            raise UsageError(
+                f"films were asked for ({Hint('video')}), and this simulator offers no camera to film with "
+                f"(for gym: {render})."
+            )
         control_hz = simulator.offers.control_hz
         self.stride = max(1, round(control_hz / fps)) if control_hz > 0 else 1
         self.file: BinaryIO | None = None

@@ -63,8 +63,8 @@ class Sessions(Protocol):
         """Ends the session; the next is a new one."""
 
 
-class _Refused(SparringError):
-    """The user's mistake, so that the run ends: the policy does not fit the benchmark, or there is no such task."""
+class _Refused(UsageError):
+    """The user's mistake, so that the run ends: the policy does not fit the benchmark, or a module is missing."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Player:
                 kept.callback(attachment.close)
             record = run_episode(stage.simulator, session, order, [*attachments.values(), *observers])
             result = record.to_message(lease.lease)
-        except _Refused as refusal:
+        except UsageError as refusal:  # of whoever: what no attempt can cure, and no other episode either
             return pb.WorkerMessage(refused=pb.Refused(lease=lease.lease, reason=refusal.sentence)), {}
         except PolicyUnreachable as loss:
             self._sessions.end()
@@ -211,8 +211,11 @@ class Player:
             task = self._benchmark.tasks(name)[0]
             try:
                 self._stage = _Stage(task, self._benchmark.make(task, self._settings))
-            except UsageError as error:
-                raise _Refused(error.sentence) from error
+            except ImportError as error:
+                raise _Refused(
+                    f"the simulator of {name!r} cannot be made, because of what is not installed where the worker "
+                    f"runs: {type(error).__name__}: {error}"
+                ) from error
         return self._stage
 
     def _session_for(self, simulator: Simulator) -> Session:

@@ -6,6 +6,7 @@ import re
 
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.plan import EpisodeId
+from sparring.orchestrator.run.retry import is_incurable
 from sparring.protos.advice import Hint
 from sparring.protos.record import EpisodeRecord
 
@@ -14,7 +15,8 @@ class ErrorLimit:
     """Watches the attempts of an execution until the first that has an outcome: a run in which some work goes on.
 
     Args:
-        most: So many attempts that end in the same error, of more than one episode, are enough; 0: no number is.
+        most: So many attempts that end in the same error, of more than one episode, are enough; 0: no number is. Of an
+            error that no attempt can cure, two are.
     """
 
     def __init__(self, most: int) -> None:
@@ -38,7 +40,8 @@ class ErrorLimit:
         self._seen = error
         self._attempts += 1
         self._episodes.add(episode)
-        if self._attempts >= self._most and len(self._episodes) > 1:
+        enough = min(2, self._most) if is_incurable(record.error) else self._most
+        if self._attempts >= enough and len(self._episodes) > 1:
             raise RunStopped(
                 f"the run stops, because all {self._attempts} attempts so far, of {len(self._episodes)} episodes, "
                 f"ended in the same error: {record.error} (To go on in any case: {Hint('max_errors', value=0)}.)"

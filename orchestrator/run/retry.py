@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -10,6 +11,14 @@ from sparring.protos.record import ErrorKind
 
 RetriedKind = Literal["simulator", "policy", "action", "limit", "internal"]
 """Kinds of errors that an attempt can end in; a lost lease is none."""
+
+_INCURABLE: Final = re.compile(r"\braised (ModuleNotFoundError|ImportError|SyntaxError|NotImplementedError)\b")
+"""What simulators and policies may raise that is the same every time: nothing is installed by trying again."""
+
+
+def is_incurable(error: str) -> bool:
+    """Returns whether an error, by its sentence, comes again however often its episode is tried."""
+    return _INCURABLE.search(error) is not None
 
 
 @dataclass(frozen=True)
@@ -35,13 +44,16 @@ class RetryRules:
     policy_server_settled: float = 30.0
     """Seconds after which a policy server has lived long enough for its earlier deaths to be forgotten."""
 
-    def tries_again(self, kind: ErrorKind, *, errors_before: int) -> bool:
+    def tries_again(self, kind: ErrorKind, error: str = "", *, errors_before: int) -> bool:
         """Returns whether an episode that ended in an error is tried again.
 
         Args:
             kind: Of the error.
+            error: Its sentence.
             errors_before: How many errors it had before this one.
         """
+        if is_incurable(error):
+            return False
         own = (number for known, number in self.retries_of.items() if known == kind)
         return errors_before < next(own, self.retries)
 

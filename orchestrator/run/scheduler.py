@@ -151,7 +151,9 @@ class Scheduler:
         if lease is None:
             return "stale"
         errors_before = self._errors[lease.episode]
-        again = record.outcome == "error" and self._rules.tries_again(record.error_kind, errors_before=errors_before)
+        again = record.outcome == "error" and self._rules.tries_again(
+            record.error_kind, record.error, errors_before=errors_before
+        )
         return "retry" if again else "record"
 
     def finish(self, number: int, record: EpisodeRecord) -> Verdict:

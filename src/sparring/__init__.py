@@ -16,7 +16,7 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from sparring.env_worker.benchmark import Benchmark, Simulator, Step, Task
+    from sparring.env_worker.benchmark import Benchmark, Simulator, Step, Task, setting
     from sparring.env_worker.compliance import check_benchmark
     from sparring.orchestrator.compliance.launcher import check_launcher
     from sparring.orchestrator.launchers.base import Launcher, LauncherSettings, WorkerOrder
@@ -61,10 +61,11 @@ __all__ = [
     "check_launcher",
     "close",
     "evaluate",
+    "setting",
 ]
 
 _HOMES: Final = {
-    "env_worker.benchmark": ("Benchmark", "Simulator", "Step", "Task"),
+    "env_worker.benchmark": ("Benchmark", "Simulator", "Step", "Task", "setting"),
     "env_worker.compliance": ("check_benchmark",),
     "orchestrator.launchers.base": ("Launcher", "LauncherSettings", "WorkerOrder"),
     "orchestrator.compliance.launcher": ("check_launcher",),

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from sparring.env_worker.benchmark import NOTHING
+from sparring.env_worker.benchmarks import gym
 from sparring.env_worker.benchmarks.gym import Gym, GymSettings
 from sparring.policy_server.policies.base import Instruction
 from sparring.policy_server.policies.blind import RandomPolicy
-from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.errors import UsageError
 
 
 class Walk(gymnasium.Env):
@@ -117,16 +118,33 @@ def test_random_is_uniform_in_discrete_spaces() -> None:
     assert (abs(counts - 1000) < 130).all(), counts  # five standard deviations; a quarter, a half, a quarter before
 
 
-def test_an_environment_that_knows_no_success_is_an_error_and_never_a_zero() -> None:
+def test_an_environment_that_knows_no_success_is_refused_before_its_first_episode() -> None:
+    for name, settings in {"Walk-v0": {"kwargs": {"says": ""}, "max_steps": 2}, "Pendulum-v1": {}}.items():
+        with pytest.raises(UsageError, match="success_return"):
+            make(name, **settings)
+
+
+def test_one_that_is_too_slow_to_be_tried_out_is_refused_after_it_and_never_a_zero(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gym, "_TRIAL_SECONDS", -1.0)
     simulator = make("Walk-v0", kwargs={"says": ""}, max_steps=2)
     simulator.reset(seed=1, index=0, look=NOTHING)
     simulator.step(np.ones(2), look=NOTHING)
-    with pytest.raises(SparringError, match="success_return"):
+    with pytest.raises(UsageError, match="success_return"):
         simulator.step(np.ones(2), look=NOTHING)
+
+
+def test_an_environment_with_a_threshold_says_success_in_the_end() -> None:
     judged = make("Walk-v0", kwargs={"says": ""}, max_steps=2, success_return=2.0)
     judged.reset(seed=1, index=0, look=NOTHING)
     assert not judged.step(-np.ones(2), look=NOTHING).success
     assert judged.step(-np.ones(2), look=NOTHING).success
+
+
+def test_arguments_that_an_environment_does_not_take_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"'Walk-v0'.*'colour'"):
+        make("Walk-v0", kwargs={"colour": "red"})
 
 
 def test_an_unknown_environment_is_named() -> None:

@@ -152,6 +152,38 @@ def test_what_does_not_fit_or_cannot_be_refuses_the_run() -> None:
     assert player.play(lease("long"), ASSIGNMENT).refused.reason == "there is no such world here."
 
 
+def test_what_no_attempt_can_cure_refuses_the_run() -> None:
+    class Blind(Counted):
+        def make(self, task: Task, settings: ToySettings) -> Simulator:
+            simulator = super().make(task, settings)
+            simulator.camera = None
+            return simulator
+
+    player = Player(Blind(), ToySettings(), Sessions(Forward()))
+    assert "no camera" in player.play(lease(film=True), ASSIGNMENT).refused.reason
+    assert player.play(lease(), ASSIGNMENT).result.outcome == pb.OUTCOME_SUCCESS, "nobody films it"
+
+    class Lacking(Counted):
+        def make(self, task: Task, settings: ToySettings) -> Simulator:
+            import no_such_simulator  # noqa: F401
+
+            return super().make(task, settings)
+
+    refused = Player(Lacking(), ToySettings(), Sessions(Forward())).play(lease(), ASSIGNMENT).refused
+    assert "ModuleNotFoundError: No module named 'no_such_simulator'" in refused.reason
+
+    class Unjudged(ToySimulator):
+        def step(self, action: Array, *, look: frozenset[str]) -> Step:
+            raise UsageError("nobody says what success is.")
+
+    class Unsaid(Counted):
+        def make(self, task: Task, settings: ToySettings) -> Simulator:
+            return Unjudged(task.name, settings)
+
+    refused = Player(Unsaid(), ToySettings(), Sessions(Forward())).play(lease(), ASSIGNMENT).refused
+    assert refused.reason == "nobody says what success is."
+
+
 def test_a_policy_that_cannot_be_reached_loses_the_lease() -> None:
     def gone() -> None:
         raise PolicyUnreachable("nobody is there.")

@@ -58,5 +58,12 @@ def test_a_run_with_different_errors_goes_on() -> None:
     assert stopped_after(ErrorLimit(5), attempts) is None
 
 
+def test_of_an_error_that_no_attempt_can_cure_two_episodes_are_enough() -> None:
+    missing = "the policy's act() raised ModuleNotFoundError: No module named 'wheels'"
+    attempts = [(EpisodeId("toy", "a", n), EpisodeRecord.failed("policy", missing)) for n in range(9)]
+    assert stopped_after(ErrorLimit(20), attempts) == 2
+    assert stopped_after(ErrorLimit(0), attempts) is None
+
+
 def test_zero_never_stops() -> None:
     assert stopped_after(ErrorLimit(0), (error("a", n) for n in range(99))) is None

@@ -86,3 +86,10 @@ def test_a_result_makes_up_for_the_deaths_before_it() -> None:
 
 def test_a_worker_that_was_wrongly_started_is_not_replaced() -> None:
     assert kept(RetryRules(worker_deaths=3, first_pause=0.0), code=2) == ["toy-0"]
+
+
+def test_what_comes_again_every_time_is_not_tried_again() -> None:
+    rules = RetryRules()
+    missing = "the policy's act() raised ModuleNotFoundError: No module named 'wheels'"
+    assert not rules.tries_again("policy", missing, errors_before=0)
+    assert rules.tries_again("policy", "the policy's act() raised ValueError: ImportError", errors_before=0)
