@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from sparring.orchestrator.launchers.base import DEFAULT_LISTEN
@@ -162,11 +163,13 @@ class WorkService(WorkServicer):
         try:
             # Not by wait_for(): in Python 3.11 that loses a cancellation that comes at the moment of the message.
             async with asyncio.timeout(SILENCE_SECONDS):
-                first = await context.read()
+                first = await _next(context)
         except TimeoutError:
             await context.abort(
                 grpc.StatusCode.DEADLINE_EXCEEDED, "no registration came; a worker's first message is one."
             )
+        except OutOfBounds as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.sentence)
         if first is grpc.aio.EOF:
             return
         if self._stopping:
@@ -253,7 +256,7 @@ class WorkService(WorkServicer):
 
     async def _read(self, context: grpc.aio.ServicerContext[Any, Any], stream: _Stream) -> None:
         """Passes on what a worker says, to the end of its stream."""
-        while (message := await context.read()) is not grpc.aio.EOF:
+        while (message := await _next(context)) is not grpc.aio.EOF:
             stream.heard = asyncio.get_running_loop().time()
             self.coordinator.handle(stream.worker, message)
 
@@ -325,3 +328,15 @@ class WorkService(WorkServicer):
             )
         )
         return assignment
+
+
+async def _next(context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+    """Returns the next message, or EOF.
+
+    Raises:
+        OutOfBounds: If what came is no message at all.
+    """
+    try:
+        return await context.read()
+    except DecodeError as error:
+        raise OutOfBounds("what this worker sends is no message of a worker.") from error

@@ -6,7 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import PROTOCOL_VERSION, WORK_PROTOCOL_VERSION
+from sparring.protos import evaluation_pb2 as work
 from sparring.protos import policy_pb2 as pb
 
 NUMBERS = st.one_of(st.integers(0, 5), st.integers(0, 2**64 - 1))
@@ -81,7 +82,58 @@ RESPONSES = st.one_of(
         ),
     ),
 )
-MESSAGES = st.one_of(REQUESTS, RESPONSES, TENSORS).map(lambda message: message.SerializeToString())
+SMALL = st.integers(0, 3)
+KINDS = st.integers(0, 7)
+ACTIVITIES = st.builds(work.SlotActivity, slot=SMALL, task=NAMES, index=SMALL, steps=SMALL)
+REGISTERS = st.builds(
+    work.Register,
+    protocol=st.one_of(st.just(WORK_PROTOCOL_VERSION), st.integers(0, 2**32 - 1)),
+    worker=NAMES,
+    slots=st.one_of(SMALL, st.integers(0, 2**32 - 1)),
+    benchmarks=st.lists(st.one_of(st.just("toy"), NAMES), max_size=3),
+    versions=st.dictionaries(NAMES, NAMES, max_size=2),
+    host=NAMES,
+    membership=NAMES,
+    held=st.lists(NUMBERS, max_size=3),
+)
+RESULTS = st.builds(
+    work.Result,
+    lease=NUMBERS,
+    outcome=KINDS,
+    reward_sum=REALS,
+    steps=st.integers(0, 2**32 - 1),
+    error=NAMES,
+    error_kind=KINDS,
+    metrics=st.dictionaries(NAMES, REALS, max_size=3),
+    video_bytes=NUMBERS,
+    recording_bytes=NUMBERS,
+)
+LOSSES = st.builds(
+    work.Lost,
+    lease=NUMBERS,
+    reason=NAMES,
+    policy_unreachable=st.booleans(),
+    policy_unanswered=st.booleans(),
+    policy_gone=st.booleans(),
+    policy_full=st.booleans(),
+)
+WORK_MESSAGES = st.one_of(
+    st.builds(work.WorkerMessage, register=REGISTERS),
+    st.builds(work.WorkerMessage, ready=st.builds(work.Ready, slot=SMALL)),
+    st.builds(work.WorkerMessage, result=RESULTS),
+    st.builds(work.WorkerMessage, lost=LOSSES),
+    st.builds(work.WorkerMessage, heartbeat=st.builds(work.Heartbeat, slots=st.lists(ACTIVITIES, max_size=4))),
+    st.builds(work.WorkerMessage, refused=st.builds(work.Refused, lease=NUMBERS, reason=NAMES)),
+    st.builds(work.WorkerMessage, activity=ACTIVITIES),
+    st.builds(
+        work.WorkerMessage,
+        piece=st.builds(work.Piece, lease=NUMBERS, what=KINDS, content=st.binary(max_size=40)),
+    ),
+    st.just(work.WorkerMessage()),
+)
+"""What workers might say; the leases in there are nobody's."""
+
+MESSAGES = st.one_of(REQUESTS, RESPONSES, TENSORS, WORK_MESSAGES).map(lambda message: message.SerializeToString())
 
 
 @st.composite

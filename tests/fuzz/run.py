@@ -24,7 +24,9 @@ def fuzz(name: str, runs: int, seed: int, corpus: Path) -> None:
     import atheris
 
     # Ours only: instrumenting numpy and protobuf costs more than it finds.
-    with atheris.instrument_imports(include=["sparring.protos", "sparring.policy_server", "targets"]):
+    with atheris.instrument_imports(
+        include=["sparring.protos", "sparring.policy_server", "sparring.orchestrator.run", "targets"]
+    ):
         from targets import TARGETS
 
     target, seeds = TARGETS[name]
@@ -43,7 +45,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--corpus", type=Path, help=argparse.SUPPRESS)  # for the process that fuzzes
     options = parser.parse_args()
-    sys.path[:0] = [str(HERE), str(HERE.parent.parent / "src")]
+    sys.path[:0] = [str(HERE), str(HERE.parent / "toy"), str(HERE.parent.parent / "src")]
     if options.corpus is not None:
         fuzz(options.targets[0], options.runs, options.seed, options.corpus)
     from targets import TARGETS

@@ -5,20 +5,34 @@ They are called by `test_targets.py`, with the same few thousand inputs every ti
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import math
+import shutil
+import tempfile
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from sparring.orchestrator.results.journal import Journal
+from sparring.orchestrator.run.bounds import MAX_SLOTS, OutOfBounds, check_register
+from sparring.orchestrator.run.coordinator import Coordinator
+from sparring.orchestrator.run.listeners import RunListener
+from sparring.orchestrator.run.plan import make_plan
+from sparring.orchestrator.run.retry import RetryRules
+from sparring.orchestrator.settings import read_settings
 from sparring.policy_server.batcher import Answer
 from sparring.policy_server.hosted import HostedPolicy, described
 from sparring.policy_server.local import _without_waiting
 from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy
 from sparring.policy_server.session_client import SessionClient
 from sparring.policy_server.stats import StatsCounter
-from sparring.protos import PROTOCOL_VERSION
+from sparring.protos import PROTOCOL_VERSION, WORK_PROTOCOL_VERSION
+from sparring.protos import evaluation_pb2 as work_pb
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.errors import SparringError
 from sparring.protos.limits import MAX_HISTORY
@@ -82,10 +96,14 @@ def _answered(session: Any, data: bytes) -> pb.RolloutResponse | None:
     try:
         answer: pb.RolloutResponse = _without_waiting(session.answer_bytes(data))
     except SparringError as refusal:
-        if not refusal.sentence.strip():
-            raise AssertionError("a refusal without a word") from refusal
+        _check_words(refusal)
         return None
     return answer
+
+
+def _check_words(refusal: SparringError) -> None:
+    if not refusal.sentence.strip():
+        raise AssertionError("a refusal without a word") from refusal
 
 
 def hello(data: bytes) -> None:
@@ -196,6 +214,97 @@ def chunk(data: bytes) -> None:
     assert math.isfinite(answer.policy_seconds + answer.transport_seconds)
 
 
+class _Working:
+    """A coordinator with its journal, and two workers: one of them says what is made up.
+
+    Leases have small numbers here, so that somebody who makes up bytes can hit them: 1 and 2 are its own, 3 is not.
+    """
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+        where = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a journal there costs a tenth
+        self._folder = tempfile.TemporaryDirectory(prefix="sparring-fuzz-", dir=where)
+        self._count = 0
+        self._runner.run(self._begin())
+
+    async def _begin(self) -> None:
+        self._count += 1
+        folder = Path(self._folder.name) / str(self._count)
+        self.journal = Journal(folder)
+        listener, rules = RunListener(), RetryRules(retries=1, losses=2)
+        self.coordinator = Coordinator(_PLAN(), _SETTINGS(), self.journal, folder, listener, rules)
+        self.coordinator._scheduler._new_number = itertools.count(1).__next__  # type: ignore[method-assign]
+        for worker, slots in (("w", 2), ("v", 1)):
+            assignment = work_pb.Assignment(benchmark="toy", slots=slots)
+            self.coordinator.join(work_pb.Register(worker=worker), assignment, lambda message: None)
+            for slot in range(slots):
+                self.coordinator.handle(worker, work_pb.WorkerMessage(ready=work_pb.Ready(slot=slot)))
+        self.own = {lease.episode for lease in self.coordinator._scheduler.leases_of("w")}
+
+    def say(self, message: work_pb.WorkerMessage) -> None:
+        """Has the first worker say something, and checks what came of it."""
+        self._runner.run(self._say(message))
+
+    async def _say(self, message: work_pb.WorkerMessage) -> None:
+        coordinator, scheduler = self.coordinator, self.coordinator._scheduler
+        before = scheduler.in_flight()
+        try:
+            coordinator.handle("w", message)
+        except OutOfBounds as error:
+            _check_words(error)
+        rows = [row.id for row in self.journal.rows()] if scheduler.in_flight() != before else []
+        assert len(rows) == len(set(rows)), "an episode has two rows"
+        assert set(rows) <= self.own, "a worker has ended what it did not have"
+        assert scheduler.holder(3) is not None, "a worker has ended what another had"
+        if coordinator.ended.done():
+            sentence = str(coordinator.ended.exception())
+            assert message.WhichOneof("message") in ("refused", "lost"), sentence
+            assert "mistake" not in sentence, sentence
+        if coordinator.ended.done() or scheduler.in_flight() != before:
+            self.journal.close()
+            shutil.rmtree(self.journal.path.parent)
+            await self._begin()
+
+
+_SETTINGS: Final = cache(
+    lambda: read_settings({"benchmark": "toy", "task": "short", "policy": "zero", "episodes": 9, "seed": 1})
+)
+_PLAN: Final = cache(lambda: make_plan(_SETTINGS()))
+_WORKING: Final = cache(_Working)
+
+
+def work(data: bytes) -> None:
+    """What a worker says after it was let in: only leases of its own can end by it, each with one row at most."""
+    try:
+        message = work_pb.WorkerMessage.FromString(data)
+    except DecodeError:
+        return
+    _WORKING().say(message)
+
+
+def register(data: bytes) -> None:
+    """What a worker says of itself: refused in words, or what can be shown and kept."""
+    try:
+        message = work_pb.Register.FromString(data)
+    except DecodeError:
+        return
+    try:
+        check_register(message)
+    except OutOfBounds as error:
+        _check_words(error)
+        return
+    assert message.slots <= MAX_SLOTS
+    texts = [message.worker, message.host, *message.benchmarks, *message.versions, *message.versions.values()]
+    assert all(text.isprintable() and len(text) <= 200 for text in texts)
+
+
+RESULT: Final = work_pb.Result(
+    lease=1, outcome=work_pb.OUTCOME_SUCCESS, reward_sum=1.5, steps=3, metrics={"distance": 0.5}
+)
+REGISTER: Final = work_pb.Register(
+    protocol=WORK_PROTOCOL_VERSION, worker="w", slots=2, benchmarks=["toy"], versions={"numpy": "1"}, host="h"
+)
+
 TARGETS: Final[dict[str, tuple[Callable[[bytes], None], list[bytes]]]] = {
     "hello": (hello, [HELLO]),
     "session": (session, [OBSERVATION, START, HELLO]),
@@ -203,5 +312,20 @@ TARGETS: Final[dict[str, tuple[Callable[[bytes], None], list[bytes]]]] = {
     "wire": (wire, [OBSERVATION]),
     "welcome": (welcome, [_WELCOME]),
     "chunk": (chunk, [CHUNK]),
+    "register": (register, [REGISTER.SerializeToString()]),
+    "work": (
+        work,
+        [
+            message.SerializeToString()
+            for message in (
+                work_pb.WorkerMessage(result=RESULT),
+                work_pb.WorkerMessage(lost=work_pb.Lost(lease=2, reason="it was.", policy_gone=True)),
+                work_pb.WorkerMessage(ready=work_pb.Ready(slot=1)),
+                work_pb.WorkerMessage(heartbeat=work_pb.Heartbeat(slots=[work_pb.SlotActivity(task="short")])),
+                work_pb.WorkerMessage(refused=work_pb.Refused(lease=3, reason="no.")),
+                work_pb.WorkerMessage(piece=work_pb.Piece(lease=1, what=work_pb.ATTACHMENT_VIDEO, content=b"film")),
+            )
+        ],
+    ),
 }
 """Each target, and what a well-meant input of it looks like: what others are made from."""

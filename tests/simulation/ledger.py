@@ -59,6 +59,8 @@ class Ledger:
 
     def _begin(self) -> None:
         self.held: dict[int, tuple[EpisodeId, str]] = {}
+        self._gone: dict[int, tuple[EpisodeId, str]] = {}
+        """What workers held when they left."""
         self._received: Counter[int] = Counter()
         self._losses: Counter[EpisodeId] = Counter()
         self._errors_now: Counter[EpisodeId] = Counter()
@@ -118,7 +120,19 @@ class Ledger:
     def left(self, worker: str) -> None:
         """Notes that a worker is gone, before the coordinator hears of it."""
         for number in [number for number, (_, holder) in self.held.items() if holder == worker]:
+            self._gone[number] = self.held[number]
             self.lost(worker, number)
+
+    def taken_back(self, worker: str, number: int) -> None:
+        """Notes that a worker that came back goes on with a lease: it was its own, and nobody has got it since."""
+        episode, holder = self._gone.pop(number, (None, ""))
+        assert episode is not None, f"lease {number} was not lost by a worker that left"
+        assert holder == worker, f"lease {number} was lost by {holder}, and is given back to {worker}"
+        assert episode not in self._done, f"{episode} has its row, and is played again"
+        assert episode not in {held for held, _ in self.held.values()}, f"{episode} is with somebody else"
+        self.held[number] = (episode, worker)
+        self.losses -= 1
+        self._losses[episode] -= 1
 
     def heard(self) -> None:
         """Notes that the coordinator has dealt with what it was told: it is certain now."""
