@@ -410,6 +410,7 @@ class Lease(google.protobuf.message.Message):
     SEED_FIELD_NUMBER: builtins.int
     FILM_FIELD_NUMBER: builtins.int
     RECORD_FIELD_NUMBER: builtins.int
+    KEEP_ACTIONS_FIELD_NUMBER: builtins.int
     lease: builtins.int
     """number of this loan, never used twice in a run, and not to be guessed"""
     slot: builtins.int
@@ -424,6 +425,8 @@ class Lease(google.protobuf.message.Message):
     """make a video of it"""
     record: builtins.bool
     """keep what the policy saw and did"""
+    keep_actions: builtins.bool
+    """send the executed actions with the result"""
     def __init__(
         self,
         *,
@@ -434,8 +437,9 @@ class Lease(google.protobuf.message.Message):
         seed: builtins.int = ...,
         film: builtins.bool = ...,
         record: builtins.bool = ...,
+        keep_actions: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["film", b"film", "index", b"index", "lease", b"lease", "record", b"record", "seed", b"seed", "slot", b"slot", "task", b"task"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["film", b"film", "index", b"index", "keep_actions", b"keep_actions", "lease", b"lease", "record", b"record", "seed", b"seed", "slot", b"slot", "task", b"task"]) -> None: ...
 
 global___Lease = Lease
 
@@ -488,7 +492,7 @@ global___PieceTaken = PieceTaken
 
 @typing.final
 class Result(google.protobuf.message.Message):
-    """What came of a lease. All but lease, what was sent before and what is missing is the record of the episode: protos/record.py has a field of
+    """What came of a lease. All but lease, what was sent before, what is missing and the actions is the record of the episode: protos/record.py has a field of
     the same name for each, and it is a column of the journal and of episodes.csv.
     """
 
@@ -529,6 +533,7 @@ class Result(google.protobuf.message.Message):
     VIDEO_BYTES_FIELD_NUMBER: builtins.int
     RECORDING_BYTES_FIELD_NUMBER: builtins.int
     MISSING_FIELD_NUMBER: builtins.int
+    ACTIONS_FIELD_NUMBER: builtins.int
     lease: builtins.int
     """which loan this ends"""
     outcome: global___Outcome.ValueType
@@ -564,7 +569,9 @@ class Result(google.protobuf.message.Message):
     recording_bytes: builtins.int
     """how many bytes of a recording came before this, in pieces"""
     missing: builtins.str
-    """one sentence, if a film or a recording could not be had; empty: none is missing"""
+    """one sentence, if something that the lease asked for could not be had; empty: nothing is missing"""
+    actions: builtins.bytes
+    """what was executed, as protos/action_list.py packs it, if the lease asked for it and the outcome is"""
     @property
     def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """what the benchmark measured, by name, as it was at the end; finite numbers"""
@@ -591,8 +598,9 @@ class Result(google.protobuf.message.Message):
         video_bytes: builtins.int = ...,
         recording_bytes: builtins.int = ...,
         missing: builtins.str = ...,
+        actions: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["error", b"error", "error_kind", b"error_kind", "lease", b"lease", "metrics", b"metrics", "missing", b"missing", "out_of_range", b"out_of_range", "outcome", b"outcome", "physics_s", b"physics_s", "policy_s", b"policy_s", "recording_bytes", b"recording_bytes", "render_s", b"render_s", "renders", b"renders", "reward_max", b"reward_max", "reward_sum", b"reward_sum", "round_trips", b"round_trips", "seconds", b"seconds", "steps", b"steps", "transport_s", b"transport_s", "video_bytes", b"video_bytes"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["actions", b"actions", "error", b"error", "error_kind", b"error_kind", "lease", b"lease", "metrics", b"metrics", "missing", b"missing", "out_of_range", b"out_of_range", "outcome", b"outcome", "physics_s", b"physics_s", "policy_s", b"policy_s", "recording_bytes", b"recording_bytes", "render_s", b"render_s", "renders", b"renders", "reward_max", b"reward_max", "reward_sum", b"reward_sum", "round_trips", b"round_trips", "seconds", b"seconds", "steps", b"steps", "transport_s", b"transport_s", "video_bytes", b"video_bytes"]) -> None: ...
 
 global___Result = Result
 

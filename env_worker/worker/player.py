@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 from sparring.env_worker.benchmark import Benchmark, Simulator, Task
 from sparring.env_worker.episode.actions import UnplayableAction
 from sparring.env_worker.episode.film import Film
+from sparring.env_worker.episode.kept_actions import KeptActions
 from sparring.env_worker.episode.observers import EpisodeObserver, ObserverFailed
 from sparring.env_worker.episode.play import Order, run_episode
 from sparring.env_worker.episode.recording import Recording
@@ -139,8 +140,12 @@ class Player:
             attachments = self._attachments(stage, lease, order, assignment)
             for attachment in attachments.values():
                 kept.callback(attachment.close)
-            record = run_episode(stage.simulator, session, order, [*attachments.values(), *observers])
+            actions = [KeptActions()] if lease.keep_actions else []
+            record = run_episode(stage.simulator, session, order, [*attachments.values(), *actions, *observers])
             result = record.to_message(lease.lease)
+            for executed in actions:
+                result.actions = executed.content
+                result.missing = f"its actions are missing: {executed.missing}" if executed.missing else ""
         except UsageError as refusal:  # of whoever: what no attempt can cure, and no other episode either
             return pb.WorkerMessage(refused=pb.Refused(lease=lease.lease, reason=refusal.sentence)), {}
         except PolicyUnreachable as loss:
@@ -182,7 +187,7 @@ class Player:
 
     def _hand_over(self, result: pb.Result, attachments: _Attachments) -> None:
         """Passes films and recordings on, and says in the result what there was of them."""
-        missing: list[str] = []
+        missing = [result.missing] if result.missing else []
         for kind, attachment in attachments.items():
             try:
                 if attachment.file is not None:

@@ -23,7 +23,7 @@ from sparring.orchestrator.results.damage import (
 from sparring.orchestrator.results.document import finite
 from sparring.orchestrator.results.makers import Maker, makers_of, number_of
 from sparring.orchestrator.results.migrations import prepare
-from sparring.orchestrator.results.reading import JournalEvent, events_of, rows_of
+from sparring.orchestrator.results.reading import JournalEvent, actions_of, events_of, rows_of
 from sparring.orchestrator.results.row import CHECKSUM, EpisodeRow, checksum
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.advice import Hint
@@ -112,16 +112,28 @@ class Journal:
                 f"{str(self.path.parent)!r} holds the results of another plan:\n{lines}\nGive another {Hint('output')}."
             )
 
-    def record(self, row: EpisodeRow) -> bool:
+    def record(self, row: EpisodeRow, actions: bytes = b"") -> bool:
         """Writes a finished episode. False if it was recorded before: a late duplicate changes nothing.
 
         An error is not an outcome of the policy; a later attempt may replace it.
 
+        Args:
+            row: What came of it.
+            actions: That were executed, packed, if they are kept: written with the row, or neither is.
+
         Raises:
             JournalError: If it cannot be written.
         """
-        with _explained(self.path):
-            return write_row(self._connection, row)
+        with _explained(self.path), _at_once(self._connection):
+            recorded = write_row(self._connection, row)
+            if recorded:
+                write_actions(self._connection, row.id, actions)
+            return recorded
+
+    def actions(self, episode: EpisodeId) -> bytes:
+        """Returns the packed actions of an episode; nothing, if none are kept."""
+        with _reading(self.path):
+            return actions_of(self._connection, episode)
 
     def note(self, kind: str, message: str, *, episode: EpisodeId | None = None, worker: str = "") -> None:
         """Writes down something that happened on the way: a lost lease, a failed attempt, a respawned worker.
@@ -194,6 +206,28 @@ def write_row(connection: sqlite3.Connection, row: EpisodeRow) -> bool:
         tuple(cells.values()),
     )
     return cursor.rowcount == 1
+
+
+def write_actions(connection: sqlite3.Connection, episode: EpisodeId, actions: bytes) -> None:
+    """Writes the packed actions of an episode in the place of those that there were, if any."""
+    who = (episode.benchmark, episode.task, episode.index)
+    if actions:
+        connection.execute("INSERT OR REPLACE INTO actions VALUES (?, ?, ?, ?)", (*who, actions))
+    else:
+        connection.execute('DELETE FROM actions WHERE benchmark = ? AND task = ? AND "index" = ?', who)
+
+
+@contextmanager
+def _at_once(connection: sqlite3.Connection) -> Iterator[None]:
+    """Writes all that is inside, or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # a full disk may have ended it
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _json(value: Any) -> str:

@@ -77,6 +77,10 @@ def _prepare(connection: sqlite3.Connection, place: str) -> None:
         'benchmark TEXT, task TEXT, "index" INTEGER, worker TEXT, message TEXT NOT NULL)'
     )
     execute(
+        "CREATE TABLE IF NOT EXISTS actions (benchmark TEXT NOT NULL, task TEXT NOT NULL, "
+        '"index" INTEGER NOT NULL, content BLOB NOT NULL, PRIMARY KEY (benchmark, task, "index"))'
+    )
+    execute(
         "CREATE TABLE IF NOT EXISTS makers (id INTEGER PRIMARY KEY, worker TEXT NOT NULL, host TEXT NOT NULL, "
         "versions TEXT NOT NULL, UNIQUE (worker, host, versions))"
     )

@@ -129,6 +129,15 @@ def events_of(connection: sqlite3.Connection) -> list[JournalEvent]:
     ]
 
 
+def actions_of(connection: sqlite3.Connection, episode: EpisodeId) -> bytes:
+    """Returns the packed actions of an episode; nothing, if none are kept."""
+    found = connection.execute(
+        'SELECT content FROM actions WHERE benchmark = ? AND task = ? AND "index" = ?',
+        (episode.benchmark, episode.task, episode.index),
+    ).fetchone()
+    return b"" if found is None else bytes(found[0])
+
+
 def _contents(connection: sqlite3.Connection, place: str, running: bool) -> JournalContents:
     connection.execute("BEGIN")  # all of it as of one moment
     check_whole(connection)

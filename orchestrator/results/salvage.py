@@ -14,12 +14,13 @@ from typing import Any, Final
 
 from sparring.orchestrator.results.damage import FILE_NAME, DamagedJournal
 from sparring.orchestrator.results.document import RunDocument, read_document
-from sparring.orchestrator.results.journal import locked, write_row
+from sparring.orchestrator.results.journal import locked, write_actions, write_row
 from sparring.orchestrator.results.migrations import RENAMED_NOTES, SCHEMA_VERSION, prepare
 from sparring.orchestrator.results.pages import StoredRow, Value, stored_rows
 from sparring.orchestrator.results.reading import read_journal
 from sparring.orchestrator.results.row import CHECKSUM, COLUMNS, EpisodeRow, is_sound
 from sparring.orchestrator.run.plan import EpisodeId
+from sparring.protos.action_list import UnreadableActions, unpack
 from sparring.protos.errors import SparringError, UsageError
 
 _NEW: Final = "journal-salvaged.sqlite"
@@ -52,6 +53,7 @@ class _Found:
     events: dict[int, tuple[Value, ...]] = field(default_factory=dict)
     makers: dict[int, tuple[Value, ...]] = field(default_factory=dict)
     meta: dict[str, str] = field(default_factory=dict)
+    actions: dict[EpisodeId, bytes] = field(default_factory=dict)
 
 
 def salvage(folder: Path) -> Salvage:
@@ -111,10 +113,23 @@ def _read(path: Path, document: RunDocument) -> _Found:
             found.events[row.number] = row.values
         elif _are(row, (None, str, str, str)) and _is_json(row.values[3]):
             found.makers[row.number] = row.values[1:]
+        elif _are(row, (str, str, int, bytes)):
+            benchmark, task, index, content = row.values
+            found.actions[EpisodeId(str(benchmark), str(task), int(index))] = content  # type: ignore[arg-type, assignment]
         elif _are(row, (str, str)) and _is_json(row.values[1]):
             key, value = map(str, row.values)
             found.meta[RENAMED_NOTES.get(key, key)] = value
+    found.actions = {episode: content for episode, content in found.actions.items() if _fits(found, episode, content)}
     return found
+
+
+def _fits(found: _Found, episode: EpisodeId, content: bytes) -> bool:
+    """Returns whether actions are whole, and as many as their episode had steps."""
+    row = found.rows.get(episode)
+    try:
+        return row is not None and row.outcome != "error" and len(unpack(content)) == row.steps
+    except UnreadableActions:
+        return False
 
 
 def _episode(row: StoredRow, layouts: Sequence[Sequence[str]]) -> EpisodeRow | None:
@@ -174,6 +189,7 @@ def _write(path: Path, found: _Found, document: RunDocument) -> None:
         connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", events)
         for row in found.rows.values():
             write_row(connection, row)
+            write_actions(connection, row.id, found.actions.get(row.id, b""))
         connection.execute("COMMIT")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from sparring.protos import action_list
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import shortened
 from sparring.protos.errors import UsageError
@@ -61,6 +62,8 @@ def bounded(message: pb.WorkerMessage, slots: int) -> pb.WorkerMessage:
         _check(len(metrics) <= MAX_METRICS, f"a result has {len(metrics)} metrics; {MAX_METRICS} are the most")
         for name in metrics:
             _check_name(name)
+        size, most = len(message.result.actions), action_list.MOST_BYTES
+        _check(size <= most, f"the actions of an episode have {size:,} bytes; {most:,} are the most")
         message.result.error = shortened(message.result.error, MAX_SENTENCE)
         message.result.missing = shortened(message.result.missing, MAX_SENTENCE)
     elif kind == "lost":

@@ -30,4 +30,5 @@ def lease_message(settings: RunSettings, plan: Plan, lease: Lease) -> pb.Lease:
         seed=plan.seed_of(lease.episode),
         film=settings.output.films(lease.episode.index),
         record=settings.output.record is not None,
+        keep_actions=settings.output.actions,
     )

@@ -97,7 +97,8 @@ class Recorder:
             if result.missing:
                 self._missing(worker, lease, result.missing)
             film = self._save_attachments(worker, lease, result, record.outcome)
-            row = self._record(worker, lease.episode, record, tries=1, film=film)
+            actions = result.actions if record.outcome != "error" and self._settings.output.actions else b""
+            row = self._record(worker, lease.episode, record, tries=1, film=film, actions=actions)
         self._incoming.drop(lease.number)
         self._scheduler.finish(result.lease, record)
         if verdict == "retry":
@@ -167,7 +168,14 @@ class Recorder:
         self._tell(row)
 
     def _record(
-        self, worker: str, episode: EpisodeId, record: EpisodeRecord, *, tries: int, film: str = ""
+        self,
+        worker: str,
+        episode: EpisodeId,
+        record: EpisodeRecord,
+        *,
+        tries: int,
+        film: str = "",
+        actions: bytes = b"",
     ) -> EpisodeRow | None:
         """Writes a row; returns it, unless there is one of this episode already.
 
@@ -177,6 +185,7 @@ class Recorder:
             record: What came of it.
             tries: 1 if this was an attempt of the episode; 0 if it was lost, which is none.
             film: Where one is, if one was made.
+            actions: That were executed, packed, if they are kept.
         """
         row = EpisodeRow(
             benchmark=episode.benchmark,
@@ -190,7 +199,7 @@ class Recorder:
             maker=self._maker(worker),
             **vars(record),
         )
-        return row if self._journal.record(row) else None
+        return row if self._journal.record(row, actions) else None
 
     def _player(self, worker: str) -> _Player:
         return self._players.get(worker) or _Player("", {})

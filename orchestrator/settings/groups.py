@@ -318,6 +318,9 @@ class OutputSettings(SettingsGroup):
     record: Path | None = Field(
         None, description="folder for recordings: what the policy saw and did, a file per episode"
     )
+    actions: bool = Field(
+        True, description="keep the executed actions of each episode, some kilobytes, so that it can be played again"
+    )
     folder: Path | None = Field(
         None, alias="output", description="folder of the results; the same folder resumes the same run"
     )

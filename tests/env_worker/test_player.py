@@ -18,6 +18,7 @@ from sparring.policy_server.client import PolicyUnreachable
 from sparring.policy_server.local import LocalPolicy
 from sparring.policy_server.policies.base import Policy
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.action_list import unpack
 from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import UsageError
 from sparring.protos.pieces import AttachmentMissing
@@ -85,13 +86,15 @@ def test_a_result_has_the_record_and_what_the_lease_asked_for() -> None:
     assert recording.content.startswith(b"PK")
     assert (len(recording.content), result.missing) == (result.recording_bytes, "")
     plain = player.play(lease(), ASSIGNMENT).result
-    assert (plain.video_bytes, plain.recording_bytes, len(pieces)) == (0, 0, 2)
+    assert (plain.video_bytes, plain.recording_bytes, plain.actions, len(pieces)) == (0, 0, b"", 2)
+    assert len(unpack(player.play(lease(keep_actions=True), ASSIGNMENT).result.actions)) == plain.steps
 
 
 def test_an_error_has_no_film() -> None:
     pieces: list[pb.Piece] = []
     player = Player(Counted(), ToySettings(), Sessions(Forward()), pieces.append)
-    result = player.play(lease("raises", film=True, record=True), ASSIGNMENT).result
+    result = player.play(lease("raises", film=True, record=True, keep_actions=True), ASSIGNMENT).result
+    assert result.actions == b""
     assert (result.outcome, result.video_bytes, result.recording_bytes, result.missing) == (pb.OUTCOME_ERROR, 0, 0, "")
     assert pieces == []
 

@@ -10,8 +10,10 @@ import pytest
 from coordinated import Hand, Run
 
 from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.run.bounds import OutOfBounds
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.retry import RetryRules
+from sparring.protos import action_list
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.record import EpisodeRecord
 
@@ -95,3 +97,34 @@ def test_an_episode_that_was_only_ever_lost_has_no_attempt(tmp_path: Path) -> No
         return [(row.error_kind, row.attempts) for row in run.journal.rows()]
 
     assert asyncio.run(asyncio.wait_for(work(), 20)) == [("lost", 0)]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_actions_are_kept_if_they_are_asked_for_and_the_outcome_is_known(tmp_path: Path, kept: bool) -> None:
+    async def work() -> list[bytes]:
+        run = Run(tmp_path, rules=RetryRules(retries=1), actions=kept)
+        worker = Hand(run)
+        failing = worker.takes()
+        assert failing.keep_actions is kept
+        worker.finishes(failing, pb.OUTCOME_ERROR, actions=b"of a try that does not count")
+        worker.finishes(worker.takes(), actions=b"first")
+        lost = worker.takes()
+        worker.says(lost=pb.Lost(lease=lost.lease, reason="gone."))
+        worker.finishes(lost, actions=b"of a lease that was given back")
+        worker.finishes(worker.takes(), pb.OUTCOME_FAILURE, actions=b"second")
+        await run.coordinator.ended
+        return [run.journal.actions(row.id) for row in run.journal.rows()]
+
+    found = asyncio.run(asyncio.wait_for(work(), 20))
+    assert found == ([b"first", b"second"] if kept else [b"", b""]), "unasked for, or of another attempt"
+
+
+def test_actions_beyond_the_limit_send_their_worker_away(tmp_path: Path) -> None:
+    async def work() -> None:
+        worker = Hand(Run(tmp_path))
+        most = action_list.MOST_BYTES
+        worker.finishes(worker.takes(), actions=bytes(most))
+        with pytest.raises(OutOfBounds, match=f"{most + 1:,} bytes; {most:,} are the most"):
+            worker.finishes(worker.takes(), actions=bytes(most + 1))
+
+    asyncio.run(asyncio.wait_for(work(), 20))

@@ -12,6 +12,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rows import ROW
 from support import ROOT, Sparring
@@ -27,6 +28,7 @@ from sparring.orchestrator.run.plan import make_plan
 from sparring.orchestrator.run.run_files import RunFiles, output_folder
 from sparring.orchestrator.settings import read_settings
 from sparring.policy_server.client import Description
+from sparring.protos.action_list import pack
 from sparring.protos.errors import UsageError
 from sparring.protos.spec import PolicySpec
 
@@ -65,6 +67,12 @@ def rows() -> list[EpisodeRow]:
 ROWS = rows()
 
 
+def actions_of(row: EpisodeRow) -> bytes:
+    """What was executed; of every tenth, more than fits on a page."""
+    width = 300 if row.index % 10 == 0 else 4
+    return pack(np.random.default_rng(row.index).normal(size=(row.steps, width)))
+
+
 def go(folder: Path, some: list[EpisodeRow]) -> list[EpisodeRow]:
     """A run that has these rows to record, and is interrupted then; returns what there was before."""
     with output_folder(folder) as journal:
@@ -77,7 +85,7 @@ def go(folder: Path, some: list[EpisodeRow]) -> list[EpisodeRow]:
             for row in some:
                 if row.outcome == "error":
                     journal.note("error", row.error, episode=row.id, worker="toy-0")
-                journal.record(row)
+                journal.record(row, b"" if row.outcome == "error" else actions_of(row))
             raise KeyboardInterrupt
     return before
 
@@ -207,6 +215,11 @@ def test_a_damaged_journal_is_told_in_a_sentence_and_what_can_be_read_is_saved(f
     saved = go(folder, [])
     assert done.saved == len(saved)
     assert all(row == ROWS[row.index] for row in saved), "a row is not what was recorded"
+    judged = [row for row in saved if row.outcome != "error"]
+    with closing(Journal(folder)) as whole:
+        kept = {row.id: whole.actions(row.id) for row in judged}
+    assert all(kept[row.id] in (b"", actions_of(row)) for row in judged), "actions are not those that were recorded"
+    assert sum(map(bool, kept.values())) >= 0.5 * len(judged)
     least = {"the end is cut off": 0.3, "a page in the middle is zeroed": 0.9, "the first page is zeroed": 1}
     assert len(saved) >= least.get(name, 0.9) * EPISODES - 1
     assert done.again == EPISODES - sum(row.outcome != "error" for row in saved)

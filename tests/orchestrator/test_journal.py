@@ -44,6 +44,27 @@ def test_an_error_may_be_replaced_by_an_outcome_but_not_the_other_way_round(tmp_
     assert journal.rows() == [ROW]
 
 
+def test_actions_are_those_of_the_attempt_that_counts(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    assert journal.actions(ROW.id) == b""
+    journal.record(replace(ROW, outcome="error", error="boom"))
+    journal.record(ROW, b"counts")
+    journal.record(replace(ROW, reward_sum=9.0), b"a late duplicate")
+    journal.record(replace(ROW, index=1))
+    journal.close()
+    again = Journal(tmp_path)
+    assert again.actions(ROW.id) == b"counts"
+    assert again.actions(replace(ROW, index=1).id) == b""
+
+
+def test_a_row_whose_actions_cannot_be_written_is_not_written_either(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal._connection.execute("DROP TABLE actions")
+    with pytest.raises(JournalError):
+        journal.record(ROW, b"some")
+    assert journal.rows() == []
+
+
 def test_rows_are_sorted_and_survive_reopening(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     for task, index in (("y", 10), ("x", 1), ("y", 9), ("x", 0)):
