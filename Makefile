@@ -11,7 +11,7 @@ LEROBOTS := 0.4 0.6
 LEROBOT := 0.6
 
 # Runs with LIBERO's worker in its environment, and everything else in ours.
-LIBERO_RUNS := tests/e2e/test_libero_runs.py
+LIBERO_RUNS := tests/e2e/test_libero_runs.py tests/pages/test_libero_pages.py
 
 # Tests of one file share what is costly to start, so they stay together.
 PARALLEL := --dist loadfile
@@ -91,7 +91,7 @@ test-unit: $(DEV)
 
 test-plain: $(DEV)
 	$(BIN)/python -m pytest -n $(TEST_JOBS) $(PARALLEL) --ignore tests/docker --ignore tests/libero --ignore tests/lerobot \
-		--ignore $(LIBERO_RUNS)
+		$(LIBERO_RUNS:%=--ignore %)
 
 test-docker: $(DEV)
 	$(BIN)/python -m pytest tests/docker

@@ -10,12 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pages.blocks import PAGES, blocks_of
+from requirements import REQUIREMENTS
 from support import ROOT
 
 ROOMS = ("protos", "policy_server", "env_worker", "orchestrator")
 FOLDERS = (*ROOMS, "benchmarks", "constraints", "docker", "docs", "examples", "src", "tests", "tools")
 ENTRY_POINTS = {"sparring.benchmarks", "sparring.launchers", "sparring.policies"}
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 def classes() -> dict[str, list[Path]]:
@@ -66,7 +71,7 @@ def test_a_name_means_one_class() -> None:
     assert {name: files for name, files in classes().items() if len(files) > 1} == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_files_that_a_page_names_exist(page: Path) -> None:
     text = page.read_text()
     assert [path for path in paths(text) if not list(ROOT.glob(path.rstrip("/")))] == []
@@ -74,10 +79,18 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_modules_that_a_page_names_exist(page: Path) -> None:
     for name in set(modules(page.read_text())) - ENTRY_POINTS:
         pkgutil.resolve_name(name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_block_of_code_says_how_it_is_tested(page: Path) -> None:
+    for block in blocks_of(page):
+        assert [name for name in block.requires if name not in REQUIREMENTS] == [], block.where
+        for named in re.findall(r"\b(?:tests|examples)/[\w./]+", block.why):
+            assert (ROOT / named.rstrip(".")).exists(), f"{block.where} says that {named} tests it, which is not there"
 
 
 def described(tree: ast.AST, name: str = "") -> Iterator[tuple[str, str]]:
