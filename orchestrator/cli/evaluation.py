@@ -15,11 +15,13 @@ from typing import Final
 from rich.console import Console
 from rich.logging import RichHandler
 
+from sparring.orchestrator.cli.finished import finished_already
 from sparring.orchestrator.display.progress import make_display
 from sparring.orchestrator.display.screen import count, error_console
 from sparring.orchestrator.display.table import print_table
 from sparring.orchestrator.results.document import finite
 from sparring.orchestrator.results.reading import read_journal
+from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
 from sparring.orchestrator.run.execution import prepare
 from sparring.orchestrator.run.execution import run as run_plan
@@ -39,6 +41,8 @@ EXIT_INTERRUPTED: Final = 130
 
 def evaluate_settings(settings: RunSettings, as_json: bool, dialect: Dialect = FLAGS) -> int:
     """Runs what settings ask for, tells what came of it in the user's words, and returns the exit code."""
+    if (finished := finished_already(settings)) is not None:
+        return tell_results(finished, as_json)
     plan = make_plan(settings)
     prepare(settings)
     _note_wrapping(plan)
@@ -59,6 +63,11 @@ def evaluate_settings(settings: RunSettings, as_json: bool, dialect: Dialect = F
         return EXIT_INTERRUPTED if isinstance(error, Interrupted) else 1
     finally:
         display.close()  # it is off the screen already, unless something went wrong with it
+    return tell_results(results, as_json)
+
+
+def tell_results(results: Results, as_json: bool) -> int:
+    """Prints the results on standard output, and returns the exit code."""
     if as_json:
         sys.stdout.write(json.dumps(finite(results.to_json()), allow_nan=False) + "\n")
     else:

@@ -32,6 +32,8 @@ from sparring.protos.errors import SparringError, UsageError
 
 _BUSY_SECONDS: Final = 10.0
 _LOCK_SECONDS: Final = 0.5
+_EPISODES: Final = "episodes"
+"""The one part of a plan's identity that may grow: an episode's seed follows from its own number alone."""
 
 
 class JournalError(SparringError):
@@ -86,12 +88,17 @@ class Journal:
     def claim(self, identity: Mapping[str, Any]) -> None:
         """Ties the folder to a plan the first time, and checks that it is the same plan every other time.
 
+        More episodes of the same plan are the same plan: those that there are stay what they are.
+
         Raises:
             UsageError: If it is another plan's, with the difference.
         """
         self.check(identity)
-        if self.meta("identity") is None:
+        recorded = self.meta("identity")
+        if recorded is None:
             self.set_meta("identity", identity)
+        elif recorded.get(_EPISODES) != identity.get(_EPISODES):  # more of them, as was checked
+            self.set_meta("identity", {**recorded, _EPISODES: identity[_EPISODES]})
 
     def check(self, identity: Mapping[str, Any]) -> None:
         """Checks what is known of a plan against the plan that the folder is tied to, if it is.
@@ -105,11 +112,20 @@ class Journal:
         # A rule that the release which wrote this did not know yet was what it is by default.
         recorded = {**{rule.name: rule.default for rule in fields(EpisodeRules)}, **recorded}
         recorded, given = finite(recorded), json.loads(_json(identity))
+        self._check_episodes(recorded.get(_EPISODES), given.pop(_EPISODES, None))
         different = [key for key in given if recorded.get(key) != given[key]]
         if different:
             lines = "\n".join(f"  {line}" for key in different for line in _told(key, recorded.get(key), given[key]))
             raise UsageError(
                 f"{str(self.path.parent)!r} holds the results of another plan:\n{lines}\nGive another {Hint('output')}."
+            )
+
+    def _check_episodes(self, there: int | None, now: int | None) -> None:
+        if there is not None and now is not None and now < there:
+            raise UsageError(
+                f"{str(self.path.parent)!r} is a run of {there} episodes per task, and {now} are asked for now: "
+                f"episodes can be added, not taken away. Give {Hint(_EPISODES, value=there)} or more, or another "
+                f"{Hint('output')}."
             )
 
     def record(self, row: EpisodeRow, actions: bytes = b"") -> bool:

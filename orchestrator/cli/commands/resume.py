@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import click
 
-from sparring.orchestrator.cli.evaluation import evaluate_settings
+from sparring.orchestrator.cli.evaluation import evaluate_settings, tell_results
+from sparring.orchestrator.cli.finished import finished_results
 from sparring.orchestrator.cli.options import given, setting_options
 from sparring.orchestrator.results.document import read_document
 from sparring.orchestrator.settings import (
@@ -16,7 +17,9 @@ from sparring.orchestrator.settings import (
     saved_settings,
 )
 
+_MORE: Final = "episodes"
 _ALSO_NOW: Final = (
+    _MORE,
     "slots",
     "policy_server",
     "policy_token_file",
@@ -30,7 +33,7 @@ _ALSO_NOW: Final = (
     "insecure",
     "in_process",
 )
-"""Settings that may be others now than they were, beside those of launchers: no number depends on them."""
+"""Settings that may be others now than they were, beside those of launchers: no episode depends on them."""
 
 
 @click.command(short_help="go on with a run that was interrupted")
@@ -38,6 +41,12 @@ _ALSO_NOW: Final = (
 @click.option("--json", "as_json", is_flag=True, help="print the results as JSON, and nothing else, on standard output")
 @setting_options([*_ALSO_NOW, *launcher_fields()])
 def resume(folder: Path, as_json: bool, **values: Any) -> int:
-    """Goes on with the run whose results are in FOLDER, with the settings saved there."""
-    saved = saved_settings(read_document(folder).settings, given(values))
+    """Goes on with the run whose results are in FOLDER, with the settings saved there.
+
+    Of a finished run it prints the table, and loads and changes nothing; with more --episodes it plays those.
+    """
+    now = given(values)
+    if _MORE not in now and (finished := finished_results(folder)) is not None:
+        return tell_results(finished, as_json)
+    saved = saved_settings(read_document(folder).settings, now)
     return evaluate_settings(read_settings({**saved, "output": folder}), as_json)
