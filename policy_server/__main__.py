@@ -19,6 +19,7 @@ from sparring.policy_server.server import PolicyServer, serve_until
 from sparring.protos.advice import FLAGS, RenderedFormatter
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.process import keep_freed_memory, stop_with_parent
+from sparring.protos.tracebacks import Tracebacks
 from sparring.protos.watchdog import watch_if_asked
 
 log = logging.getLogger("sparring.policy_server")
@@ -55,7 +56,11 @@ async def _serve(options: ServerOptions, *, exit_with_parent: bool) -> None:
     if exit_with_parent:
         stop_with_parent(stop)
     watching = asyncio.create_task(watch_if_asked())  # kept here: the loop would forget it
-    server = PolicyServer(partial(load_policy, options.policy, options.policy_args, experts=options.experts), options)
+    server = PolicyServer(
+        partial(load_policy, options.policy, options.policy_args, experts=options.experts),
+        options,
+        tracebacks=Tracebacks(options.output, elsewhere="in the policy server's log"),
+    )
     addresses = await server.listen(options.listen)
     listening = [str(address) for address in addresses]
     log.info("loading %s; listening at %s", options.policy, ", ".join(listening))

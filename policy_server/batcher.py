@@ -19,6 +19,7 @@ from sparring.policy_server.policies.base import Instruction, Observation, Polic
 from sparring.policy_server.stats import StatsCounter
 from sparring.protos.errors import SparringError
 from sparring.protos.tensor import Array
+from sparring.protos.tracebacks import Tracebacks
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class Batcher:
             full, so that nobody waits for a session that has nothing to ask.
         stats: Where what was done is counted.
         thread: Of one worker, in which the policy is called; the caller's own if it has made the policy there.
+        tracebacks: Where what the policy raises is kept.
     """
 
     def __init__(
@@ -70,8 +72,9 @@ class Batcher:
         expected: Callable[[], int] | None = None,
         stats: StatsCounter | None = None,
         thread: ThreadPoolExecutor | None = None,
+        tracebacks: Tracebacks | None = None,
     ) -> None:
-        self._calls = PolicyCalls(policy, name=name)
+        self._calls = PolicyCalls(policy, name=name, tracebacks=tracebacks)
         self._instant = getattr(policy, "instant", False)
         self._max_batch = max_batch
         self._max_queue = max_queue
@@ -255,5 +258,6 @@ class Batcher:
                 )
         if not any(isinstance(v, PolicyFailed) for v in verdicts):
             together = PolicyFailed(f"{failure.sentence} (only in a batch of {len(batch)}, not row by row)")
+            together.traceback = failure.traceback
             return [self._calls.located(together, waiting.observation) for waiting in batch]
         return verdicts

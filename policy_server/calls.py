@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from sparring.policy_server.chunks import checked_chunk
 from sparring.policy_server.errors import PolicyFailed
 from sparring.policy_server.policies.base import Instruction, Observation, Policy, spec_on, warnings_of
+from sparring.protos.advice import shortened
 from sparring.protos.errors import SparringError
 from sparring.protos.tensor import Array
+from sparring.protos.tracebacks import Tracebacks, cause_of, traceback_of
 
-log = logging.getLogger(__name__)
+_LONGEST: Final = 1000
+"""Characters of what an exception says; it may be a whole array, and its traceback has it all."""
 
 T = TypeVar("T")
 
@@ -25,9 +27,18 @@ class PolicyCalls:
         name: Of the policy, for what is said about its failures.
         not_its_own: What may come out of a call and is not the policy's failure, such as Ctrl-C where it is called in
             the main thread.
+        tracebacks: Where what it raises is kept.
     """
 
-    def __init__(self, policy: Policy, *, name: str = "", not_its_own: tuple[type[BaseException], ...] = ()) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        name: str = "",
+        not_its_own: tuple[type[BaseException], ...] = (),
+        tracebacks: Tracebacks | None = None,
+    ) -> None:
+        self._tracebacks = tracebacks or Tracebacks()
         self._policy = policy
         self._name = name
         self._not_its_own = not_its_own
@@ -39,7 +50,10 @@ class PolicyCalls:
         Raises:
             PolicyFailed: If it raised.
         """
-        return self._calling("new_session", lambda: self._policy.new_session(task, seed))
+        try:
+            return self._calling("new_session", lambda: self._policy.new_session(task, seed))
+        except PolicyFailed as failure:
+            raise self._detailed(failure) from failure.__cause__
 
     def act(self, observations: Sequence[Observation], states: Sequence[Any]) -> list[Any]:
         """Returns one answer per observation, not looked at yet.
@@ -68,11 +82,17 @@ class PolicyCalls:
             raise self.located(failure, observation) from failure
 
     def located(self, failure: PolicyFailed, observation: Observation) -> PolicyFailed:
-        """Returns the failure with where it happened."""
-        task = observation.task
-        where = f"{task.name} #{task.episode}, " if task.name else ""
-        who = f"policy {self._name!r}, " if self._name else ""
-        return PolicyFailed(f"{who}{where}step {observation.step}: {failure.sentence}")
+        """Returns the failure with where it happened: not in which episode, for who asks knows that best."""
+        return self._detailed(failure, f"step {observation.step}")
+
+    def _detailed(self, failure: PolicyFailed, *where: str) -> PolicyFailed:
+        """Returns the failure with what is known beside it. What was raised comes first: lines may be cut off."""
+        who = [f"policy {self._name!r}"] if self._name else []
+        details = [", ".join([*who, *where]), failure.traceback]
+        told = f" ({'; '.join(filter(None, details))})" if any(details) else ""
+        found = PolicyFailed(f"{failure.sentence}{told}")
+        found.__cause__ = failure.__cause__
+        return found
 
     def new_warnings(self) -> Sequence[str]:
         """Returns what the policy has come to say about itself since it was made, or since this was asked last."""
@@ -94,7 +114,17 @@ class PolicyCalls:
         except self._not_its_own:
             raise
         except BaseException as error:
-            log.exception("the policy's %s() raised", method)
             if isinstance(error, SparringError):  # a sentence that is meant for people
-                raise PolicyFailed(error.sentence) from error
-            raise PolicyFailed(f"the policy's {method}() raised {type(error).__name__}: {error}") from error
+                sentence = error.sentence
+            else:
+                sentence = f"the policy's {method}() raised {type(error).__name__}: {_in_short(error)}"
+            failure = PolicyFailed(sentence)
+            if (raised := cause_of(error)) is not None:
+                failure.traceback = self._tracebacks.keep("policy", sentence, traceback_of(raised))
+            raise failure from error
+
+
+def _in_short(error: BaseException) -> str:
+    """Returns what an exception says, so short that what is said after it still fits into the status of a stream."""
+    said = str(error)
+    return said if len(said) <= _LONGEST else f"{shortened(said, _LONGEST)} ..."

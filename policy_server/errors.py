@@ -40,6 +40,13 @@ class PolicyDenied(PolicyRefused, UsageError):
 class PolicyFailed(SparringError):
     """The policy raised, or answered with something that is not a chunk of actions. The server is well."""
 
+    traceback: str = ""
+    """Where its traceback is, for a sentence, if it raised; nobody else is shown it."""
+
+
+class PolicyBroken(UsageError):
+    """The policy's own code raised when it was imported, made or warmed up."""
+
 
 class EpisodeInterrupted(SparringError):
     """The episode cannot go on, through no fault of its own; it may be started again."""

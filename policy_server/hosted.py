@@ -10,6 +10,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Generic, TypeVar
 
+from sparring.policy_server.errors import PolicyBroken
 from sparring.policy_server.policies.base import Policy, spec_on, warnings_of
 from sparring.policy_server.session import PolicyRunner, SessionHandler
 from sparring.policy_server.stats import StatsCounter
@@ -17,6 +18,7 @@ from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.advice import Advice
 from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.tracebacks import Tracebacks, cause_of, references, traceback_of
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +61,11 @@ class HostedPolicy(Generic[R]):
 
 
 def warm_policy(
-    policy: Policy | Callable[[], Policy], name: str, *, not_its_own: tuple[type[BaseException], ...] = ()
+    policy: Policy | Callable[[], Policy],
+    name: str,
+    *,
+    not_its_own: tuple[type[BaseException], ...] = (),
+    tracebacks: Tracebacks | None = None,
 ) -> Policy:
     """Makes the policy, if it is a function that makes it, and warms it up.
 
@@ -67,10 +73,20 @@ def warm_policy(
         policy: Or what makes it.
         name: For what is said about its failures.
         not_its_own: What may come out of its warm-up and is not its failure, such as Ctrl-C.
+        tracebacks: Where what its code raises is kept.
 
     Raises:
         UsageError: If it fails in its warm-up, or as what makes it says.
     """
+    try:
+        return _warm(policy, name, not_its_own)
+    except PolicyBroken as broken:
+        cause = cause_of(broken) or broken
+        kept = (tracebacks or Tracebacks()).keep("policy", broken.sentence, traceback_of(cause))
+        raise UsageError(f"{broken.sentence} ({kept})" if references(kept) else broken.sentence) from cause
+
+
+def _warm(policy: Policy | Callable[[], Policy], name: str, not_its_own: tuple[type[BaseException], ...]) -> Policy:
     # Who has both members is a policy, whatever else it is: a module of torch can be called, too.
     made: Any = policy
     if not (hasattr(policy, "act") and hasattr(policy, "new_session")):
@@ -82,9 +98,8 @@ def warm_policy(
         except not_its_own:
             raise
         except BaseException as error:  # a user's policy may raise anything, and a SystemExit would end our loop
-            log.exception("the warm-up of %s raised", name)
             said = error.sentence if isinstance(error, SparringError) else f"{type(error).__name__}: {error}"
-            raise UsageError(f"the policy {name!r} failed in its warm-up: {said}") from error
+            raise PolicyBroken(f"the policy {name!r} failed in its warm-up: {said}") from error
     return made  # type: ignore[no-any-return]
 
 

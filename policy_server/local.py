@@ -28,6 +28,7 @@ from sparring.policy_server.stats import StatsCounter
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.errors import SparringError
 from sparring.protos.spec import Offer
+from sparring.protos.tracebacks import Tracebacks
 
 T = TypeVar("T")
 
@@ -46,6 +47,7 @@ class LocalPolicy:
         name: Of the policy, as users know it.
         arguments: It was made with.
         checkpoint_sha256: Hash of the weights, where the policy's own word for it is not to be taken.
+        tracebacks: Where what its code raises is kept; by default it is only logged.
 
     Raises:
         UsageError: If the policy cannot be made, or fails in its warm-up.
@@ -58,15 +60,16 @@ class LocalPolicy:
         name: str,
         arguments: Mapping[str, Any] | None = None,
         checkpoint_sha256: str | None = None,
+        tracebacks: Tracebacks | None = None,
     ) -> None:
         rng = SeparateRng()
         with rng.in_use():
-            made = warm_policy(policy, name, not_its_own=_THE_USERS)
+            made = warm_policy(policy, name, not_its_own=_THE_USERS, tracebacks=tracebacks)
         self._stats = StatsCounter()
         self._hosted = HostedPolicy(
             made,
             described(made, name, arguments or {}, checkpoint_sha256),
-            _AtOnce(PolicyCalls(made, name=name, not_its_own=_THE_USERS), rng, self._stats),
+            _AtOnce(PolicyCalls(made, name=name, not_its_own=_THE_USERS, tracebacks=tracebacks), rng, self._stats),
             self._stats,
             logs_warnings=False,  # who has the stats does
         )

@@ -178,6 +178,14 @@ class ServerOptions:
     idle_timeout: float = field(
         default=3600.0, metadata=_how("seconds without a message after which a session is ended", _seconds)
     )
+    output: Path | None = field(
+        default=None,
+        metadata=_how(
+            "output folder of the run that this server is for: tracebacks of the policy are kept there, in errors/",
+            Path,
+            by_program=True,
+        ),
+    )
     grace: float = field(default=10.0, metadata=_how("seconds that running episodes have to end on SIGTERM", _seconds))
 
     def arguments(self) -> list[str]:

@@ -178,7 +178,8 @@ class Rollouts:
             log.warning("%s ended: %s", name, stream.ended_as)
             await self._end(context, grpc.StatusCode.UNAVAILABLE, stream.ended_as)
         except SparringError as error:
-            log.warning("%s ended: %s", name, error)
+            played = stream.session.episode if stream.session is not None else ""
+            log.warning("%s ended%s: %s", name, f" in {played}" if played else "", error)
             code, kind = _STATUS.get(type(error), (grpc.StatusCode.INTERNAL, "internal"))
             self._stats.error(kind)
             await self._end(context, code, status_message(error.sentence))

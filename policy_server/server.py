@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 import grpc
@@ -26,6 +27,7 @@ from sparring.protos.net.access import check_reach, read_token
 from sparring.protos.net.address import Address
 from sparring.protos.net.credentials import server_credentials
 from sparring.protos.net.rpc import SERVER_OPTIONS, bind, discard
+from sparring.protos.tracebacks import Tracebacks
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,7 @@ class PolicyServer:
         checkpoint_sha256: Hash of the weights, where the policy's own word for it is not to be taken.
         limits: For callers, where they are not those of the options.
         token: That callers must bring, where it is in no file.
+        tracebacks: Where what the policy's code raises is kept; by default it is only logged.
 
     Raises:
         UsageError: If the files of its token, certificate or key cannot be used.
@@ -55,7 +58,9 @@ class PolicyServer:
         checkpoint_sha256: str | None = None,
         limits: Limits | None = None,
         token: str = "",
+        tracebacks: Tracebacks | None = None,
     ) -> None:
+        self._tracebacks = tracebacks
         self._policy = policy
         self._limits = limits or Limits.of(options)
         self._options = options
@@ -132,7 +137,8 @@ class PolicyServer:
         Raises:
             UsageError: If it cannot be made, or fails in its warm-up.
         """
-        policy = await asyncio.get_running_loop().run_in_executor(self._thread, warm_policy, self._policy, self._name)
+        warm = partial(warm_policy, self._policy, self._name, tracebacks=self._tracebacks)
+        policy = await asyncio.get_running_loop().run_in_executor(self._thread, warm)
         batcher = Batcher(
             policy,
             name=self._name,
@@ -142,6 +148,7 @@ class PolicyServer:
             expected=self._rollouts.playing,
             stats=self.stats,
             thread=self._thread,
+            tracebacks=self._tracebacks,
         )
         description = described(policy, self._name, self._options.policy_args, self._checkpoint_sha256)
         self._hosted.set_result(HostedPolicy(policy, description, batcher, self.stats))

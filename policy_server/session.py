@@ -77,6 +77,11 @@ class SessionHandler:
         """Whether an episode has been started."""
         return self._task is not None
 
+    @property
+    def episode(self) -> str:
+        """The episode that is being played, for log lines; empty if there is none, or it has no name."""
+        return "" if self._task is None or not self._task.name else f"{self._task.name} #{self._task.episode}"
+
     async def answer_bytes(self, data: bytes) -> pb.RolloutResponse:
         """Returns the one answer to a message as it arrived; raises what `answer` raises."""
         if self._codec is not None and (found := self._codec.read(data)) is not None:

@@ -492,7 +492,7 @@ global___PieceTaken = PieceTaken
 
 @typing.final
 class Result(google.protobuf.message.Message):
-    """What came of a lease. All but lease, what was sent before, what is missing and the actions is the record of the episode: protos/record.py has a field of
+    """What came of a lease. All but lease, what was sent before, what is missing, the actions and the traceback is the record of the episode: protos/record.py has a field of
     the same name for each, and it is a column of the journal and of episodes.csv.
     """
 
@@ -534,6 +534,7 @@ class Result(google.protobuf.message.Message):
     RECORDING_BYTES_FIELD_NUMBER: builtins.int
     MISSING_FIELD_NUMBER: builtins.int
     ACTIONS_FIELD_NUMBER: builtins.int
+    TRACEBACK_FIELD_NUMBER: builtins.int
     lease: builtins.int
     """which loan this ends"""
     outcome: global___Outcome.ValueType
@@ -572,6 +573,10 @@ class Result(google.protobuf.message.Message):
     """one sentence, if something that the lease asked for could not be had; empty: nothing is missing"""
     actions: builtins.bytes
     """what was executed, as protos/action_list.py packs it, if the lease asked for it and the outcome is"""
+    traceback: builtins.str
+    """known
+    of the benchmark's or an observer's code, if that raised; 64 Ki characters at most
+    """
     @property
     def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """what the benchmark measured, by name, as it was at the end; finite numbers"""
@@ -599,8 +604,9 @@ class Result(google.protobuf.message.Message):
         recording_bytes: builtins.int = ...,
         missing: builtins.str = ...,
         actions: builtins.bytes = ...,
+        traceback: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["actions", b"actions", "error", b"error", "error_kind", b"error_kind", "lease", b"lease", "metrics", b"metrics", "missing", b"missing", "out_of_range", b"out_of_range", "outcome", b"outcome", "physics_s", b"physics_s", "policy_s", b"policy_s", "recording_bytes", b"recording_bytes", "render_s", b"render_s", "renders", b"renders", "reward_max", b"reward_max", "reward_sum", b"reward_sum", "round_trips", b"round_trips", "seconds", b"seconds", "steps", b"steps", "transport_s", b"transport_s", "video_bytes", b"video_bytes"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["actions", b"actions", "error", b"error", "error_kind", b"error_kind", "lease", b"lease", "metrics", b"metrics", "missing", b"missing", "out_of_range", b"out_of_range", "outcome", b"outcome", "physics_s", b"physics_s", "policy_s", b"policy_s", "recording_bytes", b"recording_bytes", "render_s", b"render_s", "renders", b"renders", "reward_max", b"reward_max", "reward_sum", b"reward_sum", "round_trips", b"round_trips", "seconds", b"seconds", "steps", b"steps", "traceback", b"traceback", "transport_s", b"transport_s", "video_bytes", b"video_bytes"]) -> None: ...
 
 global___Result = Result
 
@@ -652,17 +658,21 @@ class Refused(google.protobuf.message.Message):
 
     REASON_FIELD_NUMBER: builtins.int
     LEASE_FIELD_NUMBER: builtins.int
+    TRACEBACK_FIELD_NUMBER: builtins.int
     reason: builtins.str
     """both sides as a table"""
     lease: builtins.int
     """which loan it was found with; the sender must have it"""
+    traceback: builtins.str
+    """of the benchmark's code, if that raised what cannot be cured; 64 Ki characters at most"""
     def __init__(
         self,
         *,
         reason: builtins.str = ...,
         lease: builtins.int = ...,
+        traceback: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["lease", b"lease", "reason", b"reason"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["lease", b"lease", "reason", b"reason", "traceback", b"traceback"]) -> None: ...
 
 global___Refused = Refused
 

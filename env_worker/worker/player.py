@@ -36,6 +36,7 @@ from sparring.protos.pieces import AttachmentKind, AttachmentMissing, declare, p
 from sparring.protos.process import give_back_freed_memory
 from sparring.protos.record import EpisodeRecord, ErrorKind
 from sparring.protos.spec import Offer
+from sparring.protos.tracebacks import cause_of, traceback_of
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +148,9 @@ class Player:
                 result.actions = executed.content
                 result.missing = f"its actions are missing: {executed.missing}" if executed.missing else ""
         except UsageError as refusal:  # of whoever: what no attempt can cure, and no other episode either
-            return pb.WorkerMessage(refused=pb.Refused(lease=lease.lease, reason=refusal.sentence)), {}
+            found = _traceback(refusal) if isinstance(refusal, _Refused) else ""  # a sentence of its own needs none
+            refused = pb.Refused(lease=lease.lease, reason=refusal.sentence, traceback=found)
+            return pb.WorkerMessage(refused=refused), {}
         except PolicyUnreachable as loss:
             self._sessions.end()
             full = isinstance(loss, PolicyFull) and not connected
@@ -163,14 +166,12 @@ class Player:
             return pb.WorkerMessage(lost=lost), {}
         except bdb.BdbQuit:  # who quits the debugger wants all of it to end
             raise
-        except (
-            Exception
-        ) as error:  # the boundary: whatever a simulator or policy raises becomes an error, never a score
-            if not isinstance(error, SparringError):
-                log.exception("%s #%d", lease.task, lease.index)
+        except Exception as error:  # noqa: BLE001  # the boundary: whatever is raised becomes an error, never a score
+            log.warning("%s #%d: %s", lease.task, lease.index, _sentence(error))
             self._sessions.end()
             self._drop_stage()  # a simulator that raised is not to be trusted with another episode
             result = EpisodeRecord.failed(_kind(error), _sentence(error)).to_message(lease.lease)
+            result.traceback = _traceback(error)
             attachments = {}
         result.seconds = time.perf_counter() - began
         return pb.WorkerMessage(result=result), attachments
@@ -250,6 +251,16 @@ class Player:
 def _kind(error: Exception) -> ErrorKind:
     """Returns whose error it is; the simulator's, unless it is known better."""
     return next((kind for known, kind in _KINDS.items() if isinstance(error, known)), "simulator")
+
+
+def _traceback(error: Exception) -> str:
+    """Returns the traceback of the benchmark's or an observer's code that raised; empty if it was not theirs.
+
+    What the policy raised is told by who asks it, and what does not fit has a table instead.
+    """
+    of_policy = isinstance(error, (PolicyFailed, PolicyRefused)) or isinstance(error.__cause__, PolicyRefused)
+    raised = None if of_policy else cause_of(error)
+    return "" if raised is None else traceback_of(raised)
 
 
 def _sentence(error: Exception) -> str:

@@ -8,6 +8,7 @@ import logging
 import re
 import shlex
 import sys
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -32,11 +33,14 @@ from sparring.orchestrator.settings import (
 from sparring.protos.advice import FLAGS, Dialect, RenderedFormatter
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.plain_text import plain
+from sparring.protos.tracebacks import located, references
 
 log = logging.getLogger(__name__)
 
 EXIT_ERRORS: Final = 3
 EXIT_INTERRUPTED: Final = 130
+_LINES: Final = 40
+"""Of a traceback that are shown; the file has all of them."""
 
 
 def evaluate_settings(settings: RunSettings, as_json: bool, dialect: Dialect = FLAGS) -> int:
@@ -58,8 +62,14 @@ def evaluate_settings(settings: RunSettings, as_json: bool, dialect: Dialect = F
             results = run_in_process(settings, plan, folder, [display], dialect=dialect)
         else:
             results = asyncio.run(run_plan(settings, plan, folder, [display], dialect=dialect))
-    except (Interrupted, RunStopped) as error:
-        _tell_partial(error, folder, errors)
+    except SparringError as error:
+        display.close()
+        told = SparringError(located(error.told(dialect), folder))
+        if not settings.plan.in_process:  # where it was logged as it came
+            _show_traceback(error, folder, errors)
+        if not isinstance(error, (Interrupted, RunStopped)):
+            raise (UsageError if isinstance(error, UsageError) else SparringError)(told.sentence) from error
+        _tell_partial(told, folder, errors)
         return EXIT_INTERRUPTED if isinstance(error, Interrupted) else 1
     finally:
         display.close()  # it is off the screen already, unless something went wrong with it
@@ -81,6 +91,17 @@ def _note_wrapping(plan: Plan) -> None:
             log.info(
                 "%s has %d initial states: later episodes begin in the same ones again", label, task.initial_states
             )
+
+
+def _show_traceback(error: SparringError, folder: Path, console: Console) -> None:
+    """Shows the traceback of a user's code that has ended a run; the sentence comes after it, as in Python."""
+    for name in references(error.sentence)[:1]:
+        with suppress(OSError):
+            text = (folder / name).read_text(encoding="utf-8", errors="replace")
+            lines = text.partition("\n\n")[2].splitlines()
+            left_out = len(lines) - _LINES
+            shown = lines if left_out <= 0 else [*lines[:3], f"  ... {left_out} lines ...", *lines[3 - _LINES :]]
+            console.print(plain("\n".join(shown)), highlight=False, markup=False, soft_wrap=True)
 
 
 def _tell_partial(error: SparringError, folder: Path, console: Console) -> None:

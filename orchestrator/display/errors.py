@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -15,16 +17,18 @@ from sparring.orchestrator.results.reading import JournalEvent
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.results.statistics import kind_of
+from sparring.orchestrator.run.error_limit import same_for_all
 from sparring.orchestrator.run.plan import EpisodeId
+from sparring.protos.tracebacks import located
 
 
 def errors_list(results: Results) -> RenderableType:
-    """Returns everything that went wrong, each with its sentence."""
-    parts: list[tuple[str, str, Sequence[tuple[str, str]]]] = [
+    """Returns everything that went wrong, each with its sentence; what is the same for several is said once."""
+    parts: list[tuple[str, str, Sequence[_Entry]]] = [
         (
             f"episodes that ended in an error of the kind {kind}",
             "red",
-            [(f"{row.task} #{row.index} ({count(row.attempts, 'attempt')})", row.error) for row in rows],
+            [_Entry(f"{row.task} #{row.index} ({count(row.attempts, 'attempt')})", row.error, row.id) for row in rows],
         )
         for kind, rows in _by_kind(results).items()
     ]
@@ -35,8 +39,30 @@ def errors_list(results: Results) -> RenderableType:
         if entries:
             lines += [Text()] if lines else []
             lines.append(Text(f"{title}: {len(entries)}", style=style))
-            lines += [Text(f"  {who}: {_indented(sentence)}") for who, sentence in entries]
+            lines += [Text(f"  {line}") for line in _collapsed(entries, results.folder)]
     return Group(*lines) if lines else Text("no errors, and no lost leases")
+
+
+@dataclass(frozen=True)
+class _Entry:
+    who: str
+    sentence: str
+    episode: EpisodeId | None
+
+
+def _collapsed(entries: Sequence[_Entry], folder: Path | None) -> Iterator[str]:
+    """Returns a line for each error, and a line more for all that had the same one."""
+    same: defaultdict[str, list[_Entry]] = defaultdict(list)
+    for entry in entries:
+        same[same_for_all(entry.sentence, entry.episode)].append(entry)
+    for alike in same.values():
+        first = alike[0]
+        said = _indented(first.sentence if folder is None else located(first.sentence, folder))
+        if len(alike) == 1:
+            yield f"{first.who}: {said}"
+        else:
+            yield f"the same error, {len(alike)} times: {said}"
+            yield f"  {', '.join(entry.who for entry in alike)}"
 
 
 def errors_json(results: Results) -> dict[str, Any]:
@@ -80,12 +106,13 @@ def _retried(results: Results) -> list[JournalEvent]:
     return [event for event in failed if not (event.episode in ended and last[event.episode] is event)]
 
 
-def _told(events: Sequence[JournalEvent]) -> list[tuple[str, str]]:
+def _told(events: Sequence[JournalEvent]) -> list[_Entry]:
     told = []
     for event in events:
         episode = "" if event.episode is None else f" {event.episode.task} #{event.episode.index}"
         worker = f" on {event.worker}" if event.worker else ""
-        told.append((f"{datetime.fromtimestamp(event.at):%Y-%m-%d %H:%M:%S}{episode}{worker}", event.message))
+        who = f"{datetime.fromtimestamp(event.at):%Y-%m-%d %H:%M:%S}{episode}{worker}"
+        told.append(_Entry(who, event.message, event.episode))
     return told
 
 

@@ -23,6 +23,7 @@ from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description
 from sparring.protos.net.access import new_token
 from sparring.protos.net.address import Address
+from sparring.protos.tracebacks import Tracebacks
 
 if TYPE_CHECKING:
     from sparring.policy_server.policies.base import Policy
@@ -121,7 +122,8 @@ class _LiveExecution(Execution):
         # The hash of a file that a policy was loaded from says nothing about weights that are being trained.
         options = self._settings.policy.server_options(insecure=self._settings.worker.insecure)
         token = new_token()
-        server = PolicyServer(self._live, options, checkpoint_sha256="", token=token)
+        tracebacks = Tracebacks(self._settings.output.folder)
+        server = PolicyServer(self._live, options, checkpoint_sha256="", token=token, tracebacks=tracebacks)
         # A socket of this call's own: what is left of a connection to the policy before cannot reach this one. Beside
         # the workers' own, which containers have been shown.
         local = Address.unix(self._workers.sockets / f"policy-{self._number}.sock")

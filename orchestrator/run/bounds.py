@@ -9,6 +9,7 @@ from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import shortened
 from sparring.protos.errors import UsageError
 from sparring.protos.record import MAX_SENTENCE
+from sparring.protos.tracebacks import LONGEST as MAX_TRACEBACK
 
 MAX_MESSAGE: Final = 8 * 2**20
 """Bytes; films and recordings come in pieces, which are smaller."""
@@ -66,10 +67,12 @@ def bounded(message: pb.WorkerMessage, slots: int) -> pb.WorkerMessage:
         _check(size <= most, f"the actions of an episode have {size:,} bytes; {most:,} are the most")
         message.result.error = shortened(message.result.error, MAX_SENTENCE)
         message.result.missing = shortened(message.result.missing, MAX_SENTENCE)
+        message.result.traceback = message.result.traceback[:MAX_TRACEBACK]
     elif kind == "lost":
         message.lost.reason = shortened(message.lost.reason, MAX_SENTENCE)
     elif kind == "refused":
         message.refused.reason = shortened(message.refused.reason, MAX_SENTENCE)
+        message.refused.traceback = message.refused.traceback[:MAX_TRACEBACK]
     return message
 
 

@@ -312,7 +312,8 @@ class Coordinator:
         elif kind == "refused":
             lease = self._held(worker, message.refused.lease, "refusal")
             if lease is not None:
-                self._refused(worker, lease, message.refused.reason)
+                reason = self._recorder.with_traceback(message.refused.reason, message.refused.traceback)
+                self._refused(worker, lease, reason)
         elif kind == "heartbeat":
             if any(activity.task and activity.steps for activity in message.heartbeat.slots):
                 self._no_place_since = None  # somebody has one

@@ -33,7 +33,7 @@ class ErrorLimit:
         """
         if not self._most:
             return
-        error = _same_for_all(record.error, episode)
+        error = same_for_all(record.error, episode)
         if record.outcome != "error" or (self._seen and error != self._seen):
             self._most = 0  # something else can come of it: the run is worth its time
             return
@@ -48,7 +48,9 @@ class ErrorLimit:
             )
 
 
-def _same_for_all(error: str, episode: EpisodeId) -> str:
+def same_for_all(error: str, episode: EpisodeId | None) -> str:
     """Returns an error without what differs from episode to episode: the task's name, and numbers."""
-    without_task = re.sub(rf"(?<![\w-]){re.escape(episode.task)}(?![\w-])", "TASK", error)
+    without_task = error
+    if episode is not None:
+        without_task = re.sub(rf"(?<![\w-]){re.escape(episode.task)}(?![\w-])", "TASK", error)
     return re.sub(r"0x[0-9a-f]+|\d+", "0", without_task)

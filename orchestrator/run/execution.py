@@ -200,7 +200,7 @@ class Execution:
         if settings.policy.name is None:
             return PolicyAccess.elsewhere(settings)
         host_name = (DEFAULT_LISTEN if listen is None or listen.is_unix else listen).host
-        host = PolicyHost(settings, host=host_name, sockets=sockets, logs=self._folder / "logs", rules=self._rules)
+        host = PolicyHost(settings, host=host_name, sockets=sockets, folder=self._folder, rules=self._rules)
         watched.append(await stack.enter_async_context(_hosted(host, watched)))
         self._hosting = host
         return PolicyAccess(host.addresses, token=host.token)

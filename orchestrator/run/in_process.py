@@ -41,6 +41,7 @@ from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import FLAGS, Dialect, Hint
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.spec import Offer
+from sparring.protos.tracebacks import Tracebacks
 
 if TYPE_CHECKING:
     from sparring.policy_server.local import LocalPolicy
@@ -100,7 +101,12 @@ def run_in_process(
         assert policy.name is not None
         experts = experts_of(part.benchmark for part in settings.plan.parts)
         name, arguments = policy.name, policy.arguments
-        return LocalPolicy(lambda: load_policy(name, arguments, experts=experts), name=name, arguments=arguments)
+        return LocalPolicy(
+            lambda: load_policy(name, arguments, experts=experts),
+            name=name,
+            arguments=arguments,
+            tracebacks=Tracebacks(folder),
+        )
 
     try:
         with _Signals() as signals, output_folder(folder) as journal:
@@ -127,7 +133,7 @@ def evaluate_in_process(
 
     def load() -> LocalPolicy:
         # The hash of a file that a policy was loaded from says nothing about weights that are being trained.
-        return LocalPolicy(policy, name=name, checkpoint_sha256="")
+        return LocalPolicy(policy, name=name, checkpoint_sha256="", tracebacks=Tracebacks(settings.output.folder))
 
     with tempfile.TemporaryDirectory(prefix="sparring-") as temporary:
         folder = settings.output.folder or Path(temporary) / "run"
@@ -224,7 +230,7 @@ class _Execution:
     def _record(self, message: pb.WorkerMessage) -> None:
         kind = message.WhichOneof("message")
         if kind == "refused":
-            raise UsageError(message.refused.reason)
+            raise UsageError(self._recorder.with_traceback(message.refused.reason, message.refused.traceback))
         if kind == "lost":  # not by the policy, which is here: by what a simulator or a policy asks in its turn
             raise RunStopped(message.lost.reason)
         try:

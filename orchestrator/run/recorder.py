@@ -19,6 +19,7 @@ from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import FLAGS, Dialect, render
 from sparring.protos.pieces import AttachmentKind, AttachmentMissing, kind_of
 from sparring.protos.record import EpisodeRecord, Outcome
+from sparring.protos.tracebacks import Tracebacks
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,9 @@ class Recorder:
         self._incoming = Incoming(folder, folders)
         self._tasks = {(name, task.name): task for name, tasks in plan.tasks.items() for task in tasks}
         self._limit = ErrorLimit(settings.plan.max_errors)
+        # Who keeps no files has a folder that nobody will look into.
+        kept_in = None if settings.output.folder is None else folder
+        self._tracebacks = Tracebacks(kept_in, logged=settings.plan.in_process)
         self._players: dict[str, _Player] = {}
         self._makers: dict[str, int] = {}
 
@@ -89,6 +93,7 @@ class Recorder:
         verdict = self._scheduler.judge(result.lease, record)
         if lease is None or verdict == "stale":
             return False
+        record = replace(record, error=self.with_traceback(record.error, result.traceback))
         # The lease ends when all is written: what cannot be written is not played, and the run has not finished.
         row: EpisodeRow | None = None
         if record.outcome == "error":
@@ -110,6 +115,16 @@ class Recorder:
         self._tell(row)
         self._limit.heard(lease.episode, record)
         return True
+
+    def with_traceback(self, sentence: str, traceback: str) -> str:
+        """Keeps the traceback of a benchmark's code, and returns a sentence that says where it is.
+
+        Args:
+            sentence: What happened.
+            traceback: Empty if there is none.
+        """
+        kept = self._tracebacks.keep("simulator", sentence, traceback) if traceback else ""
+        return f"{sentence} ({kept})" if kept else sentence
 
     def piece(self, piece: pb.Piece) -> None:
         """Takes a piece of a film or a recording, if the lease was asked for one.

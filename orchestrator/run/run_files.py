@@ -39,10 +39,11 @@ from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description
 from sparring.protos.advice import FLAGS, Dialect, Hint, render
 from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.tracebacks import FOLDER as TRACEBACKS
 
 log = logging.getLogger(__name__)
 
-_OURS: Final = frozenset({RUN_FILE, *RESULT_FILES, TOKEN_FILE, "logs", "videos"})
+_OURS: Final = frozenset({RUN_FILE, *RESULT_FILES, TOKEN_FILE, "logs", "videos", TRACEBACKS})
 """What a run that came to nothing may have left in its folder, beside its journal."""
 
 

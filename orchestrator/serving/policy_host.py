@@ -66,14 +66,15 @@ class PolicyHost:
         settings: Of the run.
         host: The host part of the TCP address that workers elsewhere use.
         sockets: Folder for the unix socket that workers on this machine use.
-        logs: Folder for its log.
+        folder: Of the run: its log and its tracebacks are in there.
         rules: How often it is started again.
     """
 
-    def __init__(self, settings: RunSettings, *, host: str, sockets: Path, logs: Path, rules: RetryRules) -> None:
+    def __init__(self, settings: RunSettings, *, host: str, sockets: Path, folder: Path, rules: RetryRules) -> None:
         self._settings = settings
         self._rules = rules
-        self._log = logs / "policy-server.log"
+        self._folder = folder
+        self._log = folder / "logs" / "policy-server.log"
         self.addresses = [Address.unix(sockets / "policy.sock"), Address("tcp", host)]
         self._child: Child | None = None
         self._verdict: ServerEnd | None = None
@@ -177,6 +178,7 @@ class PolicyHost:
             experts=experts_of(part.benchmark for part in self._settings.plan.parts),
             listen=tuple(map(str, self.addresses)),
             token_file=token_file,
+            output=self._folder.absolute(),
             insecure=self._settings.worker.insecure,
         )
 

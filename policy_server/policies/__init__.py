@@ -13,11 +13,13 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final, cast
 
+from sparring.policy_server.errors import PolicyBroken
 from sparring.policy_server.policies.base import Policy
 from sparring.policy_server.policies.rename import RenamedPolicy
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError, unknown
 from sparring.protos.spec import PolicySpec
+from sparring.protos.tracebacks import was_raised_in
 
 ENTRY_POINTS: Final = "sparring.policies"
 _LEROBOT: Final = "lerobot:"
@@ -133,11 +135,11 @@ def _import(reference: str) -> Any:
             raise UsageError(
                 f"there is no module {module_name!r} to take a policy from; "
                 "run from the folder it is in, or put that on PYTHONPATH."
-            ) from error
+            ) from None
         hint = f": pip install 'sparring[{module_name.rpartition('.')[2]}]'" if module_name.startswith(__name__) else ""
-        raise UsageError(f"the module {module_name!r} needs {error.name!r}, which is not installed{hint}.") from error
+        raise PolicyBroken(f"the module {module_name!r} needs {error.name!r}, which is not installed{hint}.") from error
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
-        raise UsageError(f"importing {module_name!r} failed: {type(error).__name__}: {error}") from error
+        raise PolicyBroken(f"importing {module_name!r} failed: {type(error).__name__}: {error}") from error
     try:
         return getattr(module, attribute)
     except AttributeError:
@@ -172,9 +174,9 @@ def _construct(name: str, factory: Any, arguments: Mapping[str, Any]) -> Any:
         raise
     except (Exception, SystemExit) as error:  # a user's constructor may raise anything
         given = ", ".join(f"{k}={v!r}" for k, v in arguments.items()) or "no arguments"
-        raise UsageError(
-            f"the policy {name!r} could not be made with {given}: {type(error).__name__}: {error}"
-        ) from error
+        # What Sparring's own code raises is about what was asked of it.
+        kind = UsageError if was_raised_in(error, "sparring") else PolicyBroken
+        raise kind(f"the policy {name!r} could not be made with {given}: {type(error).__name__}: {error}") from error
 
 
 def checked(name: str, policy: Any) -> Policy:

@@ -479,3 +479,28 @@ def test_a_policy_that_always_fails_is_stopped(sparring: Sparring, tmp_path: Pat
     with sqlite3.connect(tmp_path / "out" / "journal.sqlite") as journal:
         (attempts,) = journal.execute("SELECT count(*) FROM events WHERE kind = 'error'").fetchone()
     assert attempts == 20, "not the 400 that the plan and its retries allow"
+    (kept,) = (tmp_path / "out" / "errors").iterdir()
+    assert f"traceback: out/errors/{kept.name}" in ended.stderr
+    assert ended.stderr.count("in act\n") == 1, "and once on the screen"
+    assert kept.read_text().endswith("ValueError: this cannot work\n")
+    shown = sparring("show", "out", "--errors")
+    assert f"out/errors/{kept.name}" in shown.stdout
+
+
+@pytest.mark.parametrize("how", [(HERE,), ("--slots", "2")], ids=["here", "workers"])
+def test_tracebacks_of_code_that_never_came_to_play_are_kept(
+    sparring: Sparring, tmp_path: Path, how: tuple[str, ...]
+) -> None:
+    """Where the policy cannot be made, nothing else is left of the run, and another may begin in its place."""
+    mine = tmp_path / "mine.py"
+    mine.write_text("class Mine:\n    def __init__(self):\n        self.weights = {}['weights']\n")
+    command = (*TOY, "--task", "short", "--episodes", "1", "--policy", "mine:Mine", *how)
+    ended = sparring(*command)
+    assert ended.returncode == 2, ended
+    (kept,) = (tmp_path / "out" / "errors").iterdir()
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["errors"]
+    assert f"KeyError: 'weights' (traceback: out/errors/{kept.name})" in ended.stderr
+    assert "self.weights = {}['weights']" in ended.stderr
+    assert "self.weights = {}['weights']" in kept.read_text()
+    mine.write_text("from toy_policies import Forward\n\nclass Mine(Forward):\n    pass\n")
+    assert sparring(*command).returncode == 0

@@ -159,7 +159,10 @@ def test_retries_are_counted(sparring: Sparring, tmp_path: Path) -> None:
     assert [(r["outcome"], r["attempts"]) for r in read_csv(tmp_path / "out")] == [("success", "2")] * 2
     with sqlite3.connect(tmp_path / "out" / "journal.sqlite") as journal:
         events = journal.execute("SELECT kind, message FROM events").fetchall()
-    assert events == [("error", "the simulator raised ValueError: only the first time")] * 2
+    (kept,) = (tmp_path / "out" / "errors").iterdir()
+    said = f"the simulator raised ValueError: only the first time (traceback: errors/{kept.name})"
+    assert events == [("error", said)] * 2
+    assert "in _misbehave" in kept.read_text()
 
 
 def test_a_simulator_that_fails_does_not_stop_the_others(sparring: Sparring, tmp_path: Path) -> None:

@@ -147,6 +147,25 @@ def test_an_observer_that_raises_is_an_error_and_never_a_score() -> None:
     assert failed.steps == 0
 
 
+def test_whose_code_raised_is_in_the_traceback_that_comes_with_the_error() -> None:
+    class Clumsy(EpisodeObserver):
+        def on_step(self, step: int, action: Array, result: Step) -> None:
+            raise ValueError("dropped it")
+
+    player, _, _ = player_of(Forward())
+    found = player.play(lease("raises"), ASSIGNMENT).result.traceback
+    assert "in _misbehave" in found
+    assert "player.py" not in found, "it begins in the benchmark's code"
+    assert found.endswith("ValueError: the world came apart\n")
+    assert "no such world" in player.play(lease("unmakeable"), ASSIGNMENT).result.traceback
+    assert "in on_step" in player.play(lease(), ASSIGNMENT, [Clumsy()]).result.traceback
+    player, _, _ = player_of(Raises())
+    failed = player.play(lease(index=1), ASSIGNMENT).result
+    assert (failed.error_kind, failed.traceback) == (pb.ERROR_KIND_POLICY, ""), "it is kept where the policy is"
+    player, _, _ = player_of(WantsTooMuch())
+    assert player.play(lease(), ASSIGNMENT).refused.traceback == "", "there is a table instead"
+
+
 def test_what_does_not_fit_or_cannot_be_refuses_the_run() -> None:
     player, _, _ = player_of(WantsTooMuch())
     assert "not offered" in player.play(lease(), ASSIGNMENT).refused.reason
@@ -174,6 +193,7 @@ def test_what_no_attempt_can_cure_refuses_the_run() -> None:
 
     refused = Player(Lacking(), ToySettings(), Sessions(Forward())).play(lease(), ASSIGNMENT).refused
     assert "ModuleNotFoundError: No module named 'no_such_simulator'" in refused.reason
+    assert "in make" in refused.traceback
 
     class Unjudged(ToySimulator):
         def step(self, action: Array, *, look: frozenset[str]) -> Step:

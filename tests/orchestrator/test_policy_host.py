@@ -62,7 +62,7 @@ def settings(**given: Any) -> RunSettings:
 
 
 def host(tmp_path: Path, rules: RetryRules = RetryRules(), **given: Any) -> PolicyHost:  # noqa: B008  (frozen)
-    return PolicyHost(settings(**given), host="127.0.0.1", sockets=tmp_path, logs=tmp_path / "logs", rules=rules)
+    return PolicyHost(settings(**given), host="127.0.0.1", sockets=tmp_path, folder=tmp_path, rules=rules)
 
 
 def run(hosting: PolicyHost, until: Callable[[], bool] = lambda: False) -> bool:
@@ -104,7 +104,7 @@ def test_it_is_told_what_to_serve_and_says_where_it_does(server: Scripted, tmp_p
 def test_it_is_for_the_workers_of_its_run_and_nobody_else(short_folder: Path) -> None:
     """Every user of the machine reaches its port; with --listen 0.0.0.0, everybody else, too."""
     hosting = PolicyHost(
-        settings(policy="zero"), host="0.0.0.0", sockets=short_folder, logs=short_folder / "logs", rules=RetryRules()
+        settings(policy="zero"), host="0.0.0.0", sockets=short_folder, folder=short_folder, rules=RetryRules()
     )
     said: list[object] = []
 

@@ -154,6 +154,23 @@ def test_errors_by_kind_with_what_was_tried_again_and_what_was_lost(show: Show, 
     assert [(e["task"], e["index"], e["worker"]) for e in document["lost"]] == [("short", killed.index, "toy-1")]
 
 
+def test_an_error_that_many_have_is_said_once(show: Show, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(OLD / "unfinished", tmp_path / "out"))
+    journal = Journal(folder)
+    late = [r.index for r in journal.rows() if r.task == "short"][-1] + 1
+    sentence = "the policy's act() raised ValueError: {} is bad (step {}; traceback: errors/policy-0123abcd.txt)"
+    for index in range(late, late + 3):
+        failed = row(index=index, outcome="error", attempts=4, error=sentence.format(index, 0), error_kind="policy")
+        assert journal.record(failed)
+    journal.close()
+    body = show(folder, "--errors")[1].split("\n\n", 1)[1].splitlines()
+    assert body == [
+        "episodes that ended in an error of the kind policy: 3",
+        "  the same error, 3 times: " + sentence.format(late, 0).replace("errors/", f"{folder}/errors/"),
+        "    " + ", ".join(f"short #{late + n} (4 attempts)" for n in range(3)),
+    ]
+
+
 def test_a_run_without_errors_says_so(show: Show) -> None:
     assert show(OLD / "unfinished", "--errors")[1].splitlines()[-1] == "no errors, and no lost leases"
 

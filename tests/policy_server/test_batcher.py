@@ -405,7 +405,7 @@ def test_a_policy_s_own_sentence_is_passed_on_as_it_is() -> None:
             raise SparringError("the tape is empty.")
 
     (failed,) = together(Speaking(), [0])
-    assert str(failed).endswith("the tape is empty.")
+    assert "the tape is empty." in str(failed)
     assert "SparringError" not in str(failed)
 
 

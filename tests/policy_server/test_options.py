@@ -31,6 +31,7 @@ OTHERS: dict[str, Any] = {
     "max_sessions": 7,
     "max_sessions_per_peer": 5,
     "idle_timeout": 33.0,
+    "output": Path("a run"),
     "grace": 0.5,
 }
 """A value for each that is not its default: one for whoever adds an option."""
@@ -83,7 +84,7 @@ def test_serve_hands_over_what_it_was_given(monkeypatch: pytest.MonkeyPatch) -> 
             flags += [option.flag, str(value)]
     done = CliRunner().invoke(cli, ["serve", *flags])
     assert done.exception is None, done.output
-    assert options_of(_parser().parse_args(became)) == ServerOptions(**{**OTHERS, "experts": {}})
+    assert options_of(_parser().parse_args(became)) == ServerOptions(**{**OTHERS, "experts": {}, "output": None})
 
 
 @pytest.mark.parametrize(
