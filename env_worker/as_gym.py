@@ -35,7 +35,7 @@ def make_env(benchmark: str, task: str, *, look: Iterable[str] = (), **settings:
 
 
 class SimulatorEnv(gymnasium.Env[Any, Array]):
-    """Observations are a dict of what is looked at; `info` has the benchmark's own `success` and `metrics`.
+    """Observations are a dict of what is looked at; `info` has the benchmark's own `success`, if known, and `metrics`.
 
     Args:
         simulator: What to drive.
@@ -68,7 +68,9 @@ class SimulatorEnv(gymnasium.Env[Any, Array]):
     def step(self, action: Array) -> tuple[dict[str, Array], float, bool, bool, dict[str, Any]]:
         """Executes one action."""
         step = self._simulator.step(np.asarray(action), look=self._look)
-        info = {"success": step.success, "metrics": dict(step.metrics)}
+        info: dict[str, Any] = {"metrics": dict(step.metrics)}
+        if step.success is not None:
+            info["success"] = step.success
         return dict(step.observation), step.reward, step.terminated, step.truncated, info
 
     def close(self) -> None:

@@ -49,6 +49,8 @@ class Step:
     `terminated` means that the task itself ended the episode, `truncated` that time ran out.
 
     Attributes:
+        success: Whether the task is done; None: that is not known at this step. An episode in which no step knows has
+            no success and no failure: it counts by its rewards alone.
         metrics: What the benchmark measures beside success, by name: progress, a distance, sub-goals reached. Finite
             numbers. Of each name, the value that was reported last is the episode's.
     """
@@ -57,7 +59,7 @@ class Step:
     reward: float
     terminated: bool
     truncated: bool
-    success: bool
+    success: bool | None
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -88,12 +90,14 @@ class Simulator(ABC):
         meter: Counts the images made.
         camera: The observation that films are made of: uint8 (height, width, 3), upright; None if there is none.
         max_steps: After how many steps an episode is truncated.
+        success_advice: What to set so that it says what success is, if anything, in a sentence for people.
     """
 
     offers: Offer
     meter: RenderMeter
     camera: str | None = None
     max_steps: int
+    success_advice: str = ""
 
     @abstractmethod
     def reset(self, *, seed: int, index: int, look: Names) -> Observation:
@@ -112,6 +116,14 @@ class Simulator(ABC):
     @abstractmethod
     def close(self) -> None:
         """Frees the simulator and its GL context."""
+
+    @property
+    def tells_success(self) -> bool | None:
+        """Whether it says what success is; None: only its steps show that.
+
+        Runs that are about success are refused before the first episode if it does not.
+        """
+        return None
 
 
 def setting(default: Any, *, least: float | None = None, most: float | None = None, choices: Sequence[Any] = ()) -> Any:

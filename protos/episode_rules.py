@@ -18,6 +18,9 @@ OutOfRange = Literal["pass", "clip", "error"]
 Observe = Literal["on-demand", "every-step"]
 """Observations are made where the policy looks, or at every step."""
 
+Metric = Literal["success", "return"]
+"""What a run is about: the rate of successes, or the mean sum of rewards, which every simulator has."""
+
 
 def _rule(help: str, *, moves: bool, least: int | None = None) -> dict[str, Any]:
     """Describes a rule; `moves` says whether episodes may end otherwise by another value, `least` bounds a number."""
@@ -39,6 +42,14 @@ class EpisodeRules:
     observe: Observe = field(
         default="on-demand",
         metadata=_rule("make observations where the policy looks, or at every step", moves=False),
+    )
+    metric: Metric = field(
+        default="success",
+        metadata=_rule(
+            "what the table is about: success, or the return (sum of rewards), also of simulators that do not say what "
+            "success is",
+            moves=False,
+        ),
     )
 
     def that_move(self) -> dict[str, Any]:

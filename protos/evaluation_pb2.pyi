@@ -46,6 +46,30 @@ else:
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
+class _Metric:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _MetricEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Metric.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    METRIC_UNSPECIFIED: _Metric.ValueType  # 0
+    """as METRIC_SUCCESS"""
+    METRIC_SUCCESS: _Metric.ValueType  # 1
+    """success: simulators that do not say what that is are refused"""
+    METRIC_RETURN: _Metric.ValueType  # 2
+    """the sum of rewards, which every simulator has"""
+
+class Metric(_Metric, metaclass=_MetricEnumTypeWrapper):
+    """What a run is about."""
+
+METRIC_UNSPECIFIED: Metric.ValueType  # 0
+"""as METRIC_SUCCESS"""
+METRIC_SUCCESS: Metric.ValueType  # 1
+"""success: simulators that do not say what that is are refused"""
+METRIC_RETURN: Metric.ValueType  # 2
+"""the sum of rewards, which every simulator has"""
+global___Metric = Metric
+
 class _Observe:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -112,6 +136,8 @@ class _OutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     """the policy's fault"""
     OUTCOME_ERROR: _Outcome.ValueType  # 3
     """ours, the simulator's, or a policy that broke"""
+    OUTCOME_PLAYED: _Outcome.ValueType  # 4
+    """played to its end, in a simulator that does not say what success is"""
 
 class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper):
     """How an episode ended."""
@@ -124,6 +150,8 @@ OUTCOME_FAILURE: Outcome.ValueType  # 2
 """the policy's fault"""
 OUTCOME_ERROR: Outcome.ValueType  # 3
 """ours, the simulator's, or a policy that broke"""
+OUTCOME_PLAYED: Outcome.ValueType  # 4
+"""played to its end, in a simulator that does not say what success is"""
 global___Outcome = Outcome
 
 class _ErrorKind:
@@ -362,20 +390,24 @@ class Rules(google.protobuf.message.Message):
     MAX_STEPS_FIELD_NUMBER: builtins.int
     OUT_OF_RANGE_FIELD_NUMBER: builtins.int
     OBSERVE_FIELD_NUMBER: builtins.int
+    METRIC_FIELD_NUMBER: builtins.int
     max_steps: builtins.int
     """end episodes after this many steps; 0: the benchmark's own limit"""
     out_of_range: global___OutOfRange.ValueType
     """what to do with an action outside the action space"""
     observe: global___Observe.ValueType
     """when observations are made"""
+    metric: global___Metric.ValueType
+    """what the run is about"""
     def __init__(
         self,
         *,
         max_steps: builtins.int = ...,
         out_of_range: global___OutOfRange.ValueType = ...,
         observe: global___Observe.ValueType = ...,
+        metric: global___Metric.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["max_steps", b"max_steps", "observe", b"observe", "out_of_range", b"out_of_range"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["max_steps", b"max_steps", "metric", b"metric", "observe", b"observe", "out_of_range", b"out_of_range"]) -> None: ...
 
 global___Rules = Rules
 

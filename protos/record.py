@@ -17,7 +17,8 @@ from sparring.protos.messages import codecs
 MAX_SENTENCE: Final = 20_000
 """Characters of what is said about an episode: an exception's text may be a whole array."""
 
-Outcome = Literal["success", "failure", "error"]
+Outcome = Literal["success", "failure", "error", "played"]
+"""How an episode ended. `played`: by its end, in a simulator that does not say what success is."""
 
 ErrorKind = Literal["", "simulator", "policy", "action", "limit", "lost", "internal"]
 """What kind of error; evaluation.proto says what each means. Empty: none, or no more is known of it."""

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -81,10 +82,7 @@ class Gym(Benchmark):
             raise UsageError(f"there is no Gymnasium environment {task.name!r}: {error}") from error
         except (gymnasium.error.Error, TypeError) as error:  # of what is missing, or arguments that it does not take
             raise UsageError(f"gymnasium cannot make {task.name!r}: {error}") from error
-        simulator = GymSimulator(env, settings)
-        if not simulator.has_threshold:
-            _check_success(lambda: gymnasium.make(task.name, **arguments), simulator.max_steps)
-        return simulator
+        return GymSimulator(env, settings, lambda: gymnasium.make(task.name, **arguments))
 
 
 def _importable(module: str) -> bool:
@@ -94,17 +92,14 @@ def _importable(module: str) -> bool:
         return False
 
 
-def _check_success(make: Callable[[], Any], most: int) -> None:
+def _speaks_of_success(make: Callable[[], Any], most: int) -> bool | None:
     """Plays an episode of random actions, in an environment of its own, to see whether it says what success is.
 
-    One that takes longer than a moment is left unfinished: then the first episode of the policy shows it.
+    One that takes longer than a moment is left unfinished, and None returned: then the first of the policy shows it.
 
     Args:
         make: Makes the environment.
         most: Steps after which an episode ends.
-
-    Raises:
-        UsageError: If the episode came to its end without a word of it.
     """
     env = make()
     try:
@@ -113,28 +108,34 @@ def _check_success(make: Callable[[], Any], most: int) -> None:
         env.action_space.seed(0)
         for _ in range(most):
             _, _, terminated, truncated, info = env.step(env.action_space.sample())
-            if any(key in info for key in _SUCCESS_KEYS) or time.monotonic() > deadline:
-                return
+            if any(key in info for key in _SUCCESS_KEYS):
+                return True
+            if time.monotonic() > deadline:
+                return None
             if terminated or truncated:
                 break
     finally:
         env.close()
-    raise _no_success()
-
-
-def _no_success() -> UsageError:
-    """Returns what is said of an environment that does not say what success is, where that is what counts."""
-    return UsageError(
-        "this environment does not say what success is: no 'is_success' or 'success' in its info, no reward threshold "
-        f"in its registration. Say it with {Hint('benchmark_arg', 'success_return')}, a number."
-    )
+    return False
 
 
 class GymSimulator(Simulator):
-    """Shows what the environment returns: a Dict space by its keys, anything else as "observation"."""
+    """Shows what the environment returns: a Dict space by its keys, anything else as "observation".
 
-    def __init__(self, env: Any, settings: GymSettings) -> None:
+    Args:
+        env: The environment.
+        settings: Of the benchmark.
+        another: Makes one more, to try out.
+    """
+
+    success_advice = (
+        "An environment says what success is by 'is_success' or 'success' in its info, or by a reward threshold in its "
+        f"registration; else {Hint('benchmark_arg', 'success_return')}, a number, says which return is one."
+    )
+
+    def __init__(self, env: Any, settings: GymSettings, another: Callable[[], Any]) -> None:
         self._env = env
+        self._another = another
         self._success_return = settings.success_return
         spec = env.spec
         self.max_steps = settings.max_steps or (spec.max_episode_steps if spec else None) or 100_000
@@ -142,7 +143,6 @@ class GymSimulator(Simulator):
             self._success_return = float(spec.reward_threshold)
         self._steps = 0
         self._return = 0.0
-        self._judged = False
         self.meter = RenderMeter()
         low, high, self._to_action = _action_space(env.action_space)
         specs = {name: spec_of(array) for name, array in _named(env.observation_space.sample()).items()}
@@ -155,7 +155,7 @@ class GymSimulator(Simulator):
 
     def reset(self, *, seed: int, index: int, look: Names) -> Observation:
         raw, _ = self._env.reset(seed=seed)
-        self._steps, self._return, self._judged = 0, 0.0, False
+        self._steps, self._return = 0, 0.0
         return self._observe(raw, look)
 
     def step(self, action: Array, *, look: Names) -> Step:
@@ -165,9 +165,12 @@ class GymSimulator(Simulator):
         truncated = bool(truncated) or self._steps >= self.max_steps
         ended = bool(terminated) or truncated
         success = self._success(info, ended)
-        if ended and not self._judged:
-            raise _no_success()
         return Step(self._observe(raw, look), float(reward), bool(terminated), truncated, success)
+
+    @cached_property
+    def tells_success(self) -> bool | None:
+        """Tried out, where no threshold says it, and only if somebody asks."""
+        return self.has_threshold or _speaks_of_success(self._another, self.max_steps)
 
     @property
     def has_threshold(self) -> bool:
@@ -177,15 +180,13 @@ class GymSimulator(Simulator):
     def close(self) -> None:
         self._env.close()
 
-    def _success(self, info: Mapping[str, Any], ended: bool) -> bool:
+    def _success(self, info: Mapping[str, Any], ended: bool) -> bool | None:
         for key in _SUCCESS_KEYS:
             if key in info:
-                self._judged = True
                 return bool(info[key])
         if self.has_threshold:
-            self._judged = True
             return ended and self._return >= self._success_return  # a return is one only at the end
-        return False
+        return None
 
     def _observe(self, raw: Any, look: Names) -> Observation:
         observation = {name: array for name, array in _named(raw).items() if name in look}

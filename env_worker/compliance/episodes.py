@@ -117,7 +117,7 @@ def episodes_end_in_time(subject: Subject) -> None:
 
 
 def steps_can_be_recorded(subject: Subject) -> None:
-    """A step says what can be recorded: rewards and metrics are finite, ends and success are booleans."""
+    """A step says what can be recorded: rewards and metrics are finite, ends are booleans, success too, or None."""
     with subject.simulator() as simulator:
         for episode in subject.episodes:
             simulator.reset(seed=episode.seed, index=episode.index, look=NOTHING)
@@ -166,7 +166,8 @@ def _same(one: Trace, other: Trace, episode: Episode, ways: str) -> None:
 def _recordable(step: Step, when: str) -> None:
     for name in ("terminated", "truncated", "success"):
         value = getattr(step, name)
-        expect(type(value) is bool, f"{when}: {name} is {value!r}, a {type(value).__name__}, not a bool.")
+        known = name != "success" or value is not None
+        expect(not known or type(value) is bool, f"{when}: {name} is {value!r}, a {type(value).__name__}, not a bool.")
     expect(math.isfinite(step.reward), f"{when}: the reward is {step.reward!r}.")
     for metric, number in step.metrics.items():
         expect(math.isfinite(number), f"{when}: the metric {metric!r} is {number!r}.")

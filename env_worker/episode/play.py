@@ -49,7 +49,7 @@ def run_episode(
         order: Which episode.
         observers: Who is told of every step; they change nothing.
     """
-    record = EpisodeRecord(outcome="failure", reward_max=-math.inf)
+    record = EpisodeRecord(outcome="played", reward_max=-math.inf)
     needs = session.needs
     wanted = frozenset(needs.named)
     window = _Window(needs.history)
@@ -101,6 +101,8 @@ def _count(record: EpisodeRecord, step: Step) -> None:
         record.metrics[str(name)] = float(value)
     if step.success:  # reached once is reached, also where the task goes on
         record.outcome = "success"
+    elif step.success is not None and record.outcome == "played":
+        record.outcome = "failure"
     record.reward_sum += step.reward
     if not math.isfinite(record.reward_sum):
         raise UnusableStep(f"the rewards of the simulator add up to {record.reward_sum} at step {record.steps}.")

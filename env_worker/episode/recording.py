@@ -59,7 +59,7 @@ class Recording(EpisodeObserver):
     def on_end(self, record: EpisodeRecord) -> None:
         if not self.missing:
             with self._or_missing():
-                self._write(success=record.outcome == "success")
+                self._write(success=None if record.outcome == "played" else record.outcome == "success")
         self._drop_seen()
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class Recording(EpisodeObserver):
             self.file.close()
             self.file = None
 
-    def _write(self, *, success: bool) -> None:
+    def _write(self, *, success: bool | None) -> None:
         assert self._seen is not None
         about = json.dumps({"format": FORMAT, **self._about, "success": success}, allow_nan=False).encode()
         arrays = {

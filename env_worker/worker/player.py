@@ -30,6 +30,7 @@ from sparring.policy_server.client import (
     PolicyUnreachable,
 )
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.advice import Hint
 from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.pieces import AttachmentKind, AttachmentMissing, declare, pieces_of, size_of
@@ -130,19 +131,24 @@ class Player:
         attachments: _Attachments = {}
         try:
             stage = self._staged(lease.task)
+            rules = EpisodeRules.from_message(assignment.rules)
+            if rules.metric == "success" and stage.simulator.tells_success is False:
+                raise _silent_on_success(stage)
             session = self._session_for(stage.simulator)
             connected = True
             order = Order(
                 task=stage.task,
                 index=lease.index,
                 seed=lease.seed,
-                rules=EpisodeRules.from_message(assignment.rules),
+                rules=rules,
             )
             attachments = self._attachments(stage, lease, order, assignment)
             for attachment in attachments.values():
                 kept.callback(attachment.close)
             actions = [KeptActions()] if lease.keep_actions else []
             record = run_episode(stage.simulator, session, order, [*attachments.values(), *actions, *observers])
+            if rules.metric == "success" and record.outcome == "played":
+                raise _silent_on_success(stage)
             result = record.to_message(lease.lease)
             for executed in actions:
                 result.actions = executed.content
@@ -246,6 +252,14 @@ class Player:
             del simulator
             gc.collect()  # simulators are full of cycles
             give_back_freed_memory()
+
+
+def _silent_on_success(stage: _Stage) -> _Refused:
+    """Returns why a run that is about success is refused: nothing could be said of its episodes."""
+    return _Refused(
+        f"the simulator of {stage.task.name!r} does not say what success is. {Hint('metric', value='return')} "
+        f"evaluates the sum of rewards instead. {stage.simulator.success_advice}".rstrip()
+    )
 
 
 def _kind(error: Exception) -> ErrorKind:

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from sparring.orchestrator.display.screen import Plain, bounds, count
+from sparring.orchestrator.display.screen import Plain, bounds, count, numbers
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.listeners import RunEnd, RunListener, RunStart, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId
@@ -29,6 +29,9 @@ class Tally:
         self.done = done
         self.successes = successes
         self.judged = done
+        self.played = 0
+        self.rewards = 0.0
+        self.metric = "success"
         self.errors = 0
         self.retries = 0
         self._began = time.monotonic()
@@ -44,8 +47,10 @@ class Tally:
         if row.outcome == "error":
             self.errors += 1
         else:
-            self.judged += 1
+            self.judged += row.outcome != "played"
             self.successes += row.outcome == "success"
+            self.played += 1
+            self.rewards += row.reward_sum
 
     def running(self, activity: SlotActivity) -> None:
         """Counts the steps that a slot has made of an episode that is not recorded yet."""
@@ -74,12 +79,8 @@ class Tally:
 
     def line(self) -> str:
         """Returns all of it in one line."""
-        rate = f"{100 * self.successes / self.judged:.1f} %" if self.judged else "-"
-        if self.errors:  # they are not in the rate, and say how much it may be off
-            total = self.judged + self.errors
-            rate += f" ({bounds(self.successes / total, (self.successes + self.errors) / total)} % with errors)"
         eta = self.eta_seconds()
-        parts = [f"{self.done}/{self.total} episodes", f"success {rate}", f"{self.steps_per_second():.0f} steps/s"]
+        parts = [f"{self.done}/{self.total} episodes", self._headline(), f"{self.steps_per_second():.0f} steps/s"]
         if self.errors:
             parts.append(count(self.errors, "error"))
         if self.retries:
@@ -87,6 +88,16 @@ class Tally:
         if eta is not None and self.done < self.total:
             parts.append(f"ETA {_clock(eta)}")
         return " · ".join(parts)
+
+    def _headline(self) -> str:
+        """Returns what the run is about, so far."""
+        if self.metric == "return":
+            return f"return {numbers([self.rewards / self.played])[0] if self.played else '-'}"
+        rate = f"{100 * self.successes / self.judged:.1f} %" if self.judged else "-"
+        if self.errors:  # they are not in the rate, and say how much it may be off
+            total = self.judged + self.errors
+            rate += f" ({bounds(self.successes / total, (self.successes + self.errors) / total)} % with errors)"
+        return f"success {rate}"
 
 
 class Display(RunListener):
@@ -99,6 +110,8 @@ class Display(RunListener):
         """Counts from where earlier executions left off."""
         successes = sum(row.outcome == "success" for row in start.recorded)
         self.tally = Tally(len(start.plan.ids()), len(start.recorded), successes)
+        self.tally.metric = start.settings.get("metric", "success")
+        self.tally.played, self.tally.rewards = len(start.recorded), sum(row.reward_sum for row in start.recorded)
 
     def on_result(self, row: EpisodeRow) -> None:
         self.tally.count(row)

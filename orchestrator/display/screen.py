@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Sequence
 from typing import IO, Any, Final, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -21,6 +23,15 @@ def count(number: int, one: str, many: str = "") -> str:
 def bounds(low: float | None, high: float | None) -> str:
     """Writes two rates that something is between, in percent; nothing if they are not known."""
     return "" if low is None or high is None else f"{100 * low:.1f} - {100 * high:.1f}"
+
+
+def numbers(values: Sequence[float]) -> list[str]:
+    """Writes numbers that belong together, all with the same digits: four of the largest, or a few more."""
+    largest = max(map(abs, values))
+    if largest >= 1e9 or 0 < largest < 1e-4:
+        return [f"{value:.3e}" for value in values]
+    digits = 0 if largest >= 1000 else 3 - math.floor(math.log10(largest)) if largest else 1
+    return [f"{value + 0.0:.{digits}f}" for value in values]
 
 
 class LastingStream:

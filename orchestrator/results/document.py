@@ -24,6 +24,7 @@ from sparring.orchestrator.results.makers import Maker
 from sparring.orchestrator.results.statistics import Summary
 from sparring.orchestrator.run.plan import Plan
 from sparring.policy_server.client import Description
+from sparring.protos.episode_rules import Metric
 from sparring.protos.errors import SparringError, UsageError
 
 RUN_FILE: Final = "run.json"
@@ -129,16 +130,34 @@ class ServerStats(_Part):
             return None
 
 
+class RunMean(_Part):
+    """A mean over episodes."""
+
+    mean: float = Field(description="over the episodes with an outcome of the policy's own")
+    interval: tuple[float, float] | None = Field(description="at 95 %, by Student's t; null: not known")
+    n: int = Field(description="how many of these there are")
+
+
 class RunRate(_Part):
-    """A success rate, and what it rests on."""
+    """A success rate, other means, and what they rest on."""
 
     success_rate: float | None = Field(
-        description="over the episodes with an outcome of the policy's own; null: there is none"
+        description="over the episodes with an outcome of the policy's own; null: none of them can be judged"
     )
     n: int = Field(description="how many of these there are")
+    judged: int | None = Field(
+        default=None,
+        description="how many of them the success rate is of: all but those of tasks whose simulators do not say what "
+        "success is; null: releases before 0.2",
+    )
     errors: int = Field(description="how many episodes ended in an error, and are not counted in the rate")
     worst_case: float | None = Field(description="the rate if every error had been a failure; null: no episode")
     best_case: float | None = Field(description="the rate if every error had been a success; null: no episode")
+    returns: RunMean | None = Field(
+        default=None, alias="return", description="the sum of rewards; null: no episode, or releases before 0.2"
+    )
+    steps: RunMean | None = Field(default=None, description="actions executed; null likewise")
+    reward_max: RunMean | None = Field(default=None, description="the largest reward of one step; null likewise")
 
     @classmethod
     def of(cls, summary: Summary) -> RunRate:
@@ -195,6 +214,11 @@ class RunDocument(_Part):
                 Task(task.name, task.instruction, task.group, task.initial_states or 0, task.number)
             )
         return Plan(tasks, self.episodes, self.seed)
+
+    @property
+    def metric(self) -> Metric:
+        """What the run is about; releases before 0.2 knew of success only."""
+        return "return" if self.settings.get("metric") == "return" else "success"
 
 
 def tasks_of(plan: Plan) -> dict[str, RunTask]:

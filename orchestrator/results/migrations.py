@@ -37,10 +37,14 @@ def _makers(connection: sqlite3.Connection) -> None:
     connection.execute("""ALTER TABLE episodes ADD COLUMN "checksum" INTEGER NOT NULL DEFAULT 0""")
 
 
+def _played(connection: sqlite3.Connection) -> None:
+    """Migrates from 4 to 5: an outcome may be `played`, which earlier releases take for damage."""
+
+
 FIRST_VERSION: Final = 2
 """The oldest that can be read: release 0.1.0's."""
 
-MIGRATIONS: Final[Sequence[Migration]] = (_columns_by_name, _makers)
+MIGRATIONS: Final[Sequence[Migration]] = (_columns_by_name, _makers, _played)
 """One after the other: the first makes version 3 of version 2, and so on."""
 
 SCHEMA_VERSION: Final = FIRST_VERSION + len(MIGRATIONS)

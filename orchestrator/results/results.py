@@ -28,6 +28,7 @@ from sparring.orchestrator.results.reading import JournalContents, JournalEvent,
 from sparring.orchestrator.results.row import COLUMNS, EpisodeRow
 from sparring.orchestrator.results.statistics import Summary
 from sparring.orchestrator.run.plan import Plan
+from sparring.protos.episode_rules import Metric
 from sparring.protos.errors import UsageError, unknown
 
 _ATTEMPTS: Final = 5
@@ -51,6 +52,7 @@ class Results:
         server_stats: What the policy servers did for it, as in run.json; None if that is not known.
         events: What happened on the way: attempts that failed, leases that were lost.
         makers: Who has made the rows, with machine and versions, by the numbers in their column `maker`.
+        metric: What the run is about: `success` or `return`.
     """
 
     plan: Plan
@@ -63,6 +65,7 @@ class Results:
     server_stats: ServerStats | None = None
     events: Sequence[JournalEvent] = ()
     makers: Mapping[int, Maker] = field(default_factory=dict)
+    metric: Metric = "success"
 
     @classmethod
     def load(cls, folder: str | Path) -> Results:
@@ -90,13 +93,14 @@ class Results:
             server_stats=document.server_stats if stats is None else stats,
             events=journal.events,
             makers=journal.makers,
+            metric=document.metric,
         )
 
     def select(self, selection: str) -> Results:
         """Returns the part of the results that is about some tasks.
 
         Args:
-            selection: Names of tasks or groups, comma-separated; `*` and `?` stand for anything.
+            selection: Names of tasks, groups or benchmarks, comma-separated; `*` and `?` stand for anything.
 
         Raises:
             UsageError: If a name is none of this run.
@@ -106,7 +110,11 @@ class Results:
         for part in filter(None, (part.strip() for part in selection.split(","))):
             found = set(fnmatch.filter(labels, part))
             found |= {label for group in fnmatch.filter(groups, part) for label in groups[group]}
-            found |= {label for label, (_, task) in labels.items() if fnmatch.fnmatchcase(task.name, part)}
+            found |= {
+                label
+                for label, (benchmark, task) in labels.items()
+                if any(fnmatch.fnmatchcase(name, part) for name in (task.name, task.group, benchmark))
+            }
             if not found:
                 raise unknown("task or group of this run:", part, [*labels, *groups])
             chosen |= found
@@ -139,27 +147,48 @@ class Results:
 
     @property
     def overall(self) -> Summary:
-        """The success rate over all episodes."""
+        """What all episodes come to."""
         return Summary.of(self.rows)
 
     @property
     def tasks(self) -> dict[str, Summary]:
-        """The success rate of each task, in the plan's order."""
+        """What the episodes of each task come to, in the plan's order."""
         return {label: Summary.of(self._of([label])) for label in self.plan.labels()}
 
     @property
     def groups(self) -> dict[str, Summary]:
-        """The success rate of each group, in the plan's order."""
+        """What the episodes of each group come to, in the plan's order."""
         return {group: Summary.of(self._of(names)) for group, names in self.plan.groups().items()}
+
+    @property
+    def benchmarks(self) -> dict[str, Summary]:
+        """What the episodes of each benchmark come to, in the plan's order."""
+        labels = self.plan.labels()
+        of = {name: [label for label, (owner, _) in labels.items() if owner == name] for name in self.plan.tasks}
+        return {name: Summary.of(self._of(found)) for name, found in of.items()}
+
+    @property
+    def owners(self) -> dict[str, str]:
+        """The benchmark that each task and each group is of, by the names that they have here."""
+        labels = self.plan.labels()
+        groups = {name: labels[tasks[0]][0] for name, tasks in self.plan.groups().items()}
+        return {**groups, **{label: benchmark for label, (benchmark, _) in labels.items()}}
 
     def to_json(self) -> dict[str, Any]:
         """Returns what `--json` prints."""
+        owners = self.owners
+
+        def owned(summaries: Mapping[str, Summary]) -> dict[str, Any]:
+            return {name: {"benchmark": owners[name], **found.to_json()} for name, found in summaries.items()}
+
         return {
             "status": self.status,
             "episodes": {"planned": len(self.plan.ids()), "recorded": len(self.rows)},
+            "metric": self.metric,
             "overall": self.overall.to_json(),
-            "groups": {name: summary.to_json() for name, summary in self.groups.items()},
-            "tasks": {name: summary.to_json() for name, summary in self.tasks.items()},
+            "benchmarks": {name: summary.to_json() for name, summary in self.benchmarks.items()},
+            "groups": owned(self.groups),
+            "tasks": owned(self.tasks),
             "seconds": self.seconds,
             "output": None if self.folder is None else str(self.folder),
             "out_of_range": self.out_of_range,
@@ -205,10 +234,12 @@ class Results:
 
 
 def _metrics(rows: Sequence[EpisodeRow], folder: Path | None) -> dict[str, Any]:
+    silent = {(row.benchmark, row.task) for row in rows if row.outcome == "played"}
     return {
         "sum_rewards": [row.reward_sum for row in rows],
         "max_rewards": [row.reward_max for row in rows],
-        "successes": [row.outcome == "success" for row in rows],
+        # Of tasks whose simulators do not say what success is there are none: neither true nor false would be.
+        "successes": [row.outcome == "success" for row in rows if (row.benchmark, row.task) not in silent],
         "video_paths": [str(folder / row.video) for row in rows if folder is not None and row.video],
         # Of what a policy expected to see: since 0.6, for one family of policies, which is not served here.
         "predicted_video_paths": [],
@@ -221,7 +252,7 @@ def _averages(rows: Sequence[EpisodeRow], folder: Path | None) -> dict[str, Any]
     return {
         "avg_sum_reward": float(np.mean(metrics["sum_rewards"])) if rows else None,
         "avg_max_reward": float(np.mean(metrics["max_rewards"])) if rows else None,
-        "pc_success": 100.0 * float(np.mean(metrics["successes"])) if rows else None,
+        "pc_success": 100.0 * float(np.mean(metrics["successes"])) if metrics["successes"] else None,
         "n_episodes": len(rows),
         "video_paths": metrics["video_paths"],
         "predicted_video_paths": metrics["predicted_video_paths"],

@@ -1,44 +1,46 @@
-"""Success rates that say how much they rest on."""
+"""Success rates, returns and other means that say how much they rest on."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from sparring.orchestrator.results.intervals import mean_of, student, wilson
 from sparring.orchestrator.results.row import EpisodeRow
 
-_Z95: Final = 1.959963984540054
 _UNSPECIFIED: Final = "unspecified"
 """Errors of which no more is known: release 0.1.0 did not write down their kind."""
 
 
-def wilson(successes: int, n: int) -> tuple[float, float]:
-    """Returns the 95 % Wilson score interval of a rate; (0, 1) if there is nothing to judge by."""
-    if n == 0:
-        return 0.0, 1.0
-    rate, z2 = successes / n, _Z95**2
-    centre = (rate + z2 / (2 * n)) / (1 + z2 / n)
-    half = _Z95 * math.sqrt(rate * (1 - rate) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-    # At the ends the bound is exact; rounding must not push it a hair past them.
-    low = 0.0 if successes == 0 else max(0.0, centre - half)
-    high = 1.0 if successes == n else min(1.0, centre + half)
-    return low, high
-
-
 @dataclass(frozen=True)
 class Mean:
-    """A mean, and how many episodes it is of."""
+    """A mean over episodes.
+
+    Attributes:
+        mean: The mean.
+        n: How many episodes it is of.
+        interval: At 95 %, by Student's t; None if that is not known, as for a single episode.
+    """
 
     mean: float
     n: int
+    interval: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Mean | None:
+        """Returns the mean of some values; None if there are none."""
+        return cls(mean_of(values), len(values), student(values)) if values else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns its form in `--json`."""
+        return {"mean": self.mean, "interval": None if self.interval is None else list(self.interval), "n": self.n}
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A success rate over some episodes. Errors are counted apart: they never count against the policy.
+    """What some episodes come to. Errors are counted apart: they never count against the policy.
 
     A rate says less where there were errors: `worst_case` and `best_case` say between what it would be with them.
 
@@ -48,6 +50,11 @@ class Summary:
         successes: Of the n.
         errors_by_kind: The errors by their kind, the most frequent first.
         metrics: The mean of each metric of the benchmark, over those of the n that have it.
+        returns: The mean sum of rewards, over the n; None if there are none.
+        steps: The mean number of steps, likewise.
+        reward_max: The mean of the largest reward of one step, likewise.
+        unjudged: Those of the n whose task has no success rate: its simulator does not say what success is.
+        unjudged_errors: Those of the errors whose task has none.
     """
 
     n: int
@@ -55,40 +62,62 @@ class Summary:
     successes: int
     errors_by_kind: Mapping[str, int] = field(default_factory=dict)
     metrics: Mapping[str, Mean] = field(default_factory=dict)
+    returns: Mean | None = None
+    steps: Mean | None = None
+    reward_max: Mean | None = None
+    unjudged: int = 0
+    unjudged_errors: int = 0
 
     @classmethod
     def of(cls, rows: Iterable[EpisodeRow]) -> Summary:
         """Summarizes some episodes."""
         found = list(rows)
-        judged = [row for row in found if row.outcome != "error"]
+        played = [row for row in found if row.outcome != "error"]
         failed = [row for row in found if row.outcome == "error"]
+        # One episode that nobody could judge, and the rate of its task would be of those that happened to be judged.
+        silent = {(row.benchmark, row.task) for row in played if row.outcome == "played"}
+        judged = [row for row in played if (row.benchmark, row.task) not in silent]
         return cls(
-            n=len(judged),
+            n=len(played),
             errors=len(failed),
             successes=sum(row.outcome == "success" for row in judged),
             errors_by_kind=dict(Counter(map(kind_of, failed)).most_common()),
-            metrics=_means(judged),
+            metrics=_means(played),
+            returns=Mean.of([row.reward_sum for row in played]),
+            steps=Mean.of([row.steps for row in played]),
+            reward_max=Mean.of([row.reward_max for row in played]),
+            unjudged=len(played) - len(judged),
+            unjudged_errors=sum((row.benchmark, row.task) in silent for row in failed),
         )
 
     @property
+    def judged(self) -> int:
+        """How many episodes the success rate is of."""
+        return self.n - self.unjudged
+
+    @property
     def success_rate(self) -> float | None:
-        """The share of successes; None if no episode has an outcome of the policy's own."""
-        return self.successes / self.n if self.n else None
+        """The share of successes; None if no episode has an outcome of the policy's own that says so."""
+        return self.successes / self.judged if self.judged else None
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % Wilson interval of the success rate."""
-        return wilson(self.successes, self.n)
+        """The 95 % Wilson interval of the success rate; (0, 1) if there is none."""
+        return wilson(self.successes, self.judged)
 
     @property
     def worst_case(self) -> float | None:
-        """The success rate if every error had been a failure; None if there is no episode."""
-        return self.successes / (self.n + self.errors) if self.n + self.errors else None
+        """The success rate if every error had been a failure; None if there is no episode that could be judged."""
+        return self.successes / self._to_judge if self._to_judge else None
 
     @property
     def best_case(self) -> float | None:
-        """The success rate if every error had been a success; None if there is no episode."""
-        return (self.successes + self.errors) / (self.n + self.errors) if self.n + self.errors else None
+        """The success rate if every error had been a success; None if there is no episode that could be judged."""
+        return (self._to_judge - self.judged + self.successes) / self._to_judge if self._to_judge else None
+
+    @property
+    def _to_judge(self) -> int:
+        return self.judged + self.errors - self.unjudged_errors
 
     def to_json(self) -> dict[str, Any]:
         """Returns its form in `--json`."""
@@ -98,9 +127,13 @@ class Summary:
             "worst_case": self.worst_case,
             "best_case": self.best_case,
             "n": self.n,
+            "judged": self.judged,
             "errors": self.errors,
             "errors_by_kind": dict(self.errors_by_kind),
-            "metrics": {name: asdict(mean) for name, mean in self.metrics.items()},
+            "return": None if self.returns is None else self.returns.to_json(),
+            "steps": None if self.steps is None else self.steps.to_json(),
+            "reward_max": None if self.reward_max is None else self.reward_max.to_json(),
+            "metrics": {name: mean.to_json() for name, mean in self.metrics.items()},
         }
 
 
@@ -114,4 +147,4 @@ def _means(rows: Iterable[EpisodeRow]) -> dict[str, Mean]:
     for row in rows:
         for name, value in row.metrics.items():
             values.setdefault(name, []).append(value)
-    return {name: Mean(math.fsum(found) / len(found), len(found)) for name, found in sorted(values.items())}
+    return {name: mean for name, found in sorted(values.items()) if (mean := Mean.of(found)) is not None}

@@ -70,11 +70,17 @@ class Plan:
         }
 
     def groups(self) -> dict[str, list[str]]:
-        """Returns the groups that were selected, and the labels of the tasks in each."""
-        groups: dict[str, list[str]] = {}
-        for label, (_, task) in self.labels().items():
-            groups.setdefault(task.group, []).append(label)
-        return groups
+        """Returns the groups that were selected, by a name that is unique in the run, and the labels of their tasks.
+
+        A group is one benchmark's: where two have one of the same name, these are two groups.
+        """
+        groups: dict[tuple[str, str], list[str]] = {}
+        for label, (benchmark, task) in self.labels().items():
+            groups.setdefault((benchmark, task.group), []).append(label)
+        names = Counter(name for _, name in groups)
+        return {
+            name if names[name] == 1 else f"{benchmark}/{name}": labels for (benchmark, name), labels in groups.items()
+        }
 
 
 def make_plan(settings: RunSettings) -> Plan:

@@ -194,6 +194,7 @@ class RunFiles:
             server_stats=self._told_stats() or document.server_stats,
             events=self._journal.events(),
             makers=self._journal.makers(),
+            metric=self._settings.plan.rules.metric,
         )
         write_results(results)
         return replace(results, folder=self._results_folder)

@@ -208,3 +208,20 @@ def test_a_reward_that_is_no_finite_number_is_an_error(reward: float) -> None:
 def test_rewards_that_add_up_to_no_finite_number_are_an_error() -> None:
     with pytest.raises(UnusableStep, match="add up to inf at step 2"):
         measured(Measured({}, {}, {}, reward=1.7e308))
+
+
+@pytest.mark.parametrize(
+    ("said", "outcome"),
+    [((None, None), "played"), ((None, False), "failure"), ((True, None), "success"), ((False, None), "failure")],
+)
+def test_an_outcome_is_what_the_simulator_says_and_nothing_where_it_says_nothing(
+    said: tuple[bool | None, ...], outcome: str
+) -> None:
+    class Saying(ToySimulator):
+        def step(self, action: Array, *, look: Names) -> Step:
+            step = super().step(action, look=look)
+            return replace(step, success=said[self._steps - 1], terminated=self._steps == len(said))
+
+    simulator = Saying("short", ToySettings())
+    record = run_episode(simulator, playing(simulator, "toy_policies:Forward"), toy()[1])
+    assert (record.outcome, record.steps) == (outcome, 2)

@@ -118,21 +118,22 @@ def test_random_is_uniform_in_discrete_spaces() -> None:
     assert (abs(counts - 1000) < 130).all(), counts  # five standard deviations; a quarter, a half, a quarter before
 
 
-def test_an_environment_that_knows_no_success_is_refused_before_its_first_episode() -> None:
+def test_an_environment_that_knows_no_success_says_so_before_its_first_episode() -> None:
     for name, settings in {"Walk-v0": {"kwargs": {"says": ""}, "max_steps": 2}, "Pendulum-v1": {}}.items():
-        with pytest.raises(UsageError, match="success_return"):
-            make(name, **settings)
+        simulator = make(name, **settings)
+        assert simulator.tells_success is False
+        assert "success_return" in simulator.success_advice
+    assert make("Walk-v0").tells_success is True
 
 
-def test_one_that_is_too_slow_to_be_tried_out_is_refused_after_it_and_never_a_zero(
+def test_one_that_is_too_slow_to_be_tried_out_says_nothing_of_success_and_never_no(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gym, "_TRIAL_SECONDS", -1.0)
     simulator = make("Walk-v0", kwargs={"says": ""}, max_steps=2)
+    assert simulator.tells_success is None
     simulator.reset(seed=1, index=0, look=NOTHING)
-    simulator.step(np.ones(2), look=NOTHING)
-    with pytest.raises(UsageError, match="success_return"):
-        simulator.step(np.ones(2), look=NOTHING)
+    assert [simulator.step(np.ones(2), look=NOTHING).success for _ in range(2)] == [None, None]
 
 
 def test_an_environment_with_a_threshold_says_success_in_the_end() -> None:
@@ -140,6 +141,7 @@ def test_an_environment_with_a_threshold_says_success_in_the_end() -> None:
     judged.reset(seed=1, index=0, look=NOTHING)
     assert not judged.step(-np.ones(2), look=NOTHING).success
     assert judged.step(-np.ones(2), look=NOTHING).success
+    assert judged.tells_success is True
 
 
 def test_arguments_that_an_environment_does_not_take_are_refused() -> None:

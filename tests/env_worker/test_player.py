@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import bdb
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from toy_benchmark import Toy, ToySettings, ToySimulator
 from toy_policies import Forward, Raises, WantsTooMuch
 
-from sparring.env_worker.benchmark import Simulator, Step, Task
+from sparring.env_worker.benchmark import Names, Simulator, Step, Task
 from sparring.env_worker.episode.observers import EpisodeObserver
 from sparring.env_worker.episode.session import Session
 from sparring.env_worker.worker.player import Player
@@ -22,6 +23,7 @@ from sparring.protos.action_list import unpack
 from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import UsageError
 from sparring.protos.pieces import AttachmentMissing
+from sparring.protos.record import EpisodeRecord
 from sparring.protos.spec import Offer
 from sparring.protos.tensor import Array
 
@@ -281,3 +283,44 @@ def test_a_simulator_that_cannot_be_closed_is_an_error_of_the_next_task_once() -
     assert failed.error == "the simulator raised RuntimeError: the window is stuck"
     assert player.play(lease("long"), ASSIGNMENT).result.outcome == pb.OUTCOME_SUCCESS
     player.close()  # raises nothing: every episode has its result
+
+
+class Silent(ToySimulator):
+    """Does not say what success is: only its steps show that, or it is known before."""
+
+    success_advice = "Ask it nicely."
+
+    def step(self, action: Array, *, look: Names) -> Step:
+        return replace(super().step(action, look=look), success=None)
+
+
+class KnownToBeSilent(Silent):
+    tells_success = False
+
+
+class SilentToy(Counted):
+    def __init__(self, *, tells: bool | None) -> None:
+        super().__init__()
+        self.tells = tells
+
+    def make(self, task: Task, settings: ToySettings) -> Simulator:
+        return (Silent if self.tells is None else KnownToBeSilent)(task.name, settings)
+
+
+@pytest.mark.parametrize(("tells", "episodes"), [(False, 0), (None, 1)])
+def test_who_does_not_say_what_success_is_refuses_runs_about_success_only(tells: bool | None, episodes: int) -> None:
+    counted: list[str] = []
+
+    class Counting(EpisodeObserver):
+        def on_end(self, record: EpisodeRecord) -> None:
+            counted.append(record.outcome)
+
+    player = Player(SilentToy(tells=tells), ToySettings(), Sessions(Forward()))
+    refused = player.play(lease(), ASSIGNMENT, [Counting()]).refused
+    assert counted == ["played"] * episodes
+    assert "'short' does not say what success is. {{metric=\"return\"}}" in refused.reason
+    assert refused.reason.endswith("Ask it nicely.")
+    about_return = pb.Assignment(benchmark="toy", rules=EpisodeRules(metric="return").to_message())
+    result = player.play(lease(), about_return).result
+    assert (result.outcome, result.error) == (pb.OUTCOME_PLAYED, "")
+    assert EpisodeRecord.from_message(result).outcome == "played"

@@ -11,7 +11,7 @@ from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.episode_rules import EpisodeRules
 
 RUN = {"benchmark": "toy", "task": "short", "policy": "zero"}
-OTHERS = {"max_steps": 7, "out_of_range": "clip", "observe": "every-step"}
+OTHERS = {"max_steps": 7, "out_of_range": "clip", "observe": "every-step", "metric": "return"}
 """A value of each rule that is not its default."""
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 from rich.text import Text
@@ -17,6 +18,7 @@ from sparring.orchestrator.display.screen import show as show_on_screen
 from sparring.orchestrator.display.table import results_table
 from sparring.orchestrator.results.document import finite
 from sparring.orchestrator.results.results import Results
+from sparring.protos.episode_rules import Metric
 
 
 @click.command(short_help="print the results of a run, also while it is running")
@@ -27,13 +29,17 @@ from sparring.orchestrator.results.results import Results
     metavar="SELECTION",
     help="these tasks or groups only, comma-separated; * and ? stand for anything",
 )
+@click.option(
+    "--metric", type=click.Choice(get_args(Metric)), help="what the table is about; default: what the run was about"
+)
 @click.option("--errors", is_flag=True, help="list all errors by kind, with attempts tried again and leases lost")
-def show(folder: Path, as_json: bool, tasks: str | None, errors: bool) -> None:
+def show(folder: Path, as_json: bool, tasks: str | None, metric: Metric | None, errors: bool) -> None:
     """Prints the table of the run whose results are in FOLDER, and whether it is finished, unfinished or running now.
 
     It changes nothing in the folder, and needs neither the benchmark nor the policy.
     """
     whole = Results.load(folder)
+    whole = whole if metric is None else replace(whole, metric=metric)
     results = whole if tasks is None else whole.select(tasks)
     if as_json:
         policy = None if results.policy is None else results.policy.model_dump()
