@@ -6,6 +6,7 @@ results, losses and activity out. Forked from a process that has imported the si
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -21,6 +22,7 @@ from sparring.env_worker.episode.progress import Progress
 from sparring.env_worker.registry import get_benchmark
 from sparring.env_worker.worker.player import Player
 from sparring.env_worker.worker.replicas import PolicyServers, nearest
+from sparring.env_worker.worker.waiting import PolicyWait, WatchedSession
 from sparring.policy_server.client import PolicyClient, RemoteSession
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.net.address import Address
@@ -79,7 +81,11 @@ class _Slot:
         self._pipe = pipe
         self._number = number
         self._assignment = assignment
-        self._sessions = _RemoteSessions(number, assignment)
+        self._sending = threading.Lock()
+        self._activity = pb.SlotActivity(slot=number)
+        # Each of the two or three waits in a call has the deadline of one.
+        self._wait = PolicyWait(lambda: self._report(self._activity), 3 * assignment.policy_seconds)
+        self._sessions = _RemoteSessions(number, assignment, self._wait)
         benchmark = get_benchmark(assignment.benchmark)
         settings = benchmark.read_settings(json.loads(assignment.benchmark_settings))
         self._player = Player(benchmark, settings, self._sessions, self._attach)
@@ -90,6 +96,7 @@ class _Slot:
     def reassign(self, assignment: pb.Assignment) -> None:
         """Begins another run, with a policy of its own somewhere else; the simulator stays."""
         self._assignment = assignment
+        self._wait.longest = 3 * assignment.policy_seconds
         self._sessions.reassign(assignment)
 
     def run(self, lease: pb.Lease) -> None:
@@ -98,11 +105,11 @@ class _Slot:
         progress = Progress(lambda steps: self._report_activity(lease, steps))
         message = self._player.play(lease, self._assignment, [progress])
         self._total_steps += progress.steps
-        self._pipe.send_bytes(message.SerializeToString())
+        self._say(message)
 
     def _attach(self, piece: pb.Piece) -> None:
         """Sends a piece, and waits until it is on its way, so that the worker has no more than one of each slot."""
-        self._pipe.send_bytes(pb.WorkerMessage(piece=piece).SerializeToString())
+        self._say(pb.WorkerMessage(piece=piece))
         deadline = time.monotonic() + self._assignment.silence_seconds
         try:
             while self.taken.get(timeout=max(0.0, deadline - time.monotonic())) != piece.lease:
@@ -118,22 +125,31 @@ class _Slot:
         self._sessions.close()
 
     def _report_activity(self, lease: pb.Lease, steps: int) -> None:
-        activity = pb.SlotActivity(
+        self._activity = pb.SlotActivity(
             slot=self._number,
             task=lease.task,
             index=lease.index,
             steps=steps,
             total_steps=self._total_steps + steps,
         )
-        self._pipe.send_bytes(pb.WorkerMessage(activity=activity).SerializeToString())
+        self._report(self._activity)
+
+    def _report(self, activity: pb.SlotActivity) -> None:
+        with contextlib.suppress(OSError):  # the worker is gone, and so is this process in a moment
+            self._say(pb.WorkerMessage(activity=activity))
+
+    def _say(self, message: pb.WorkerMessage) -> None:
+        with self._sending:  # two threads have something to say
+            self._pipe.send_bytes(message.SerializeToString())
 
 
 class _RemoteSessions:
     """The slot's stream to the policy server, opened anew when the last one failed or offered something else."""
 
-    def __init__(self, number: int, assignment: pb.Assignment) -> None:
+    def __init__(self, number: int, assignment: pb.Assignment, wait: PolicyWait) -> None:
         self._number = number
         self._assignment = assignment
+        self._wait = wait
         self._servers: PolicyServers | None = None
         self._session: RemoteSession | None = None
         self._offered: Offer | None = None
@@ -143,7 +159,11 @@ class _RemoteSessions:
         self.close()
         self._assignment = assignment
 
-    def session_for(self, offer: Offer) -> RemoteSession:
+    def session_for(self, offer: Offer) -> WatchedSession:
+        with self._wait.begun():
+            return WatchedSession(self._session_for(offer), self._wait)
+
+    def _session_for(self, offer: Offer) -> RemoteSession:
         if self._servers is None:
             self._servers = self._policy_servers()
         if self._session is not None and (

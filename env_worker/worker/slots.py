@@ -62,6 +62,7 @@ class SlotHandle:
         self._heard = time.monotonic()
         self._stalled = ""
         self._stopped = ""
+        self._was_stopped = False
         self._is_free = False
         """Whether it has said so, and has got nothing since."""
         self.unconfirmed: pb.WorkerMessage | None = None
@@ -115,9 +116,14 @@ class SlotHandle:
     def kill_if_stalled(self) -> None:
         """Kills the process if it has not made a step for too long."""
         silent = time.monotonic() - self._heard
-        if self._lease is None or self._process is None or silent <= self.assignment.stall_seconds:
+        if self._lease is None or self._process is None or silent <= self.assignment.stall_seconds / 2:
             return
-        if self._process.stopped:  # which no simulator does to itself
+        before, self._was_stopped = self._was_stopped, self._process.stopped
+        if before and not self._was_stopped:  # it goes on, and has not had the time to say so
+            self.excuse()
+        if time.monotonic() - self._heard <= self.assignment.stall_seconds:
+            return
+        if self._was_stopped:  # which no simulator does to itself
             self._stopped = (
                 f"the slot's process was stopped by somebody, and killed after {silent:.0f} s without a step."
             )
@@ -160,6 +166,7 @@ class SlotHandle:
         arguments = (self._number, self._told.SerializeToString())
         process, pipe = await self._server.fork(slot_process.main, arguments, name=f"slot-{self._number}")
         self._process = SlotProcess(process, pipe, self._receive, self._died)
+        self._was_stopped = False
         self._tasks = set()
 
     async def _retire(self, process: SlotProcess, *, grace: float = 10.0) -> None:

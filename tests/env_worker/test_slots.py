@@ -192,6 +192,26 @@ def test_a_process_that_somebody_stopped_is_killed_and_nobodys_error(in_slot: Ca
     in_slot(test)
 
 
+def test_a_process_that_was_stopped_and_goes_on_has_its_time_again(in_slot: Callable[..., None]) -> None:
+    async def test(slot: Slot) -> None:
+        process = await slot.busy("runs long")
+        os.kill(process, signal.SIGSTOP)
+        while psutil.Process(process).status() != psutil.STATUS_STOPPED:
+            await asyncio.sleep(0.01)
+        slot.handle._heard -= 0.9 * slot.assignment.stall_seconds
+        slot.handle.kill_if_stalled()  # it is seen that it stands still
+        os.kill(process, signal.SIGCONT)
+        slot.handle._heard -= 0.2 * slot.assignment.stall_seconds
+        slot.handle.kill_if_stalled()
+        await asyncio.sleep(0.1)
+        assert slot.sent.empty(), "a limit that somebody else has reached for it"
+        slot.handle._heard -= 1.1 * slot.assignment.stall_seconds
+        slot.handle.kill_if_stalled()
+        assert (await slot.next())[1].error_kind == pb.ERROR_KIND_LIMIT
+
+    in_slot(test)
+
+
 def test_who_was_not_running_itself_holds_it_against_no_process(in_slot: Callable[..., None]) -> None:
     async def test(slot: Slot) -> None:
         await slot.busy("runs long")

@@ -1,0 +1,71 @@
+"""Says now and then that a slot waits for the policy: its simulator does not stall meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from sparring.env_worker.episode.session import Session
+from sparring.protos.chunk import Chunk
+from sparring.protos.spec import PolicySpec
+from sparring.protos.tensor import Array
+
+EVERY_SECONDS: Final = 1.0
+
+
+class PolicyWait:
+    """Knows whether the policy is waited for, and says so once a second, from a thread of its own, while it is.
+
+    Each wait has a deadline, and whoever is never done with one is taken for stalled after all.
+
+    Args:
+        tell: Called in that thread.
+        longest: Seconds of one wait after which nothing is said any more.
+        every: Seconds between two times.
+    """
+
+    def __init__(self, tell: Callable[[], None], longest: float, *, every: float = EVERY_SECONDS) -> None:
+        self._tell = tell
+        self._every = every
+        self.longest = longest
+        self._since: float | None = None
+        threading.Thread(target=self._watch, name="policy-wait", daemon=True).start()
+
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        """Waits for the policy, inside."""
+        self._since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._since = None
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(self._every)
+            since = self._since
+            if since is not None and self._every <= time.monotonic() - since <= self.longest:
+                self._tell()
+
+
+class WatchedSession:
+    """A session whose waits are known."""
+
+    def __init__(self, session: Session, wait: PolicyWait) -> None:
+        self._session = session
+        self._wait = wait
+
+    @property
+    def needs(self) -> PolicySpec:
+        return self._session.needs
+
+    def start(self, *, task: str, instruction: str, seed: int, index: int) -> None:
+        with self._wait.begun():
+            self._session.start(task=task, instruction=instruction, seed=seed, index=index)
+
+    def act(self, tensors: Mapping[str, Array], *, step: int) -> Chunk:
+        with self._wait.begun():
+            return self._session.act(tensors, step=step)
