@@ -88,6 +88,18 @@ def _no_ipv6() -> str:
     return ""
 
 
+def _no_mount() -> str:
+    from chaos.disk import fault
+
+    return fault()
+
+
+def _no_netns() -> str:
+    from chaos.link import fault
+
+    return fault()
+
+
 _NOT_HERE: Final = "it has an environment of its own: make test-{0}"
 
 REQUIREMENTS: Final[dict[str, Reason]] = {
@@ -97,6 +109,8 @@ REQUIREMENTS: Final[dict[str, Reason]] = {
     "lerobot": _not_installed("lerobot", _NOT_HERE.format("lerobot")),
     "libero": _no_libero,
     "libero-assets": _no_libero_assets,
+    "mount": _no_mount,
+    "netns": _no_netns,
     "protoc": _not_installed("grpcio-tools", "the release that stubs come from is for Python 3.12 and older"),
     "rendering": _no_rendering,
 }

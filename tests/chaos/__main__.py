@@ -36,15 +36,13 @@ def main() -> None:
     faults: Counter[str] = Counter()
     lost = duplicated = different = failed = 0
     for seed in range(options.first, options.first + options.seeds):
-        apart = seed % 2 == 1
-        came = harmed(seed, calm, options.episodes, apart=apart, most=options.faults)
+        came = harmed(seed, calm, options.episodes, most=options.faults)
         faults += came.faults
         lost, duplicated, different = lost + came.lost, duplicated + came.duplicated, different + len(came.different)
         console.print(f"seed {seed}: {came.faults.total()} faults, {'well' if came.is_well else 'NOT WELL'}")
         if not came.is_well:
             failed += 1
-            console.print(f"  exit code {came.code}, lost {came.lost}, duplicated {came.duplicated}, different "
-                          f"{came.different}, left {came.left}\n{came.said}", markup=False)  # fmt: skip
+            console.print(came, markup=False)
     table = Table("fault", "how many")
     for kind, count in sorted(faults.items()):
         table.add_row(kind, str(count))

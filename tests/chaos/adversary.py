@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import socket
 import time
@@ -14,9 +15,12 @@ from typing import Final
 import psutil
 from chaos.proxy import Condition, Proxy
 from chaos.stage import Role, Stage
+from chaos.strangers import forge, pester
 
 _PROGRESS_SECONDS: Final = 45.0
 _LONG_SECONDS: Final = 240.0
+_END_SECONDS: Final = 60.0
+"""In which a run ends whose disk is full."""
 
 
 class Adversary:
@@ -35,6 +39,8 @@ class Adversary:
         self._stopped: list[tuple[float, psutil.Process]] = []
         self._progress = (-1, 0.0)
         self.done: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        """What should have been refused, or said, and was not."""
 
     def go(self) -> int:
         """Harms the run until it ends, and returns its exit code.
@@ -43,10 +49,13 @@ class Adversary:
             TimeoutError: If it does not end.
         """
         stage, faults = self._stage, self._faults()
+        order: list[str] = []
         seen = stage.recorded()
         while not self._ended():
             if self.done.total() < self._most and stage.recorded() > seen:
-                kind = self._dice.choice(sorted(faults))
+                if not order:  # every kind before any kind comes again
+                    order = self._dice.sample(sorted(faults), len(faults))
+                kind = order.pop()
                 if faults[kind]():
                     self.done[kind] += 1
                     seen = stage.recorded() + self._dice.randrange(0, 8)
@@ -56,22 +65,35 @@ class Adversary:
         return stage.run.wait(60)
 
     def _faults(self) -> dict[str, Callable[[], bool]]:
-        faults: dict[str, Callable[[], bool]] = {"SIGKILL orchestrator, resume": self._kill_orchestrator}
+        stage = self._stage
+        faults: dict[str, Callable[[], bool]] = {
+            "SIGKILL orchestrator, resume": self._kill_orchestrator,
+            "SIGSTOP slot for good": lambda: self._stop("slot", _LONG_SECONDS),
+            "garbage at every socket": self._garbage,
+            "files may not grow (RLIMIT_FSIZE), resume": self._limit_files,
+            "forged results with nobody's token": self._forge,
+            "nonsense to the policy server": self._pester,
+            "the wall clock jumps": self._jump,
+        }
         roles: list[Role] = ["slot", "fork server", "worker"]
-        if not self._stage.apart:  # otherwise nobody starts it again
+        if not stage.setting.apart:  # otherwise nobody starts it again
             roles.append("policy server")
         for role in roles:
             faults[f"SIGKILL {role}"] = lambda role=role: self._signal(role, signal.SIGKILL)
         for stopped in ("slot", "fork server", "worker", "policy server", "orchestrator"):
             faults[f"SIGSTOP {stopped}, SIGCONT"] = lambda role=stopped: self._stop(role, self._dice.uniform(0.2, 3))
-        faults["SIGSTOP slot for good"] = lambda: self._stop("slot", _LONG_SECONDS)
-        faults["garbage at every socket"] = self._garbage
-        for name, proxy in self._stage.proxies.items():
+        for name, proxy in stage.proxies.items():
             faults[f"{name} connections cut"] = lambda proxy=proxy: (proxy.cut(), True)[1]
             for condition in ("slow", "narrow", "dead"):
                 faults[f"{name} connections {condition}"] = lambda proxy=proxy, condition=condition: self._spoil(
                     proxy, condition
                 )
+        if stage.token:
+            faults["a worker with the token that lies about others' leases"] = self._lie
+        if stage.link is not None:
+            faults["the cable is out (half-open connections)"] = self._pull
+        if stage.disk is not None:
+            faults["disk full, freed, resume"] = self._fill
         return faults
 
     def _signal(self, role: Role, number: signal.Signals) -> bool:
@@ -101,6 +123,77 @@ class Adversary:
         self._stage.resume()
         return True
 
+    def _fill(self) -> bool:
+        disk = self._stage.disk
+        assert disk is not None
+        disk.fill()
+        try:
+            self._ends_with_a_sentence()
+        finally:
+            disk.free()
+        return self._resumed()
+
+    def _limit_files(self) -> bool:
+        """Has no file of the run grow any more, which is a full disk to whoever writes it."""
+        largest = max((path.stat().st_size for path in self._stage.output.glob("journal*")), default=0)
+        with suppress(psutil.NoSuchProcess):
+            for process in self._stage.who("orchestrator"):
+                process.rlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
+        self._ends_with_a_sentence()
+        return self._resumed()
+
+    def _ends_with_a_sentence(self) -> None:
+        """Waits for the end of a run that cannot write any more, which says so."""
+        assert self._stage.run is not None
+        self._continue(everybody=True)
+        code = self._stage.run.wait(_END_SECONDS)
+        if code == 1 and "Is the disk full" not in self._stage.said():
+            self.wrong.append(f"a run whose disk is full ended with exit code {code} and said {self._stage.said()}")
+
+    def _resumed(self) -> bool:
+        assert self._stage.run is not None
+        if self._stage.run.returncode != 1:  # it had come to its end before it had to write anything more
+            return False
+        self._stage.resume()
+        return True
+
+    def _jump(self) -> bool:
+        """Puts the wall clock hours or years forward or back; nothing that has a deadline goes by it."""
+        self._stage.clock.jump(self._dice.choice((-400_000_000, -7200, -60, 60, 7200, 400_000_000)))
+        return True
+
+    def _pull(self) -> bool:
+        link = self._stage.link
+        assert link is not None
+        link.pull()
+        time.sleep(self._dice.uniform(0.3, 3))
+        link.plug()
+        return True
+
+    def _forge(self) -> bool:
+        target = self._target("work")
+        if target:
+            self.wrong += forge(target, self._dice)
+        return bool(target)
+
+    def _lie(self) -> bool:
+        self.wrong += forge(self._stage.addresses["work"], self._dice, self._stage.token)
+        return True
+
+    def _pester(self) -> bool:
+        target = self._target("policy")
+        if target:
+            wants_token = not self._stage.setting.apart or self._stage.setting.far
+            self.wrong += pester(target, self._dice, wants_token=wants_token)
+        return bool(target)
+
+    def _target(self, who: str) -> str:
+        """Returns where somebody is reached, by those who are not meant to."""
+        if who in self._stage.addresses:
+            return self._stage.addresses[who]
+        path = self._stage.sockets().get(who)
+        return f"unix:{path}" if path is not None else ""
+
     def _spoil(self, proxy: Proxy, condition: Condition) -> bool:
         proxy.become(condition)
         time.sleep(self._dice.uniform(0.5, 3))
@@ -112,14 +205,15 @@ class Adversary:
     def _garbage(self) -> bool:
         """Sends nonsense to every address at which somebody of the run listens."""
         hit = 0
-        for place in self._stage.folder.rglob("*.sock"):
+        for place in self._stage.sockets().values():
             with suppress(OSError), socket.socket(socket.AF_UNIX) as one:
                 one.settimeout(1)
                 one.connect(str(place))
                 one.sendall(self._dice.randbytes(3000))
                 hit += 1
-        for proxy in self._stage.proxies.values():
-            with suppress(OSError), socket.create_connection(("127.0.0.1", proxy.port), 1) as one:
+        for address in self._stage.addresses.values():
+            host, _, port = address.partition(":")
+            with suppress(OSError), socket.create_connection((host, int(port)), 1) as one:
                 one.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + self._dice.randbytes(3000))
                 hit += 1
         return hit > 0

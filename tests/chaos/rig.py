@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chaos.adversary import Adversary
-from chaos.stage import Stage
+from chaos.stage import Setting, Stage
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Harmed:
         duplicated: Episodes with two.
         different: Rows that are not those of the calm run.
         left: Processes and files that are still there.
+        wrong: What should have been refused, or said, and was not.
         said: The end of its log.
     """
 
@@ -34,12 +35,14 @@ class Harmed:
     duplicated: int
     different: list[str]
     left: list[str]
+    wrong: list[str]
     said: str
 
     @property
     def is_well(self) -> bool:
         """Whether nothing of it can be told from the calm run."""
-        return not (self.lost or self.duplicated or self.different or self.left or self.code != self.calm_code)
+        spoilt = self.lost or self.duplicated or self.different or self.left or self.wrong
+        return not spoilt and self.code == self.calm_code
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Calm:
 def calm_run(episodes: int) -> Calm:
     """Runs it."""
     with _folder() as folder:
-        stage = Stage(folder, episodes, apart=False)
+        stage = Stage(folder, episodes, Setting())
         try:
             stage.start()
             assert stage.run is not None
@@ -62,10 +65,11 @@ def calm_run(episodes: int) -> Calm:
             stage.kill_all()
 
 
-def harmed(seed: int, calm: Calm, episodes: int, *, apart: bool, most: int) -> Harmed:
+def harmed(seed: int, calm: Calm, episodes: int, *, most: int) -> Harmed:
     """Runs it and does harm to it."""
     with _folder() as folder:
-        stage = Stage(folder, episodes, apart=apart)
+        setting = Setting.of(seed)
+        stage = Stage(folder, episodes, setting)
         try:
             stage.start()
             adversary = Adversary(stage, seed, most=most)
@@ -73,7 +77,7 @@ def harmed(seed: int, calm: Calm, episodes: int, *, apart: bool, most: int) -> H
             left = stage.end()
             rows = stage.rows()
             found = Counter(row[:3] for row in rows)
-            expected = {row[:3]: row for row in calm.rows}
+            expected = {row[:3]: setting.expected(row) for row in calm.rows}
             return Harmed(
                 adversary.done,
                 code,
@@ -82,6 +86,7 @@ def harmed(seed: int, calm: Calm, episodes: int, *, apart: bool, most: int) -> H
                 duplicated=sum(count - 1 for count in found.values()),
                 different=[f"{row}, not {expected[row[:3]]}" for row in rows if expected[row[:3]] != row],
                 left=left,
+                wrong=adversary.wrong,
                 said=stage.said(),
             )
         finally:

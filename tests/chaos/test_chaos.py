@@ -18,8 +18,8 @@ def calm() -> Calm:
 
 @pytest.mark.everything
 @pytest.mark.processes
-@pytest.mark.parametrize(("seed", "apart"), [(2, False), (1, True)], ids=["one command", "policy and workers apart"])
-def test_no_episode_is_lost_duplicated_or_different(calm: Calm, seed: int, apart: bool) -> None:
-    came = harmed(seed, calm, EPISODES, apart=apart, most=5)
-    assert came.is_well, (came.faults, came.code, came.lost, came.duplicated, came.different, came.left, came.said)
+@pytest.mark.parametrize("seed", [6, 3], ids=["one command", "policy and workers apart"])
+def test_no_episode_is_lost_duplicated_or_different(calm: Calm, seed: int) -> None:
+    came = harmed(seed, calm, EPISODES, most=5)
+    assert came.is_well, came
     assert came.faults

@@ -49,6 +49,7 @@ from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.net.access import TOKEN_HEADER, token_header
 from sparring.protos.net.address import Address
+from sparring.protos.net.rpc import ignore_poller_races
 
 TOKEN = "the-secret-of-this-run"
 DEADLINE = 20.0
@@ -183,6 +184,7 @@ class Work(RuleBasedStateMachine):
         return self.runner.run(limited())
 
     async def _start(self) -> None:
+        asyncio.get_running_loop().set_exception_handler(ignore_poller_races)
         folder = Path(self.folder.name)
         self.journal = Journal(folder / "run")
         self.watcher = Watcher()

@@ -15,6 +15,7 @@ OF_WORKERS: Final = (
     "killed",
     "vanished",
     "cut",
+    *("cut, comes back",) * 4,  # others are quick to get what it has left
     "frozen",
     "invented",
     "of others",

@@ -53,6 +53,8 @@ class Ledger:
         self._errors: Counter[EpisodeId] = Counter()
         self.losses = 0
         """Leases that ended without a result, over all executions."""
+        self.returned = 0
+        """Leases that workers went on with when they came back."""
         self._known: set[int] = set()
         self._uncertain: dict[EpisodeId, _State] = {}
         self._begin()
@@ -112,6 +114,7 @@ class Ledger:
             return
         self._uncertain[episode] = self._state(episode)
         del self.held[number]
+        self._received.pop(number, None)
         self.losses += 1
         self._losses[episode] += 1
         if self._losses[episode] >= self._rules.losses:
@@ -133,6 +136,7 @@ class Ledger:
         self.held[number] = (episode, worker)
         self.losses -= 1
         self._losses[episode] -= 1
+        self.returned += 1
 
     def heard(self) -> None:
         """Notes that the coordinator has dealt with what it was told: it is certain now."""

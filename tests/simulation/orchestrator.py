@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,13 @@ class _WatchedCoordinator(Coordinator):
 
         name = super().join(register, assignment, sent)
         return name
+
+    def take_back(self, worker: str, held: Collection[int]) -> Sequence[int]:
+        kept = super().take_back(worker, held)
+        for number in kept:
+            assert number in held, f"lease {number} was not asked for"
+            self.ledger.taken_back(worker, number)
+        return kept
 
     def leave(self, worker: str, reason: str) -> None:
         if not self.ended.done():

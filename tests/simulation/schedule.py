@@ -32,6 +32,7 @@ class Simulated:
     seconds: float
     executions: int
     losses: int
+    returned: int
 
 
 class _Simulation:
@@ -154,6 +155,7 @@ def simulate(seed: int, folder: Path, *, calm: bool = False, frozen: bool = Fals
             virtual_time.clock().time(),
             simulation.executions,
             simulation.ledger.losses,
+            simulation.ledger.returned,
         )
 
     return virtual_time.run(limited())

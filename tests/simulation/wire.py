@@ -56,7 +56,11 @@ class Stream:
 
     def say(self, **message: Any) -> None:
         """Sends to the orchestrator."""
-        self._to_orchestrator.put(pb.WorkerMessage(**message))
+        self.pass_on(pb.WorkerMessage(**message))
+
+    def pass_on(self, message: pb.WorkerMessage) -> None:
+        """Sends to the orchestrator what was made before."""
+        self._to_orchestrator.put(message)
 
     async def hear(self) -> Any:
         """Returns the orchestrator's next message, or EOF."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from random import Random
 from typing import Protocol
 
@@ -55,6 +56,18 @@ class SimulatedWorker:
         self._dice = dice
         self._thaws = 0.0
         self._late: list[pb.Result] = []
+        self._membership = ""
+        self._rejoin_seconds = 0.0
+        self._comes_back = False
+        self._held: dict[int, int] = {}
+        """The leases that its slots play, or owe the results of, and by which slot."""
+        self._owed: list[tuple[int, list[pb.WorkerMessage]]] = []
+        """What could not be said, by lease, while there was no stream."""
+        self._free: set[int] = set()
+        """Slots that have asked and got nothing."""
+        self._dropped: set[int] = set()
+        """Leases that others have got while it was away."""
+        self._broken = asyncio.Event()
 
     async def live(self) -> None:
         """Works until it is killed; dials again when its stream has ended."""
@@ -68,9 +81,45 @@ class SimulatedWorker:
             await asyncio.sleep(self._dice.uniform(0.1, 5))
 
     async def _work(self, stream: Stream) -> None:
+        """Works for one run, over as many streams as it takes."""
+        self._membership, self._held, self._owed, self._free = "", {}, [], set()
+        self._dropped.clear()
+        self._broken.clear()
+        self._comes_back = False
+        if await self._assigned(stream) is None:
+            return
+        for result in self._late:  # also to an orchestrator that has been started anew meanwhile
+            stream.say(result=result)
+        self._late.clear()
+        self._stream: Stream | None = stream
+        self._leases: list[asyncio.Queue[pb.Lease]] = [asyncio.Queue() for _ in range(self._slots)]
+        slots = [asyncio.create_task(self._play(slot)) for slot in range(self._slots)]
+        try:
+            while self._stream is not None:
+                await self._talk(self._stream, slots)
+                for slot in slots:
+                    if slot.done():
+                        slot.result()  # it has died
+                if not self._comes_back:
+                    return
+                self._comes_back = False
+                self._stream = await self._rejoin(slots)
+        finally:
+            for task in slots:
+                task.cancel()
+            await asyncio.gather(*slots, return_exceptions=True)
+
+    async def _assigned(self, stream: Stream, held: Sequence[int] = ()) -> pb.Assignment | None:
+        """Registers; returns what the orchestrator says, None if it does not want this worker."""
         stream.say(
             register=pb.Register(
-                protocol=WORK_PROTOCOL_VERSION, worker=self.name, slots=self._slots, benchmarks=["toy"], host="sim"
+                protocol=WORK_PROTOCOL_VERSION,
+                worker=self.name,
+                slots=self._slots,
+                benchmarks=["toy"],
+                host="sim",
+                membership=self._membership,
+                held=held,
             )
         )
         try:
@@ -78,35 +127,69 @@ class SimulatedWorker:
                 first = await self._hear(stream)
         except TimeoutError:
             stream.cut(noticed=True)
-            return
+            return None
         if first is grpc.aio.EOF or first.WhichOneof("message") != "assignment":
-            return
-        for result in self._late:  # also to an orchestrator that has been started anew meanwhile
-            stream.say(result=result)
-        self._late.clear()
-        leases: list[asyncio.Queue[pb.Lease]] = [asyncio.Queue() for _ in range(self._slots)]
-        chores = [
-            asyncio.create_task(self._receive(stream, leases)),
-            asyncio.create_task(self._beat(stream)),
-            *(asyncio.create_task(self._play(stream, slot, queue)) for slot, queue in enumerate(leases)),
-        ]
+            return None
+        self._membership = first.assignment.membership
+        self._rejoin_seconds = first.assignment.rejoin_seconds
+        return first.assignment  # type: ignore[no-any-return]
+
+    async def _talk(self, stream: Stream, slots: list[asyncio.Task[None]]) -> None:
+        """Talks until the stream ends, or a slot's fault ends it."""
+        chores = [asyncio.create_task(self._receive(stream)), asyncio.create_task(self._beat(stream))]
         try:
-            await asyncio.wait(chores, return_when=asyncio.FIRST_COMPLETED)
-            for chore in chores:
-                if chore.done():
-                    chore.result()
+            broken = asyncio.create_task(self._broken.wait())
+            chores.append(broken)
+            await asyncio.wait([*chores, *slots], return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._broken.clear()
+            self._stream = None
             for chore in chores:
                 chore.cancel()
             await asyncio.gather(*chores, return_exceptions=True)
 
-    async def _receive(self, stream: Stream, leases: list[asyncio.Queue[pb.Lease]]) -> None:
+    async def _rejoin(self, slots: list[asyncio.Task[None]]) -> Stream | None:
+        """Comes back, with the leases that it has; its slots play on meanwhile. None if it is not wanted any more."""
+        deadline = clock().time() + self._rejoin_seconds
+        while clock().time() < deadline and not any(slot.done() for slot in slots):
+            await asyncio.sleep(self._dice.choice((0.0, 0.0, 0.5, self._dice.uniform(0, 100))))
+            stream = self._network.dial()
+            if stream is None:
+                continue
+            held = sorted(self._held)
+            if self._dice.random() < 0.2:  # and with what it never had
+                held += [self._dice.getrandbits(62), *self._network.held_by_others(self.name)]
+            assignment = await self._assigned(stream, held)
+            if assignment is None:
+                return None
+            self._go_on(stream, set(assignment.kept))
+            return stream
+        return None
+
+    def _go_on(self, stream: Stream, kept: set[int]) -> None:
+        """Sends what it owes, says which slots are free, and forgets what others have got meanwhile."""
+        self._stream = stream
+        for number, messages in self._owed:
+            if number in kept:
+                for message in messages:
+                    stream.pass_on(message)
+            self._free.add(self._held.pop(number, 0))
+        self._owed.clear()
+        for number in [number for number in self._held if number not in kept]:
+            self._dropped.add(number)
+        for slot in sorted(self._free):
+            stream.say(ready=pb.Ready(slot=slot))
+
+    async def _receive(self, stream: Stream) -> None:
         while (message := await self._hear(stream)) is not grpc.aio.EOF:
             kind = message.WhichOneof("message")
             if kind == "stop":
                 return
             if kind == "lease":
-                leases[message.lease.slot].put_nowait(message.lease)
+                self._held[message.lease.lease] = message.lease.slot
+                self._free.discard(message.lease.slot)
+                self._leases[message.lease.slot].put_nowait(message.lease)
+        self._comes_back = self._dice.random() < 0.5  # it has broken, or the orchestrator has
 
     async def _beat(self, stream: Stream) -> None:
         while True:
@@ -114,30 +197,59 @@ class SimulatedWorker:
             stream.say(heartbeat=pb.Heartbeat())
             await asyncio.sleep(_HEARTBEAT_SECONDS)
 
-    async def _play(self, stream: Stream, slot: int, leases: asyncio.Queue[pb.Lease]) -> None:
+    async def _play(self, slot: int) -> None:
+        self._ask(slot)
         while True:
-            await self._thawed()
-            stream.say(ready=pb.Ready(slot=slot))
-            lease = await leases.get()
+            lease = await self._leases[slot].get()
             await asyncio.sleep(self._dice.choice((0.0, 0.01, self._dice.uniform(0, 5), self._dice.uniform(0, 60))))
             await self._thawed()
+            if lease.lease in self._dropped:
+                self._dropped.discard(lease.lease)
+                del self._held[lease.lease]
+                self._ask(slot)
+                continue
             episode = EpisodeId("toy", lease.task, lease.index)
             result = truth_of(episode).result(lease.lease)
             fault = self._faults.draw()
+            pieces: list[pb.WorkerMessage] = []
             if lease.record and result.outcome != pb.OUTCOME_ERROR:
                 content = recording_of(episode)
                 declare(result, "recording", len(content))
-                self._attach(stream, lease.lease, content, missing=fault == "piece missing")
+                pieces = self._pieces(lease.lease, content, missing=fault == "piece missing")
+            if fault == "cut, comes back":
+                self._cut()
+            stream = self._stream
+            if stream is None or stream.is_over:  # it is told when there is one again
+                self._owed.append((lease.lease, [*pieces, pb.WorkerMessage(result=result)]))
+                continue
+            for piece in pieces:
+                stream.pass_on(piece)
             await self._end(stream, slot, result, fault)
+            self._held.pop(lease.lease, None)
+            self._ask(slot)
 
-    def _attach(self, stream: Stream, lease: int, content: bytes, *, missing: bool) -> None:
-        """Sends a recording in pieces, perhaps not all of them."""
+    def _cut(self) -> None:
+        """Loses its stream, but not its life."""
+        if self._stream is not None:
+            self._stream.cut(noticed=self._dice.random() < 0.5)
+            self._stream = None
+            self._comes_back = True
+            self._broken.set()
+
+    def _ask(self, slot: int) -> None:
+        self._free.add(slot)
+        if self._stream is not None:
+            self._stream.say(ready=pb.Ready(slot=slot))
+
+    def _pieces(self, lease: int, content: bytes, *, missing: bool) -> list[pb.WorkerMessage]:
+        """Returns a recording in pieces, perhaps not all of them."""
         ends = sorted(self._dice.sample(range(1, len(content)), 2))
         parts = [content[: ends[0]], content[ends[0] : ends[1]], content[ends[1] :]]
         if missing:
             del parts[self._dice.randrange(3)]
-        for part in parts:
-            stream.say(piece=pb.Piece(lease=lease, what=pb.ATTACHMENT_RECORDING, content=part))
+        return [
+            pb.WorkerMessage(piece=pb.Piece(lease=lease, what=pb.ATTACHMENT_RECORDING, content=part)) for part in parts
+        ]
 
     async def _end(self, stream: Stream, slot: int, result: pb.Result, fault: str) -> None:
         """Says what came of a lease, or does not."""
@@ -160,7 +272,8 @@ class SimulatedWorker:
             raise Died
         elif fault == "cut":
             stream.cut(noticed=self._dice.random() < 0.5)
-            self._late.append(result)  # it tells the next time
+            self._late.append(result)  # it tells the next time, as if it had been started anew
+            self._broken.set()
             return
         elif fault == "frozen":
             self._thaws = clock().time() + self._dice.choice((5.0, 29.0, 31.0, 200.0))

@@ -7,13 +7,16 @@ test finds out is about Sparring and not about physics; no part of Sparring is r
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import psutil
 
 from sparring.env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task
 from sparring.env_worker.task_table import TaskTable
@@ -32,9 +35,25 @@ _TASKS = TaskTable(
         "unmakeable": "Cannot be made",
         "hungry": "Eat 2 GiB at step 3",
         "unmeasured": "Lose count at step 3",
+        "hostile": "Break at step 3, each time in another way",
     },
     groups={"good": ("short", "long")},
 )
+
+
+_HOSTILE = ("unmeasured", "raises", "segfaults", "limited", "exits", "raises", "hangs", *("unmeasured",) * 33)
+"""What episodes of `hostile` do, by their number."""
+
+
+@contextmanager
+def _limited_memory() -> Iterator[None]:
+    """Lets this process have no more memory than it has."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + 2**26, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 @dataclass(frozen=True)
@@ -88,6 +107,7 @@ class ToySimulator(Simulator):
         self._position = float(np.random.default_rng(seed).uniform(-1, 0))
         self._steps = 0
         self._seed = seed
+        self._mood = _HOSTILE[index % len(_HOSTILE)] if self._task == "hostile" else self._task
         self.looked = [look]
         return self._observe(look)
 
@@ -97,7 +117,7 @@ class ToySimulator(Simulator):
         self._steps += 1
         self.looked.append(look)
         if self._steps == 3:
-            self._misbehave()
+            self._misbehave(self._mood)
         self._position += float(action[0]) * 0.1
         success = self._position >= 1.0
         truncated = self._steps >= self.max_steps
@@ -113,16 +133,21 @@ class ToySimulator(Simulator):
     def close(self) -> None:
         pass
 
-    def _misbehave(self) -> None:
-        if self._task == "raises":
+    def _misbehave(self, how: str) -> None:
+        if how == "raises":
             raise ValueError("the world came apart")
-        if self._task == "segfaults":
+        if how == "segfaults":
             os.kill(os.getpid(), signal.SIGSEGV)
-        if self._task == "hangs":
+        if how == "hangs":
             time.sleep(3600)
-        if self._task == "hungry":
+        if how == "hungry":
             self._eaten = np.ones(2**28)
-        if self._task == "flaky":
+        if how == "limited":
+            with _limited_memory():
+                np.ones(2**28)
+        if how == "exits":
+            os._exit(3)
+        if how == "flaky":
             flag = os.path.join(self._settings.flag_folder, f"tried-{self._seed}")
             if not os.path.exists(flag):
                 open(flag, "w").close()
@@ -130,7 +155,7 @@ class ToySimulator(Simulator):
 
     def _distance(self) -> float:
         """What is left of the way."""
-        if self._task == "unmeasured" and self._steps == 3:
+        if self._mood == "unmeasured" and self._steps == 3:
             return float("nan")
         return max(0.0, 1.0 - self._position)
 

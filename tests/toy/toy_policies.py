@@ -124,6 +124,35 @@ class TakesDown(_Broken):
         time.sleep(3600)
 
 
+class Moody(Wanderer):
+    """Breaks in episodes 1 to 3 of `short`, at their second chunk: raises, says NaN, answers in another shape.
+
+    Args:
+        takes_down: What else it does, in episode 5: exit or hang.
+    """
+
+    def __init__(self, takes_down: str = "") -> None:
+        self._takes_down = takes_down
+
+    def new_session(self, task: Instruction, seed: int) -> dict[str, Any]:
+        mood = {1: "raise", 2: "nan", 3: "shape", 5: self._takes_down}.get(task.episode, "")
+        return {**super().new_session(task, seed), "mood": mood if task.name == "short" else ""}
+
+    def act(self, observations: Sequence[Observation], states: Sequence[dict[str, Any]]) -> Sequence[Array]:
+        asked = zip(observations, states, strict=True)
+        moods = [state["mood"] if observation.step else "" for observation, state in asked]
+        for mood in moods:  # before anything is remembered: the others are asked again, one by one
+            if mood == "raise":
+                raise RuntimeError("not today")
+            if mood == "exit":
+                os._exit(9)
+            if mood == "hang":
+                time.sleep(3600)
+        spoilt = {"nan": np.full((4, 1), np.nan), "shape": np.zeros((1, 3))}
+        chunks = zip(moods, super().act(observations, states), strict=True)
+        return [spoilt.get(mood, chunk) for mood, chunk in chunks]
+
+
 class LacksAct(Policy):
     spec = PolicySpec(POSITION)
 
