@@ -20,6 +20,7 @@ from sparring.orchestrator.cli.finished import finished_already
 from sparring.orchestrator.display.progress import make_display
 from sparring.orchestrator.display.screen import count, error_console
 from sparring.orchestrator.display.table import print_table
+from sparring.orchestrator.display.title import title
 from sparring.orchestrator.results.document import finite
 from sparring.orchestrator.results.reading import read_journal
 from sparring.orchestrator.results.results import Results
@@ -54,7 +55,8 @@ def evaluate_settings(settings: RunSettings, as_json: bool, dialect: Dialect = F
     settings = settings.writing_to(folder)
     errors = error_console()
     _log_through(errors, dialect)
-    display = make_display(errors, _title(settings, plan), plain=settings.plan.in_process)
+    policy = settings.policy.name or f"policy at {settings.policy.policy_server}"
+    display = make_display(errors, title(policy, plan), plain=settings.plan.in_process)
     try:
         if settings.plan.in_process:
             from sparring.orchestrator.run.in_process import run_in_process  # imports what is a worker's otherwise
@@ -119,12 +121,6 @@ def _recorded(folder: Path) -> int:
         return len(read_journal(folder).rows)
     except UsageError:  # it did not come to a journal
         return 0
-
-
-def _title(settings: RunSettings, plan: Plan) -> str:
-    policy = settings.policy.name or f"policy at {settings.policy.policy_server}"
-    size = f"{count(len(plan.labels()), 'task')} × {count(plan.episodes, 'episode')}"
-    return f"{policy} on {' and '.join(plan.tasks)}: {size}"
 
 
 def _new_folder(settings: RunSettings) -> Path:

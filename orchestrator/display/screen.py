@@ -68,7 +68,8 @@ class LastingStream:
 
 def error_console() -> Console:
     """Makes a console on standard error that takes no run down, whatever becomes of standard error."""
-    return Console(file=cast("IO[str]", LastingStream(sys.stderr)))
+    # In a notebook, rich would put everything into cells of its own, from whichever thread: text is text there, too.
+    return Console(file=cast("IO[str]", LastingStream(sys.stderr)), force_jupyter=False)
 
 
 class Plain:

@@ -66,6 +66,7 @@ class Evaluator:
         slots: int | str = "auto",
         output: str | Path | None = None,
         watchers: Iterable[RunListener] = (),
+        progress: bool = False,
         **settings: Any,
     ) -> Results:
         """Evaluates a policy as it is now; calls with the same arguments play the same episodes.
@@ -82,6 +83,8 @@ class Evaluator:
             slots: Episodes at once.
             output: A new folder for the files that `sparring run` writes; None writes none.
             watchers: Listeners: they hear of this evaluation as it goes, in a thread of ours (`sparring.RunListener`).
+            progress: Whether to show how far it is, on standard error: a live picture on a terminal, elsewhere a line
+                every few seconds.
             settings: Any other setting of `sparring run`: `seed=0`, `benchmark_arg={"resolution": 64}`, …
 
         Returns:
@@ -103,6 +106,8 @@ class Evaluator:
             resolved = _settings(name, values, settings)
             plan = make_plan(resolved)
             prepare(resolved)
+            if progress:
+                listener.add(_display(name, resolved, plan))
             with self._lock, _training_preserved(policy):
                 if resolved.plan.in_process:
                     return evaluate_in_process(policy, resolved, plan, listener, KEYWORDS)
@@ -188,6 +193,15 @@ def _training_preserved(policy: object) -> Iterator[None]:
         yield
 
 
+def _display(name: str, settings: RunSettings, plan: Plan) -> RunListener:
+    from sparring.orchestrator.display.progress import make_display
+    from sparring.orchestrator.display.screen import error_console
+    from sparring.orchestrator.display.title import title
+
+    # A policy in this process, and this thread, may want the screen: for pdb, or to print.
+    return make_display(error_console(), title(name, plan), plain=settings.plan.in_process)
+
+
 _shared: Evaluator | None = None
 
 
@@ -200,6 +214,7 @@ def evaluate(
     slots: int | str = "auto",
     output: str | Path | None = None,
     watchers: Iterable[RunListener] = (),
+    progress: bool = False,
     **settings: Any,
 ) -> Results:
     """Evaluates a policy with workers that stay until `close()` or the end of this process.
@@ -218,6 +233,7 @@ def evaluate(
         slots=slots,
         output=output,
         watchers=watchers,
+        progress=progress,
         **settings,
     )
 

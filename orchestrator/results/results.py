@@ -37,9 +37,9 @@ _ATTEMPTS: Final = 5
 RESULT_FILES: Final = ("episodes.csv", "eval_info.json")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Results:
-    """All recorded episodes of a run, and the numbers they come to.
+    """All recorded episodes of a run, and the numbers they come to. In an interpreter or a notebook it shows a table.
 
     Attributes:
         plan: What was to be done.
@@ -95,6 +95,21 @@ class Results:
             makers=journal.makers,
             metric=document.metric,
         )
+
+    def __repr__(self) -> str:
+        from sparring.orchestrator.display.notebook import results_text  # which shows what is here
+
+        return results_text(self)
+
+    def _repr_html_(self) -> str:
+        from sparring.orchestrator.display.notebook import results_html
+
+        return results_html(self)
+
+    def __rich__(self) -> object:
+        from sparring.orchestrator.display.table import results_table
+
+        return results_table(self)
 
     def select(self, selection: str) -> Results:
         """Returns the part of the results that is about some tasks.

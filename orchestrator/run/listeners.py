@@ -107,13 +107,18 @@ class Listeners(RunListener):
     """
 
     def __init__(self, listeners: Iterable[RunListener] = ()) -> None:
-        self._listeners = list(listeners)
-        for listener in self._listeners:
+        self._listeners: list[RunListener] = []
+        for listener in listeners:
             if isinstance(listener, type) or not any(hasattr(listener, name) for name in _METHODS):
                 raise UsageError(
                     f"{listener!r} cannot watch a run: give an object with some of the methods of "
                     f"sparring.RunListener ({', '.join(_METHODS)})."
                 )
+            self.add(listener)
+
+    def add(self, listener: RunListener) -> None:
+        """Lets one more listen."""
+        self._listeners.append(listener)
 
     def on_start(self, start: RunStart) -> None:
         self._tell("on_start", start)

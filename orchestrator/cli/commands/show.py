@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from sparring.orchestrator.display.errors import errors_json, errors_list
 from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.display.screen import show as show_on_screen
 from sparring.orchestrator.display.table import results_table
+from sparring.orchestrator.display.title import results_title, status
 from sparring.orchestrator.results.document import finite
 from sparring.orchestrator.results.results import Results
 from sparring.protos.episode_rules import Metric
@@ -51,7 +51,7 @@ def show(folder: Path, as_json: bool, tasks: str | None, metric: Metric | None, 
         }
         click.echo(json.dumps(finite(document), allow_nan=False))
         return
-    show_on_screen(Text("\n".join([_title(whole), _status(whole), *_selected(results, whole), ""]), style="bold"))
+    show_on_screen(Text("\n".join([results_title(whole), status(whole), *_selected(results, whole), ""]), style="bold"))
     show_on_screen(errors_list(results) if errors else results_table(results))
 
 
@@ -65,22 +65,7 @@ def _makers(results: Results) -> dict[str, Any]:
     }
 
 
-def _title(results: Results) -> str:
-    policy = "a policy" if results.policy is None else results.policy.name
-    size = f"{count(len(results.plan.labels()), 'task')} × {count(results.plan.episodes, 'episode')}"
-    return f"{policy} on {' and '.join(results.plan.tasks)}: {size}"
-
-
 def _selected(results: Results, whole: Results) -> list[str]:
     if results is whole:
         return []
     return [f"below: {len(results.plan.labels())} of {count(len(whole.plan.labels()), 'task')}"]
-
-
-def _status(results: Results) -> str:
-    if results.status == "finished":
-        return "finished"
-    so_far = f"{len(results.rows)} of {count(len(results.plan.ids()), 'episode')}"
-    if results.status == "running":
-        return f"running now: {so_far}"
-    return f"unfinished: {so_far}; go on with: sparring resume {shlex.quote(str(results.folder))}"
