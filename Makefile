@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
+DOCS := $(VENV)/.installed-docs
 
 LIBERO := .venvs/libero
 LEROBOTS := 0.4 0.6
@@ -20,7 +21,7 @@ TEST_JOBS ?= 3
 # Tests start hundreds of processes. Where bytecode is not kept, each compiles anew what it imports, for many seconds.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup eval env-libero env-lerobot images lint protos clean
+.PHONY: setup eval docs env-libero env-lerobot images lint protos clean
 .PHONY: chaos test test-all test-unit test-plain test-docker test-libero test-lerobot
 .PHONY: $(LEROBOTS:%=env-lerobot-%) $(LEROBOTS:%=test-lerobot-%)
 
@@ -37,8 +38,18 @@ $(STAMP): pyproject.toml constraints/dev.txt tools/system-libraries
 # What tests need beside that: torch is large, and evaluating the experts does without. Not compiled, because most of it
 # is never imported.
 $(DEV): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints/dev.txt -e '.[metaworld,torch,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints/dev.txt -e '.[metaworld,torch,dev,docs]'
 	@touch $(DEV)
+
+# The site needs neither torch nor what tests need.
+$(DOCS): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints/dev.txt -e '.[docs]'
+	@touch $(DOCS)
+
+# Material tells with each build that MkDocs 2 will not do; pyproject.toml asks for an earlier one.
+docs: $(DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "the site is in build/site; with the search that needs a server: $(BIN)/python -m http.server -d build/site 8000"
 
 eval: setup
 	$(BIN)/sparring run --benchmark metaworld --task mt50 --policy expert --episodes 5

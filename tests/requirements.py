@@ -105,6 +105,7 @@ _NOT_HERE: Final = "it has an environment of its own: make test-{0}"
 REQUIREMENTS: Final[dict[str, Reason]] = {
     "atheris": _not_installed("atheris", "not every Python has it"),
     "docker": _no_docker,
+    "docs": _not_installed("mkdocs-material", "make docs installs it"),
     "ipv6": _no_ipv6,
     "lerobot": _not_installed("lerobot", _NOT_HERE.format("lerobot")),
     "libero": _no_libero,

@@ -85,6 +85,14 @@ def test_modules_that_a_page_names_exist(page: Path) -> None:
         pkgutil.resolve_name(name)
 
 
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    text = (ROOT / "mkdocs.yml").read_text()
+    missing = [
+        path.name for path in (ROOT / "docs").glob("*.md") if not re.search(rf": {path.name}$", text, re.MULTILINE)
+    ]
+    assert missing == [], "each needs a line in mkdocs.yml, under nav"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_block_of_code_says_how_it_is_tested(page: Path) -> None:
     for block in blocks_of(page):
