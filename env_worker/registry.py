@@ -12,11 +12,11 @@ from typing import Final
 
 from sparring.env_worker import benchmarks
 from sparring.env_worker.benchmark import Benchmark
+from sparring.env_worker.own_python import versions_of_own
 from sparring.protos.errors import SparringError, unknown
+from sparring.protos.installing import OURS
 
 ENTRY_POINTS: Final = "sparring.benchmarks"
-OURS: Final = "sparring"
-"""The distribution that brings the benchmarks in `env_worker/benchmarks`."""
 _ALWAYS: Final = (OURS, "numpy", "grpcio", "protobuf")
 
 
@@ -102,4 +102,4 @@ def installed_versions() -> dict[str, str]:
             versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return versions
+    return versions_of_own() | versions

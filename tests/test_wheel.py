@@ -35,12 +35,22 @@ def tracked(*folders: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder, source = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("source")
-    for name in tracked():  # a copy, because setuptools leaves a folder of what it has built, and builds from it again
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, source / name, follow_symlinks=False)
-    command = [sys.executable, *_PIP, "wheel", "--no-deps", "--wheel-dir", str(folder), str(source)]
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the checkout: setuptools leaves a folder of what it has built, and builds from it again."""
+    folder = tmp_path_factory.mktemp("source")
+    for name in tracked():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name, follow_symlinks=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built_from(source, tmp_path_factory.mktemp("wheel"))
+
+
+def built_from(source: Path, folder: Path, *flags: str) -> Path:
+    command = [sys.executable, *_PIP, "wheel", "--no-deps", *flags, "--wheel-dir", str(folder), str(source)]
     subprocess.run(command, check=True, timeout=_SECONDS, cwd=folder)
     (built,) = folder.glob("*.whl")
     return built
@@ -65,11 +75,11 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin"
 
 
-def said(command: list[str], folder: Path) -> str:
+def said(command: list[str], folder: Path, **variables: str) -> str:
     done = subprocess.run(
         command,
         cwd=folder,
-        env=clean_environment(folder),
+        env={**clean_environment(folder), **variables},
         capture_output=True,
         text=True,
         timeout=_SECONDS,
@@ -106,6 +116,57 @@ def test_what_is_shipped_beside_the_code_is_found(installed: Path, tmp_path: Pat
     assert "data/sparring/venvs" in listed
     code = "from importlib.resources import files; print(files('sparring.protos').joinpath('policy.proto').read_text())"
     assert said([str(installed / "python"), "-c", code], tmp_path).startswith("// How a simulator")
+
+
+def test_an_environment_is_made_of_what_is_installed_without_asking_anybody(
+    installed: Path, wheel: Path, tmp_path: Path
+) -> None:
+    """No index has this sparring, and the wheel that it came from may be anywhere."""
+    brought = (
+        tmp_path / "gymnasium-1.0-py3-none-any.whl"
+    )  # all that the benchmark asks for, so that it takes no network
+    with zipfile.ZipFile(brought, "w") as archive:
+        archive.writestr("gymnasium.py", "")
+        archive.writestr("gymnasium-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: gymnasium\nVersion: 1.0\n")
+        archive.writestr(
+            "gymnasium-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any"
+        )
+        archive.writestr("gymnasium-1.0.dist-info/RECORD", "")
+    command = [str(installed / "sparring"), "env", "create", "gym", f"--with=./{brought.name}"]
+    alone = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_CONFIG_FILE": os.devnull}
+    aside = wheel.rename(wheel.with_suffix(".gone"))
+    try:
+        assert "gym is ready" in said(command, tmp_path, **alone)
+    finally:
+        aside.rename(wheel)
+    (made,) = tmp_path.glob("data/sparring/venvs/gym/lib/python*/site-packages/sparring")
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            if name.startswith("sparring/"):
+                assert (made.parent / name).read_bytes() == archive.read(name), name
+    assert "own environment" in said([str(installed / "sparring"), "ls", "benchmarks"], tmp_path)
+
+
+@pytest.mark.everything
+def test_an_environment_of_a_wheel_plays_episodes(installed: Path, tmp_path: Path) -> None:
+    """For real: with what an index has of everything but sparring itself."""
+    sparring = str(installed / "sparring")
+    said([sparring, "env", "create", "gym", "--with=gymnasium"], tmp_path)
+    flags = ["--benchmark=gym", "--task=CartPole-v1", "--policy=random", "--episodes=1", "--json", "--output=out"]
+    assert json.loads(said([sparring, "run", *flags], tmp_path))["overall"]["n"] == 1
+    versions = json.loads((tmp_path / "out" / "run.json").read_text())["versions"]
+    assert any("Farama-Notifications" in found for found in versions.values()), "it was played in there"
+
+
+def test_an_sdist_makes_the_same_wheel(source: Path, wheel: Path, tmp_path: Path) -> None:
+    build = f"from setuptools import build_meta; print(build_meta.build_sdist({str(tmp_path)!r}))"
+    subprocess.run([sys.executable, "-c", build], cwd=source, check=True, timeout=_SECONDS, capture_output=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    (tmp_path / "wheel").mkdir()
+    again = built_from(archive, tmp_path / "wheel", "--no-build-isolation")
+    with zipfile.ZipFile(wheel) as ours, zipfile.ZipFile(again) as theirs:
+        assert set(ours.namelist()) == set(theirs.namelist())
+        assert [name for name in ours.namelist() if ours.read(name) != theirs.read(name) and "RECORD" not in name] == []
 
 
 def test_users_import_from_sparring_itself(installed: Path, tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from sparring import env_worker
 from sparring.env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task, setting
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
@@ -52,6 +54,7 @@ class Gym(Benchmark):
     settings: ClassVar[type[Any]] = GymSettings
     packages: ClassVar[Sequence[str]] = ("gymnasium",)
     extra: ClassVar[str] = "gym"
+    environment: ClassVar[Path | None] = Path(env_worker.__file__).resolve().parent / "environments" / "gym"
 
     def tasks(self, selection: str) -> Sequence[Task]:
         names = dict.fromkeys(filter(None, (part.strip() for part in selection.split(","))))

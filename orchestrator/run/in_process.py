@@ -64,9 +64,10 @@ def check(settings: RunSettings) -> None:
         found = state(benchmark)
         if found.kind != "here":
             other = f" It has another: {str(found.python)!r}." if found.python else ""
+            lacking = ", ".join(benchmark.missing() or found.packages)
             raise UsageError(
-                f"the benchmark {benchmark.name!r} cannot be played in this process: this Python lacks "
-                f"{', '.join(benchmark.missing())}.{other} Leave out {Hint('in_process')}."
+                f"the benchmark {benchmark.name!r} cannot be played in this process: this Python lacks {lacking}."
+                f"{other} Leave out {Hint('in_process')}."
             )
         fetch_assets(settings, part)
 

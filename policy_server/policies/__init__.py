@@ -18,6 +18,7 @@ from sparring.policy_server.policies.base import Policy
 from sparring.policy_server.policies.rename import RenamedPolicy
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError, unknown
+from sparring.protos.installing import install_command
 from sparring.protos.spec import PolicySpec
 from sparring.protos.tracebacks import was_raised_in
 
@@ -136,7 +137,9 @@ def _import(reference: str) -> Any:
                 f"there is no module {module_name!r} to take a policy from; "
                 "run from the folder it is in, or put that on PYTHONPATH."
             ) from None
-        hint = f": pip install 'sparring[{module_name.rpartition('.')[2]}]'" if module_name.startswith(__name__) else ""
+        own = module_name.rpartition(".")[2] if module_name.startswith(f"{__name__}.") else ""
+        command = install_command(own) or install_command(own.partition("_")[0])  # torch; metaworld_expert
+        hint = f": {command}" if command else ""
         raise PolicyBroken(f"the module {module_name!r} needs {error.name!r}, which is not installed{hint}.") from error
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
         raise PolicyBroken(f"importing {module_name!r} failed: {type(error).__name__}: {error}") from error

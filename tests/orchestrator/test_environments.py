@@ -6,7 +6,6 @@ it. Each takes seconds, so one test looks at all that one of them can show.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import re
@@ -20,24 +19,28 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from support import ROOT, free_port, wait_for
+from support import ROOT, Sparring, free_port, wait_for
 from toy_benchmark import Toy
 
 from sparring.env_worker.benchmark import Benchmark, Simulator, Task
 from sparring.env_worker.benchmarks.libero import Libero
 from sparring.env_worker.registry import get_benchmark
-from sparring.orchestrator.machine import environments
+from sparring.orchestrator.machine import environment_maker, same_again
 from sparring.orchestrator.machine.environments import (
     STAMP,
     EnvironmentFailed,
+    _older_aside,
     create,
     environment_state,
     fingerprint,
     interpreter,
     recipes,
+    remove,
     state,
     venvs_folder,
 )
+from sparring.orchestrator.run import in_process
+from sparring.orchestrator.settings import read_settings
 from sparring.protos.errors import UsageError
 
 pytestmark = pytest.mark.processes
@@ -60,15 +63,15 @@ class Foreign(Benchmark):
         raise NotImplementedError
 
 
-def write_wheel(folder: Path, module: str) -> Path:
-    wheel = folder / "sparring-9.9-py3-none-any.whl"
+def write_wheel(folder: Path, module: str, name: str = "sparring") -> Path:
+    wheel = folder / f"{name}-9.9-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr(f"{module}.py", "")
-        archive.writestr("sparring-9.9.dist-info/METADATA", "Metadata-Version: 2.1\nName: sparring\nVersion: 9.9\n")
+        archive.writestr(f"{name}-9.9.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 9.9\n")
         archive.writestr(
-            "sparring-9.9.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            f"{name}-9.9.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         )
-        archive.writestr("sparring-9.9.dist-info/RECORD", "")
+        archive.writestr(f"{name}-9.9.dist-info/RECORD", "")
     return wheel
 
 
@@ -81,7 +84,8 @@ def venvs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (recipe / "no-deps.txt").write_text("# nothing\n")
     for kind in (Toy, Foreign):
         monkeypatch.setattr(kind, "environment", recipe)
-    monkeypatch.setattr(environments, "_requirements", lambda _: [str(write_wheel(tmp_path, "sparring/env_worker"))])
+    wheel = [str(write_wheel(tmp_path, "sparring/env_worker"))]
+    monkeypatch.setattr(environment_maker, "requirements", lambda *_: wheel)
     monkeypatch.setenv("SPARRING_VENVS", str(tmp_path / "venvs"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_RETRIES", "0")
@@ -90,11 +94,13 @@ def venvs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "venvs"
 
 
-def pretend(folder: Path, recipe: str | None = None) -> Path:
+def pretend(folder: Path, recipe: str | None = None, packages: Sequence[str] = ()) -> Path:
     """An environment that looks finished, without the seconds that a real one takes."""
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "python").symlink_to(sys.executable)
-    (folder / STAMP).write_text(json.dumps({"recipe": recipe or fingerprint("toy"), "python": "3.11.7"}))
+    (folder / STAMP).write_text(
+        json.dumps({"recipe": recipe or fingerprint("toy"), "python": "3.11.7", "with": list(packages)})
+    )
     return folder
 
 
@@ -112,7 +118,9 @@ class TestState:
             interpreter(Foreign())
 
     def test_missing_without_a_recipe_names_what_brings_it(self) -> None:
-        with pytest.raises(UsageError, match=r"needs no_such_simulator: pip install 'toy-benchmark'"):
+        with pytest.raises(
+            UsageError, match=r"install what brings no_such_simulator into this Python .*; no extra of toy-b"
+        ):
             interpreter(Foreign())
 
         class Ours(Foreign):
@@ -121,6 +129,16 @@ class TestState:
 
         with pytest.raises(UsageError, match=r"needs no_such_simulator: pip install 'sparring\[gym\]'"):
             interpreter(Ours())
+
+    def test_an_extra_that_there_is_not_is_not_advised(self) -> None:
+        class Pointworld(Foreign):
+            name: ClassVar[str] = "pointworld"
+            extra: ClassVar[str] = "pointworld"
+
+        with pytest.raises(UsageError) as caught:
+            interpreter(Pointworld())
+        assert "pip install" not in str(caught.value)
+        assert "install what brings no_such_simulator into this Python" in str(caught.value)
 
     def test_ready(self, venvs: Path) -> None:
         folder = pretend(venvs / "toy")
@@ -148,48 +166,72 @@ class TestState:
             interpreter(Foreign())
 
 
+class TestPackagesOfOnesOwn:
+    """`sparring env create toy --with PACKAGE`, where the toy itself is installed here."""
+
+    def test_what_was_made_with_them_comes_first(self, venvs: Path) -> None:
+        pretend(venvs / "toy")
+        assert state(Toy()).kind == "here", "nothing is in there that is not here"
+        (venvs / "toy" / STAMP).unlink()
+        assert state(Toy()).kind == "here", "it is not finished"
+        remove("toy")
+        folder = pretend(venvs / "toy", packages=["gym-aloha==0.1.5", "a b"])
+        assert interpreter(Toy()) == folder / "bin" / "python"
+        assert state(Toy()).detail.endswith("with gym-aloha==0.1.5, a b")
+
+    def test_a_stale_one_is_not_passed_over(self, venvs: Path) -> None:
+        """What it was made for is not here: whoever went on here would miss it, or take another version."""
+        pretend(venvs / "toy", recipe="another", packages=["gym-aloha", "a b"])
+        with pytest.raises(UsageError, match=r"anew with: sparring env create toy --with=gym-aloha '--with=a b'$"):
+            interpreter(Toy())
+
+    def test_it_is_played_in_no_other_process(self, venvs: Path) -> None:
+        pretend(venvs / "toy", packages=["gym-aloha"])
+        settings = read_settings({"benchmark": "toy", "task": "short", "policy": "zero", "in_process": True})
+        with pytest.raises(UsageError, match=r"this Python lacks gym-aloha\. It has another"):
+            in_process.check(settings)
+
+    def test_they_are_installed_kept_and_recorded(self, venvs: Path, tmp_path: Path, usage: Sparring) -> None:
+        mine = write_wheel(tmp_path, "my_env", name="my_env")
+        done = usage("env", "create", "toy", f"--with=./{mine.name}")
+        assert done.returncode == 0, done.stderr
+        python = venvs / "toy/bin/python"
+        assert interpreter(Toy()) == python
+        told = (
+            "from sparring.env_worker.registry import *; import my_env, json; print(json.dumps(installed_versions()))"
+        )
+        ours = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), *filter(None, sys.path)])}
+        said = subprocess.run([python, "-c", told], env=ours, capture_output=True, text=True, timeout=60, check=True)
+        assert json.loads(said.stdout)["my_env"] == "9.9", "a run says which versions its packages have"
+
+        assert create("toy") == python, "not named again, they stay"
+        again = subprocess.run([python, "-I", "-c", "import my_env"], timeout=60, check=False)
+        assert again.returncode == 0
+        assert environment_state("toy").packages == (str(mine),), "by a path that is the same from every folder"
+        assert usage("env", "remove", "toy").stdout == "The environment toy is removed.\n"
+        assert state(Toy()).kind == "here"
+        assert usage("env", "remove", "toy").stdout == "There is no environment toy.\n"
+
+
 class TestPlaces:
     def test_the_variable_comes_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SPARRING_VENVS", str(tmp_path))
         assert venvs_folder() == tmp_path
 
-    def test_in_the_source_checkout(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_in_the_source_checkout(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("SPARRING_VENVS", raising=False)
         assert venvs_folder() == ROOT / ".venvs"
-        assert environments._requirements(Libero()) == ["-e", f"{ROOT}[libero]"]
-        assert environments._requirements(Toy()) == ["-e", str(ROOT), "toy-benchmark==1.0"], "and what brings it"
+        assert environment_maker.requirements(Libero(), tmp_path) == ["-e", f"{ROOT}[libero]"]
+        both = ["-e", str(ROOT), "toy-benchmark==1.0"]
+        assert environment_maker.requirements(Toy(), tmp_path) == both, "and what brings it"
 
     def test_of_an_installed_package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("SPARRING_VENVS", raising=False)
-        monkeypatch.setattr(environments, "SOURCE", tmp_path / "site-packages/sparring")
+        monkeypatch.setattr(same_again, "SOURCE", tmp_path / "site-packages/sparring")
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
         assert venvs_folder() == tmp_path / "data/sparring/venvs"
         monkeypatch.delenv("XDG_DATA_HOME")
         assert venvs_folder() == Path.home() / ".local/share/sparring/venvs"
-
-    @pytest.mark.parametrize(
-        ("origin", "expected"),
-        [
-            (None, "sparring[libero]==9.9"),
-            ({"url": "file:///a/b", "dir_info": {}}, "sparring[libero] @ file:///a/b"),
-            (
-                {"url": "https://x.test/y.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
-                "sparring[libero] @ git+https://x.test/y.git@abc",
-            ),
-        ],
-        ids=["index", "folder", "git"],
-    )
-    def test_the_same_sparring_is_installed_again(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origin: object, expected: str
-    ) -> None:
-        info = tmp_path / "sparring-9.9.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: sparring\nVersion: 9.9\n")
-        if origin:
-            (info / "direct_url.json").write_text(json.dumps(origin))
-        monkeypatch.setattr(environments, "SOURCE", tmp_path / "sparring")
-        monkeypatch.setattr(environments, "distribution", lambda _: importlib.metadata.Distribution.at(info))
-        assert environments._requirements(Libero()) == [expected]
 
 
 class TestCreate:
@@ -211,9 +253,10 @@ class TestCreate:
         monkeypatch.delenv("PIP_NO_INDEX")
         monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
         monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{free_port()}/simple")
-        monkeypatch.setattr(environments, "_requirements", lambda _: ["no-such-package==1"])
+        monkeypatch.setattr(environment_maker, "requirements", lambda *_: ["no-such-package==1"])
         with pytest.raises(
-            EnvironmentFailed, match=r"index cannot be reached.*\n.*toy.log' ends with:\n(.*\n)*.*no-such"
+            EnvironmentFailed,
+            match=r"cannot be reached, or has no no-such-package==1\. .*\n.*toy.log' ends with:\n(.*\n)*.*no-such",
         ):
             create("toy")
         assert environment_state("toy").kind == "missing"
@@ -222,7 +265,8 @@ class TestCreate:
         self, venvs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pretend(venvs / "toy", recipe="older")
-        monkeypatch.setattr(environments, "_requirements", lambda _: [str(write_wheel(tmp_path, "something"))])
+        wheel = [str(write_wheel(tmp_path, "something"))]
+        monkeypatch.setattr(environment_maker, "requirements", lambda *_: wheel)
         with pytest.raises(EnvironmentFailed, match=r"a command failed(.*\n)*not installed after all: sparring\.env"):
             create("toy", force=True)
         assert "older" in (venvs / "toy" / STAMP).read_text()
@@ -236,18 +280,22 @@ class TestCreate:
     def test_names(self, venvs: Path) -> None:
         with pytest.raises(UsageError, match=r"unknown benchmark 'tpy'.*'toy'"):
             create("tpy")
-        with pytest.raises(UsageError, match=r"'gym' has no environment of its own.*pip install 'sparring\[gym\]'"):
-            create("gym")
+        with pytest.raises(UsageError, match=r"'metaworld' has no environment.*pip install 'sparring\[metaworld\]'"):
+            create("metaworld")
+        with pytest.raises(UsageError, match=r"'metaworld' has no environment.*: gym, libero, toy"):
+            remove("metaworld")
+        with pytest.raises(UsageError, match=r"'--pre' is not a package.*PIP_INDEX_URL"):
+            create("toy", packages=["--pre"])
 
 
 class TestInterruptions:
     def start(self, venvs: Path, requirement: str) -> subprocess.Popen[str]:
         code = (
             "from pathlib import Path\n"
-            "from sparring.orchestrator.machine import environments\n"
+            "from sparring.orchestrator.machine import environment_maker, environments\n"
             "from toy_benchmark import Toy\n"
             f"Toy.environment = Path({str(Toy.environment)!r})\n"
-            f"environments._requirements = lambda _: [{requirement!r}]\n"
+            f"environment_maker.requirements = lambda *_: [{requirement!r}]\n"
             "environments.create('toy', force=True)\n"
         )
         return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
@@ -289,13 +337,20 @@ class TestInterruptions:
     def test_killed_twice_the_older_one_is_still_there(self, venvs: Path) -> None:
         pretend(venvs / "toy.older", recipe="older")
         (venvs / "toy").mkdir()
-        with pytest.raises(KeyboardInterrupt), environments._older_aside(venvs / "toy"):
+        with pytest.raises(KeyboardInterrupt), _older_aside(venvs / "toy"):
             raise KeyboardInterrupt
         assert "older" in (venvs / "toy" / STAMP).read_text()
 
 
 class TestRecipes:
-    """The recipes that sparring brings."""
+    """The recipes that sparring brings. That of gym pins nothing: it is for packages that only its user knows."""
+
+    PINNED: ClassVar[Sequence[str]] = [name for name in recipes() if name != "gym"]
+
+    def recipe(self, name: str) -> Path:
+        folder = get_benchmark(name).environment
+        assert folder is not None
+        return folder
 
     def pins(self, file: Path) -> dict[str, str]:
         lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
@@ -303,14 +358,14 @@ class TestRecipes:
         return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found.items()}
 
     def test_every_version_is_pinned_and_torch_is_not_among_them(self) -> None:
-        for name in recipes():
-            folder = environments._recipe(get_benchmark(name))
+        for name in self.PINNED:
+            folder = self.recipe(name)
             pinned = self.pins(folder / "constraints.txt") | self.pins(folder / "no-deps.txt")
             assert not {"torch", "torchvision", "transformers", "wandb", "robomimic"} & pinned.keys()
 
     def test_what_talks_to_the_orchestrator_is_the_same_everywhere(self) -> None:
         developed_with = self.pins(ROOT / "constraints" / "dev.txt")
-        for name in recipes():
-            pinned = self.pins(environments._recipe(get_benchmark(name)) / "constraints.txt")
+        for name in self.PINNED:
+            pinned = self.pins(self.recipe(name) / "constraints.txt")
             for package in ("grpcio", "protobuf", "numpy", "rich", "click", "pydantic"):
                 assert pinned[package] == developed_with[package], (name, package)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import subprocess
@@ -195,6 +196,25 @@ def test_a_spec_that_cannot_be_told_to_clients_is_bad_usage(module: Module, spec
     source = WHOLE.replace("PolicySpec\n", "PolicySpec, TensorSpec\n", 1).replace("PolicySpec(action_dim=2)", spec)
     with pytest.raises(UsageError):
         load_policy(f"{module(source)}:MyPolicy", {})
+
+
+@pytest.mark.parametrize(
+    ("module_name", "advice"),
+    [
+        ("torch", ": pip install 'sparring[torch]'"),
+        ("metaworld_expert", ": pip install 'sparring[metaworld]'"),
+        ("blind", ""),
+    ],
+)
+def test_what_a_policy_of_ours_lacks_is_advised_if_an_extra_brings_it(
+    monkeypatch: pytest.MonkeyPatch, module_name: str, advice: str
+) -> None:
+    def lacking(name: str) -> Any:
+        raise ModuleNotFoundError("No module named 'simulator'", name="simulator")
+
+    monkeypatch.setattr(importlib, "import_module", lacking)  # whatever such a module imports is installed here
+    said = refusal(f"sparring.policy_server.policies.{module_name}:Class")
+    assert said.endswith(f"needs 'simulator', which is not installed{advice}.")
 
 
 def test_a_lerobot_checkpoint_without_lerobot(monkeypatch: pytest.MonkeyPatch) -> None:

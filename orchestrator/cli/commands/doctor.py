@@ -111,7 +111,12 @@ def _rendering() -> Iterator[Finding]:
 def _python_with_mujoco() -> Path | None:
     if importlib.util.find_spec("mujoco") is not None:
         return Path(sys.executable)
-    return next((found.python for found in map(environment_state, recipes()) if found.kind == "ready"), None)
+    ready = (found.python for found in map(environment_state, recipes()) if found.kind == "ready")
+    return next((python for python in ready if python and _has_mujoco(python)), None)
+
+
+def _has_mujoco(python: Path) -> bool:
+    return any(python.parent.parent.glob("lib/python*/site-packages/mujoco"))
 
 
 def _probe_gl(python: Path, backend: str) -> tuple[bool, str]:

@@ -9,9 +9,11 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.display.screen import show
 from sparring.orchestrator.machine.environments import create as create_environment
-from sparring.orchestrator.machine.environments import environment_state, recipes, venvs_folder
+from sparring.orchestrator.machine.environments import environment_state, recipes, state, venvs_folder
+from sparring.orchestrator.machine.environments import remove as remove_environment
 
 
 @click.group(short_help="make and list environments of benchmarks")
@@ -21,12 +23,23 @@ def env() -> None:
 
 @env.command("create")
 @click.argument("name")
+@click.option(
+    "--with",
+    "packages",
+    multiple=True,
+    metavar="PACKAGE",
+    help="install this there, too, named as pip does (gym-aloha==0.1.5, ./mine); may be repeated. Such an environment "
+    "is used even if the benchmark is installed here",
+)
 @click.option("--force", is_flag=True, help="make it anew even if it is ready")
-def create(name: str, force: bool) -> None:
-    """Makes the environment of the benchmark NAME; `sparring run` finds it by itself."""
+def create(name: str, packages: tuple[str, ...], force: bool) -> None:
+    """Makes the environment of the benchmark NAME; `sparring run` finds it by itself.
+
+    Made again, it has what it was made with before, unless --with names something else.
+    """
     began = time.monotonic()
     try:
-        python = create_environment(name, force=force)
+        python = create_environment(name, packages=packages, force=force)
     except KeyboardInterrupt:
         click.echo(f"stopped: interrupted. The environment {name} is as it was before: {_kind(name)}.", err=True)
         raise SystemExit(130) from None
@@ -35,13 +48,23 @@ def create(name: str, force: bool) -> None:
     click.echo(f"{name} is ready in {str(folder)!r}: {size / 1e9:.1f} GB, {time.monotonic() - began:.0f} s.")
 
 
+@env.command("remove")
+@click.argument("name")
+def remove(name: str) -> None:
+    """Removes the environment of the benchmark NAME."""
+    there = remove_environment(name)
+    click.echo(f"The environment {name} is removed." if there else f"There is no environment {name}.")
+
+
 @env.command("ls")
 def ls() -> None:
     """Lists the environments there are, and their state."""
     table = Table("environment", "state", "detail", box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in recipes():
         found = environment_state(name)
-        table.add_row(Text(name), Text(found.kind), Text(found.detail))
+        needless = found.kind == "missing" and state(get_benchmark(name)).kind == "here"
+        detail = "not needed: what it requires is installed here" if needless else found.detail
+        table.add_row(Text(name), Text(found.kind), Text(detail))
     show(table)
     click.echo(f"They are kept in {_short(venvs_folder())!r}.")
 
