@@ -105,16 +105,12 @@ def _connection(options: argparse.Namespace) -> Connection:
         UsageError: If there is none, or a file that was named cannot be used.
     """
     from sparring.protos.errors import UsageError
-    from sparring.protos.net.access import check_certificate, read_ca
+    from sparring.protos.net.access import Identity, read_ca
     from sparring.protos.net.address import Address
     from sparring.protos.net.connection import ORCHESTRATOR, Connection
 
-    identity = None
-    if options.tls_cert or options.tls_key:
-        if not (options.tls_cert and options.tls_key):
-            raise UsageError("--tls-cert and --tls-key belong together: give both.")
-        identity = (Path(options.tls_cert), Path(options.tls_key))
-        check_certificate(*identity)
+    cert, key = (Path(given) if given else None for given in (options.tls_cert, options.tls_key))
+    identity = Identity.read(cert, key, flags=("--tls-cert", "--tls-key"))
     connection = Connection(
         Address.parse(options.orchestrator),
         token=_join_token(options),

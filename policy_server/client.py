@@ -32,6 +32,7 @@ from sparring.policy_server.session_client import Description, SessionClient, se
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.chunk import Chunk
 from sparring.protos.errors import SparringError
+from sparring.protos.net.access import Identity
 from sparring.protos.net.address import Address
 from sparring.protos.net.connection import Connection
 from sparring.protos.net.rpc import StreamEnded, ignore_poller_races
@@ -44,6 +45,7 @@ if TYPE_CHECKING:  # exists in the type stubs only
 __all__ = [
     "Chunk",
     "Description",
+    "Identity",
     "Offer",
     "Option",
     "PolicyClient",
@@ -114,14 +116,23 @@ class PolicyClient:
         token: The secret of a server that wants one (its `--token-file`).
         ca: Content of a PEM file with the certificates to trust; giving it turns TLS on. `tls://` without it trusts
             what this machine trusts.
+        identity: A certificate and its key, for a server that wants to see one (its `--client-ca`).
 
     Raises:
         UsageError: If the address, the token or the CA is not one, or TLS is asked for on a unix socket.
     """
 
-    def __init__(self, address: str | Address, *, timeout: float = 60.0, token: str = "", ca: bytes = b"") -> None:
+    def __init__(
+        self,
+        address: str | Address,
+        *,
+        timeout: float = 60.0,
+        token: str = "",
+        ca: bytes = b"",
+        identity: Identity | None = None,
+    ) -> None:
         self.address = Address.parse(address)
-        self._connection = Connection(self.address, token.strip(), ca)
+        self._connection = Connection(self.address, token.strip(), ca, identity)
         self.timeout = timeout
         self._loop = _Loop()
         self._channel = self._loop.run(_channel(self._connection))
@@ -314,7 +325,9 @@ def _at_once(coroutine: Coroutine[Any, Any, T]) -> T | None:
     return None
 
 
-async def fetch_stats(address: str | Address, *, timeout: float, token: str = "", ca: bytes = b"") -> pb.ServerStats:
+async def fetch_stats(
+    address: str | Address, *, timeout: float, token: str = "", ca: bytes = b"", identity: Identity | None = None
+) -> pb.ServerStats:
     """Returns what a server has done so far; for callers that have an event loop.
 
     Args:
@@ -322,12 +335,13 @@ async def fetch_stats(address: str | Address, *, timeout: float, token: str = ""
         timeout: Seconds to wait for the answer; a server that is not there is an error at once.
         token: Of a server that wants one.
         ca: Certificates to trust.
+        identity: To show there.
 
     Raises:
         PolicyRefused: If it is a server that keeps no stats.
         PolicyUnreachable: If it is not there, or does not answer in time.
     """
-    connection = Connection(Address.parse(address), token.strip(), ca)
+    connection = Connection(Address.parse(address), token.strip(), ca, identity)
     channel = connection.channel()
     stub: PolicyAsyncStub = PolicyStub(channel)  # type: ignore[assignment]
     try:

@@ -146,6 +146,12 @@ class ServerOptions:
     tls_key: Path | None = field(
         default=None, metadata=_how("PEM private key of --tls-cert, without a passphrase", Path)
     )
+    client_ca: Path | None = field(
+        default=None,
+        metadata=_how(
+            "PEM certificate of a CA: callers over TCP must show a certificate that it has signed; for --tls-cert", Path
+        ),
+    )
     insecure: bool = field(
         default=False,
         metadata=_how("let in whoever reaches --listen or --metrics from beyond this machine, without a secret", bool),

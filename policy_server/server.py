@@ -66,7 +66,7 @@ class PolicyServer:
         self._options = options
         self._name = options.policy
         self._token = read_token(options.token_file, flag="--token-file") if options.token_file else token
-        self._credentials = server_credentials(options.tls_cert, options.tls_key)
+        self._credentials = server_credentials(options.tls_cert, options.tls_key, options.client_ca)
         self._checkpoint_sha256 = checkpoint_sha256
         self.metrics: MetricsServer | None = None
         self._server: grpc.aio.Server | None = None
@@ -124,9 +124,9 @@ class PolicyServer:
             check_reach(
                 address,
                 who="the policy server",
-                secret=bool(self._token),
+                secret=bool(self._token) or self._options.client_ca is not None,
                 insecure=insecure,
-                advice="give `sparring serve --token-file`",
+                advice="give `sparring serve --token-file`, or --client-ca with --tls-cert",
             )
         if metrics is not None:
             check_reach(metrics, who="its metrics", secret=False, insecure=insecure, advice="name no host")

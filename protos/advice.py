@@ -206,7 +206,15 @@ def _literal(value: Any) -> str:
 
 FLAGS: Final = Flags()
 
-PYTHON: Final = Keywords(names={"policy_token_file": "token", "policy_ca": "ca", "policy_timeout": "timeout"})
+PYTHON: Final = Keywords(
+    names={
+        "policy_token_file": "token",
+        "policy_ca": "ca",
+        "policy_tls_cert": "identity",
+        "policy_tls_key": "identity",
+        "policy_timeout": "timeout",
+    }
+)
 """For who has an error of ours in hand and no command around it: users of PolicyClient and of other classes."""
 
 

@@ -308,6 +308,8 @@ class Assignment(google.protobuf.message.Message):
     SLOT_MEMORY_FIELD_NUMBER: builtins.int
     MEMBERSHIP_FIELD_NUMBER: builtins.int
     REJOIN_SECONDS_FIELD_NUMBER: builtins.int
+    POLICY_CERT_FIELD_NUMBER: builtins.int
+    POLICY_KEY_FIELD_NUMBER: builtins.int
     KEPT_FIELD_NUMBER: builtins.int
     benchmark: builtins.str
     """which benchmark"""
@@ -341,6 +343,10 @@ class Assignment(google.protobuf.message.Message):
     """
     rejoin_seconds: builtins.float
     """how long it may try to"""
+    policy_cert: builtins.bytes
+    """PEM certificate to show there; empty: none"""
+    policy_key: builtins.bytes
+    """PEM key of policy_cert. Never logged, never saved"""
     @property
     def policy_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """where the policy is served, nearest first: a unix socket, then TCP;"""
@@ -374,10 +380,12 @@ class Assignment(google.protobuf.message.Message):
         slot_memory: builtins.int = ...,
         membership: builtins.str = ...,
         rejoin_seconds: builtins.float = ...,
+        policy_cert: builtins.bytes = ...,
+        policy_key: builtins.bytes = ...,
         kept: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["rules", b"rules"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["benchmark", b"benchmark", "benchmark_settings", b"benchmark_settings", "heartbeat_seconds", b"heartbeat_seconds", "kept", b"kept", "membership", b"membership", "policy_addresses", b"policy_addresses", "policy_ca", b"policy_ca", "policy_replicas", b"policy_replicas", "policy_seconds", b"policy_seconds", "policy_token", b"policy_token", "rejoin_seconds", b"rejoin_seconds", "rules", b"rules", "silence_seconds", b"silence_seconds", "slot_memory", b"slot_memory", "slots", b"slots", "stall_seconds", b"stall_seconds", "video_fps", b"video_fps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["benchmark", b"benchmark", "benchmark_settings", b"benchmark_settings", "heartbeat_seconds", b"heartbeat_seconds", "kept", b"kept", "membership", b"membership", "policy_addresses", b"policy_addresses", "policy_ca", b"policy_ca", "policy_cert", b"policy_cert", "policy_key", b"policy_key", "policy_replicas", b"policy_replicas", "policy_seconds", b"policy_seconds", "policy_token", b"policy_token", "rejoin_seconds", b"rejoin_seconds", "rules", b"rules", "silence_seconds", b"silence_seconds", "slot_memory", b"slot_memory", "slots", b"slots", "stall_seconds", b"stall_seconds", "video_fps", b"video_fps"]) -> None: ...
 
 global___Assignment = Assignment
 

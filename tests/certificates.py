@@ -8,6 +8,8 @@ from pathlib import Path
 
 import trustme
 
+from sparring.protos.net.access import Identity
+
 TOKEN = "not-to-be-seen-anywhere-7e57"
 
 
@@ -55,6 +57,11 @@ class Certificates:
     def pair(self, name: str = "good") -> tuple[Path, Path]:
         """A certificate and its key."""
         return self.folder / f"{name}.pem", self.folder / f"{name}.key"
+
+    def identity(self, name: str = "good") -> Identity:
+        """The same, as a client shows them."""
+        cert, key = self.pair(name)
+        return Identity(cert.read_bytes(), key.read_bytes())
 
     @property
     def guarding(self) -> str:

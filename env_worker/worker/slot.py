@@ -23,7 +23,7 @@ from sparring.env_worker.registry import get_benchmark
 from sparring.env_worker.worker.player import Player
 from sparring.env_worker.worker.replicas import PolicyServers, nearest
 from sparring.env_worker.worker.waiting import PolicyWait, WatchedSession
-from sparring.policy_server.client import PolicyClient, RemoteSession
+from sparring.policy_server.client import Identity, PolicyClient, RemoteSession
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.net.address import Address
 from sparring.protos.pieces import AttachmentMissing
@@ -191,11 +191,17 @@ class _RemoteSessions:
     def _policy_servers(self) -> PolicyServers:
         assignment = self._assignment
         addresses = [Address.parse(text) for text in assignment.policy_addresses]
+        shown = assignment.policy_cert, assignment.policy_key
+        identity = Identity(*shown) if all(shown) else None
         return PolicyServers(
             addresses if assignment.policy_replicas else [nearest(addresses)],
             home=self._number,
             timeout=assignment.policy_seconds,
             connect=lambda address: PolicyClient(
-                address, timeout=assignment.policy_seconds, token=assignment.policy_token, ca=assignment.policy_ca
+                address,
+                timeout=assignment.policy_seconds,
+                token=assignment.policy_token,
+                ca=assignment.policy_ca,
+                identity=identity,
             ),
         )

@@ -41,6 +41,8 @@ _NOT_HERE: Final = {
     "policy_server": "the policy is served from this process",
     "policy_token_file": "the policy is served from this process",
     "policy_ca": "the policy is served from this process",
+    "policy_tls_cert": "the policy is served from this process",
+    "policy_tls_key": "the policy is served from this process",
 }
 
 

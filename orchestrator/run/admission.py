@@ -115,8 +115,11 @@ def check_admission(settings: RunSettings) -> None:
         )
     if admission.credentials is not None and (listen is None or listen.is_unix):
         raise UsageError(f"{_TLS[0]} encrypts what comes over TCP: give {Hint('listen', value='HOST:PORT')}, too.")
-    if admission.tcp_without and not admission.client_ca and settings.policy.policy_token_file is not None:
+    secrets = {name: getattr(settings.policy, name) for name in ("policy_token_file", "policy_tls_key")}
+    handed = next((name for name, path in secrets.items() if path is not None), None)
+    if admission.tcp_without and not admission.client_ca and handed is not None:
+        what = {"policy_token_file": "the policy's token", "policy_tls_key": "your key"}[handed]
         raise UsageError(
-            f"{Hint('insecure')} would hand the policy's token ({Hint('policy_token_file')}) to everybody who reaches "
-            f"{listen}: give {_FILE} instead."
+            f"{Hint('insecure')} would hand {what} ({Hint(handed)}) to everybody who reaches {listen}: "
+            f"give {_FILE} instead."
         )

@@ -214,6 +214,7 @@ class Execution:
             earlier=self._journal.meta("server_counts"),
             token=access.token,
             ca=access.ca,
+            identity=access.identity,
             on_warning=self._files.warn,
         )
         await watch.begin()

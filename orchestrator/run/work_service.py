@@ -319,6 +319,8 @@ class WorkService(WorkServicer):
                 policy_addresses=map(str, policy.addresses),
                 policy_token=policy.token,
                 policy_ca=policy.ca,
+                policy_cert=policy.identity.cert if policy.identity else b"",
+                policy_key=policy.identity.key if policy.identity else b"",
                 policy_replicas=policy.replicas,
                 policy_seconds=settings.policy.policy_timeout,
                 stall_seconds=settings.plan.stall_timeout,

@@ -19,7 +19,7 @@ from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description, PolicyClient, ServerOptions
 from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError, UsageError
-from sparring.protos.net.access import in_a_pipe, new_token, read_ca, read_token
+from sparring.protos.net.access import Identity, in_a_pipe, new_token, read_ca, read_token
 from sparring.protos.net.address import Address
 from sparring.protos.process import is_stopped
 
@@ -197,12 +197,14 @@ class PolicyAccess:
         addresses: Nearest first; or, with `replicas`, so many servers of one and the same policy.
         token: Secret that the servers want; empty: none. It goes to workers and nowhere else.
         ca: PEM certificates to trust there.
+        identity: To show there, where a certificate is wanted. It goes to workers and nowhere else.
         replicas: Whether sessions are spread over all addresses.
     """
 
     addresses: Sequence[Address]
     token: str = field(default="", repr=False)
     ca: bytes = field(default=b"", repr=False)
+    identity: Identity | None = field(default=None, repr=False)
     replicas: bool = False
 
     @classmethod
@@ -210,7 +212,7 @@ class PolicyAccess:
         """Returns the access to the servers that the settings name.
 
         Raises:
-            UsageError: If the token's file or the CA's cannot be used.
+            UsageError: If the token's file, the CA's or those of a certificate cannot be used.
         """
         policy = settings.policy
         addresses, token_file, ca = policy.servers, policy.policy_token_file, policy.policy_ca
@@ -221,6 +223,7 @@ class PolicyAccess:
             addresses,
             token=read_token(token_file, flag=str(Hint("policy_token_file"))) if token_file else "",
             ca=read_ca(ca, flag=str(Hint("policy_ca"))) if ca else b"",
+            identity=_identity(settings),
             replicas=len(addresses) > 1,
         )
 
@@ -228,6 +231,12 @@ class PolicyAccess:
     def servers(self) -> Sequence[Address]:
         """An address of each server."""
         return self.addresses if self.replicas else self.addresses[:1]
+
+
+def _identity(settings: RunSettings) -> Identity | None:
+    policy = settings.policy
+    flags = (str(Hint("policy_tls_cert")), str(Hint("policy_tls_key")))
+    return Identity.read(policy.policy_tls_cert, policy.policy_tls_key, flags=flags)
 
 
 async def describe(access: PolicyAccess, timeout: float) -> Description:
@@ -240,7 +249,8 @@ async def describe(access: PolicyAccess, timeout: float) -> Description:
     """
 
     def ask(address: Address) -> Description:
-        with PolicyClient(address, timeout=timeout, token=access.token, ca=access.ca) as client:
+        client = PolicyClient(address, timeout=timeout, token=access.token, ca=access.ca, identity=access.identity)
+        with client:
             return client.describe()
 
     descriptions = await asyncio.gather(*(asyncio.to_thread(ask, address) for address in access.servers))

@@ -14,6 +14,7 @@ from sparring.policy_server.client import fetch_stats
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.advice import FLAGS, Advice, Dialect, render
 from sparring.protos.errors import SparringError
+from sparring.protos.net.access import Identity
 from sparring.protos.net.address import Address
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class StatsWatch:
         earlier: Stats of earlier executions of this run, as `to_json` gave them.
         token: Of servers that want one.
         ca: Certificates to trust there.
+        identity: To show there.
         on_warning: Gets each sentence that the servers have to say about this run, once.
     """
 
@@ -48,11 +50,13 @@ class StatsWatch:
         earlier: Mapping[str, Any] | None = None,
         token: str = "",
         ca: bytes = b"",
+        identity: Identity | None = None,
         on_warning: Callable[[str], None] | None = None,
     ) -> None:
         self._addresses = addresses
         self._token = token
         self._ca = ca
+        self._identity = identity
         self._on_warning = on_warning or (lambda sentence: log.warning("%s", Advice(sentence)))
         self._earlier = {
             name: json_format.ParseDict(stats, pb.ServerStats()) for name, stats in (earlier or {}).items()
@@ -115,7 +119,9 @@ class StatsWatch:
     async def _ask(self, name: str, address: str | Address) -> None:
         asked = time.monotonic()
         try:
-            stats = await fetch_stats(address, timeout=_ANSWER_SECONDS, token=self._token, ca=self._ca)
+            stats = await fetch_stats(
+                address, timeout=_ANSWER_SECONDS, token=self._token, ca=self._ca, identity=self._identity
+            )
         except SparringError as error:  # not there just now, or it keeps none; the run does not need them
             log.debug("no stats of %s: %s", name, error)
             return

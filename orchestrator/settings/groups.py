@@ -205,6 +205,12 @@ class PolicySettings(SettingsGroup):
         None,
         description="PEM file with the CA of --policy-server; turns TLS on. tls:// without it trusts the system's CAs",
     )
+    policy_tls_cert: Path | None = Field(
+        None, description="PEM certificate to show to a --policy-server that wants one (its --client-ca)"
+    )
+    policy_tls_key: Path | None = Field(
+        None, description="PEM private key of --policy-tls-cert; only its path is saved"
+    )
     policy_timeout: float = Field(
         60.0, gt=0, description="seconds to wait for the policy server, and for each of its answers"
     )
@@ -232,7 +238,7 @@ class PolicySettings(SettingsGroup):
                 raise ValueError(
                     f"{Hint(name)} goes with {policy}; give it to the servers of a policy hosted elsewhere"
                 )
-        for name in ("policy_token_file", "policy_ca"):
+        for name in ("policy_token_file", "policy_ca", "policy_tls_cert", "policy_tls_key"):
             if getattr(self, name) is not None and self.policy_server is None:
                 raise ValueError(f"{Hint(name)} goes with {server}; a policy hosted for this run needs none")
         return self

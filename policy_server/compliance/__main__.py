@@ -15,7 +15,7 @@ from sparring.policy_server.compliance import reached, verdicts_of
 from sparring.policy_server.compliance.wire import DEADLINE, Way
 from sparring.protos.advice import FLAGS
 from sparring.protos.errors import SparringError, UsageError
-from sparring.protos.net.access import read_ca, read_token
+from sparring.protos.net.access import Identity, read_ca, read_token
 
 
 def main() -> None:
@@ -24,6 +24,8 @@ def main() -> None:
     parser.add_argument("address")
     parser.add_argument("--token-file", type=Path)
     parser.add_argument("--ca", type=Path)
+    parser.add_argument("--tls-cert", type=Path)
+    parser.add_argument("--tls-key", type=Path)
     parser.add_argument("--benchmark", default="")
     parser.add_argument("--task", default="")
     parser.add_argument("--seconds", type=float, default=DEADLINE)
@@ -31,7 +33,8 @@ def main() -> None:
     try:
         token = read_token(options.token_file, flag="--token-file") if options.token_file else ""
         ca = read_ca(options.ca, flag="--ca").decode() if options.ca else ""
-        way = Way(options.address, token, ca, options.seconds)
+        identity = Identity.read(options.tls_cert, options.tls_key, flags=("--tls-cert", "--tls-key"))
+        way = Way(options.address, token, ca, options.seconds, identity)
         with reached(way, benchmark=options.benchmark, task=options.task) as target:
             for verdict in verdicts_of(target):
                 sys.stdout.write(json.dumps(asdict(verdict)) + "\n")

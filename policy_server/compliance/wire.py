@@ -17,6 +17,7 @@ import grpc
 
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
+from sparring.protos.net.access import Identity
 from sparring.protos.net.address import Address
 from sparring.protos.policy_pb2_grpc import PolicyStub
 from sparring.protos.rules import expect
@@ -124,6 +125,7 @@ class Way:
         address: As a person writes it.
         token: Secret that it wants; empty: none.
         ca: PEM certificates to trust there; turns TLS on, as tls:// does.
+        identity: To show there.
         deadline: Seconds for everything that one stream asks, hundreds of observations in some rules; a server that
             takes longer has failed.
     """
@@ -132,13 +134,15 @@ class Way:
     token: str = field(default="", repr=False)
     ca: str = field(default="", repr=False)
     deadline: float = DEADLINE
+    identity: Identity | None = field(default=None, repr=False)
 
     @contextlib.contextmanager
     def connect(self) -> Iterator[grpc.Channel]:
         """Opens a channel that brings the token with every call."""
         address = Address.parse(self.address)
         if self.ca or address.is_encrypted:
-            credentials = grpc.ssl_channel_credentials(self.ca.encode() or None)
+            cert, key = (self.identity.cert, self.identity.key) if self.identity else (None, None)
+            credentials = grpc.ssl_channel_credentials(self.ca.encode() or None, key, cert)
             channel = grpc.secure_channel(address.target, credentials)
         else:
             channel = grpc.insecure_channel(address.target)

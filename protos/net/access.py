@@ -11,6 +11,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -236,3 +237,30 @@ def check_certificate(cert: Path, key: Path, *, flags: tuple[str, str] = ("--tls
         else:
             why = "a PEM file with -----BEGIN CERTIFICATE----- and one with -----BEGIN PRIVATE KEY----- are wanted"
         raise UsageError(f"{flags[0]} {str(cert)!r} and {flags[1]} {str(key)!r} cannot be used: {why}.") from error
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A certificate and its key, PEM: what is shown to a server that wants to know who calls."""
+
+    cert: bytes = field(repr=False)
+    key: bytes = field(repr=False)
+
+    @classmethod
+    def read(cls, cert: Path | None, key: Path | None, *, flags: tuple[str, str]) -> Identity | None:
+        """Reads both from their files; None if neither is named.
+
+        Args:
+            cert: PEM file.
+            key: PEM file.
+            flags: What the two are called.
+
+        Raises:
+            UsageError: If one of them is missing, or they cannot be used.
+        """
+        if cert is None and key is None:
+            return None
+        if cert is None or key is None:
+            raise UsageError(f"{flags[0]} and {flags[1]} belong together: give both.")
+        check_certificate(cert, key, flags=flags)
+        return cls(cert.read_bytes(), key.read_bytes())

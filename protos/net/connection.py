@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import ssl
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,7 @@ import grpc
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
 from sparring.protos.net.access import TOKEN_HEADER as TOKEN_HEADER
-from sparring.protos.net.access import check_token, token_header, trusting
+from sparring.protos.net.access import Identity, check_token, token_header, trusting
 from sparring.protos.net.address import Address
 from sparring.protos.net.rpc import CLIENT_OPTIONS
 
@@ -44,16 +45,21 @@ class ServerKind:
         name: Of its kind.
         ca: The setting that says which CA to trust there.
         serving: How it is told to speak TLS.
-        identity: The settings that say which certificate to show it; empty: it wants none.
+        identity: The settings that say which certificate to show it.
     """
 
     name: str
     ca: str
     serving: str
-    identity: str = ""
+    identity: str
 
 
-POLICY: Final = ServerKind("policy server", str(Hint("policy_ca")), "start it with --tls-cert and --tls-key")
+POLICY: Final = ServerKind(
+    "policy server",
+    str(Hint("policy_ca")),
+    "start it with --tls-cert and --tls-key",
+    f"a certificate that its CA has signed, with {Hint('policy_tls_cert')} and {Hint('policy_tls_key')}",
+)
 ORCHESTRATOR: Final = ServerKind(
     "orchestrator",
     "--ca",
@@ -70,14 +76,14 @@ class Connection:
         address: Of the server.
         token: The secret that the server wants; empty: none.
         ca: PEM certificates to trust; giving them turns TLS on. Without, TLS trusts what this machine trusts.
-        identity: PEM files of a certificate and its key, to show to a server that wants to know who calls.
+        identity: What to show to a server that wants to know who calls; over TLS only.
         kind: Of the server, for sentences.
     """
 
     address: Address
     token: str = field(default="", repr=False)
     ca: bytes = field(default=b"", repr=False)
-    identity: tuple[Path, Path] | None = None
+    identity: Identity | None = None
     kind: ServerKind = POLICY
 
     def __post_init__(self) -> None:
@@ -87,6 +93,8 @@ class Connection:
             check_token(self.token, "the token")
         if self.ca:
             trusting(self.ca, source=f"the CA ({self.kind.ca})")
+        if self.identity is not None and not self.encrypted and not self.address.is_unix:
+            raise UsageError(f"a certificate is shown over TLS only: give tls://HOST:PORT, or {self.kind.ca}.")
 
     @property
     def encrypted(self) -> bool:
@@ -102,7 +110,7 @@ class Connection:
         """Makes a new channel, in the event loop that uses it."""
         if not self.encrypted:
             return grpc.aio.insecure_channel(self.address.target, options=CLIENT_OPTIONS)
-        cert, key = (path.read_bytes() for path in self.identity) if self.identity else (None, None)
+        cert, key = (self.identity.cert, self.identity.key) if self.identity else (None, None)
         credentials = grpc.ssl_channel_credentials(self.ca or _system_roots(), key, cert)
         return grpc.aio.secure_channel(self.address.target, credentials, options=CLIENT_OPTIONS)
 
@@ -149,7 +157,7 @@ class Connection:
                 f"the {self.kind.name} at {self.address.target} speaks TLS only: give its address as "
                 f"{self.address.with_tls()}, and its CA with {self.kind.ca} if it is not a public one."
             )
-        if hung_up and self.kind.identity:
+        if hung_up:
             return (
                 f"the {self.kind.name} at {self.address.target} does not know who calls: show it {self.kind.identity}."
             )
@@ -170,7 +178,10 @@ class Connection:
         else:
             context = ssl.create_default_context()
         if self.identity is not None and self.encrypted:
-            context.load_cert_chain(*self.identity)
+            with tempfile.NamedTemporaryFile() as file:  # which only this user can read; Python takes no bytes
+                file.write(self.identity.cert + b"\n" + self.identity.key)
+                file.flush()
+                context.load_cert_chain(file.name)
         context.set_alpn_protocols(["h2"])
         return context
 

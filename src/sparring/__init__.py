@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sparring.orchestrator.results.row import EpisodeRow
     from sparring.orchestrator.run.listeners import RunEnd, RunListener, RunStart, SlotActivity
     from sparring.orchestrator.settings import RunSettings
-    from sparring.policy_server.client import PolicyClient
+    from sparring.policy_server.client import Identity, PolicyClient
     from sparring.policy_server.policies.base import Instruction, Observation, Policy
     from sparring.policy_server.policies.torch import TorchPolicy
     from sparring.protos.errors import SparringError, UsageError
@@ -35,6 +35,7 @@ __all__ = [
     "Benchmark",
     "EpisodeRow",
     "Evaluator",
+    "Identity",
     "Instruction",
     "Launcher",
     "LauncherSettings",
@@ -74,7 +75,7 @@ _HOMES: Final = {
     "orchestrator.results.row": ("EpisodeRow",),
     "orchestrator.run.listeners": ("RunEnd", "RunListener", "RunStart", "SlotActivity"),
     "orchestrator.settings": ("RunSettings",),
-    "policy_server.client": ("PolicyClient",),
+    "policy_server.client": ("Identity", "PolicyClient"),
     "policy_server.policies.base": ("Instruction", "Observation", "Policy"),
     "policy_server.policies.torch": ("TorchPolicy",),
     "protos.errors": ("SparringError", "UsageError"),

@@ -79,7 +79,7 @@ def test_the_same_from_a_file_with_a_worker_from_elsewhere_and_a_resume(
     # A resume reads the token from the same path, and denial there is as clear as at the start.
     assert sparring("resume", "out").returncode == 0
     write_secret(tmp_path / "other-token", "wrong-but-long-enough")
-    done = sparring("resume", "out", "--policy-token-file", "other-token")
+    done = sparring("resume", "out", "--episodes", "4", "--policy-token-file", "other-token")
     assert done.returncode == 2
     assert "is not the one" in done.stderr
     assert read_csv(tmp_path / "out") == rows
@@ -144,3 +144,24 @@ def test_a_server_that_comes_back_with_another_token_ends_the_run(
         _, said = run.communicate(timeout=60)
     assert run.returncode == 2, said
     assert "is not the one" in said
+
+
+def test_a_run_whose_policy_server_wants_to_know_who_calls(
+    sparring: Sparring, certificates: Certificates, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    cert, key = certificates.pair()
+    to_server = ("--policy-ca", str(certificates.ca))
+    shown = ("--policy-tls-cert", str(cert), "--policy-tls-key", str(key))
+    flags = (*WANDERER, *certificates.serving(), f"--client-ca={certificates.ca}")
+    with PolicyProcess(*flags, folder=tmp_path_factory.mktemp("mutual")) as server:
+        done = sparring(*RUN, "--policy-server", server.address, *to_server, *shown, "--output", "out")
+        assert done.returncode == 0, done.stderr
+        assert len(read_csv(tmp_path / "out")) == 6
+        assert_nowhere(key.read_text().splitlines()[1], tmp_path / "out")
+        nobody = sparring(*RUN, "--policy-server", server.address, *to_server, "--output", "other")
+        assert nobody.returncode == 2
+        assert "show it a certificate that its CA has signed, with --policy-tls-cert" in nobody.stderr
+        described = sparring(
+            "describe", server.address, "--ca", str(certificates.ca), "--tls-cert", str(cert), "--tls-key", str(key)
+        )
+        assert "toy_policies:Wanderer" in described.stdout, described.stderr

@@ -63,7 +63,7 @@ def join(folder: Path, worker: dict[str, Any], dial: Callable[[Address], Connect
 
 
 def dialling(certificates: Certificates, identity: str = "", token: str = "", **more: Any) -> Callable[..., Connection]:
-    shown = certificates.pair(identity) if identity else None
+    shown = certificates.identity(identity) if identity else None
     ca = more.pop("ca", certificates.trusted)
     return lambda address: Connection(address, token=token, ca=ca, identity=shown, kind=ORCHESTRATOR)
 

@@ -293,3 +293,48 @@ def test_beyond_this_machine_with_a_token_or_if_that_is_meant(serve: Serve, cert
     assert "wants a token" in denied(PolicyClient(local, timeout=TIMEOUT))
     everybodys = serve(POLICY, "--insecure", listen="0.0.0.0:0", program=SERVE)
     assert play(PolicyClient(everybodys.address.replace("0.0.0.0", "127.0.0.1"), timeout=TIMEOUT)) == 20.5
+
+
+@pytest.fixture(scope="module")
+def mutual(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that wants to see a certificate of its callers over TCP, and no token."""
+    socket = f"unix://{tmp_path_factory.mktemp('mutual')}/policy.sock"
+    server = Server(
+        POLICY, *certificates.serving(), f"--client-ca={certificates.ca}", f"--listen={socket}", program=SERVE
+    )
+    yield server
+    assert server.process.poll() is None, server.log
+    server.close()
+
+
+def test_a_certificate_that_its_ca_has_signed_lets_a_caller_in(mutual: Server, certificates: Certificates) -> None:
+    shown = certificates.identity()
+    assert play(PolicyClient(mutual.address, timeout=TIMEOUT, ca=certificates.trusted, identity=shown)) == 20.5
+
+
+@pytest.mark.parametrize("who", ["", "stranger"])
+def test_without_one_or_with_a_strangers_no_caller_is_let_in(
+    mutual: Server, certificates: Certificates, who: str
+) -> None:
+    shown = certificates.identity(who) if who else None
+    sentence = denied(PolicyClient(mutual.address, timeout=TIMEOUT, ca=certificates.trusted, identity=shown))
+    assert "does not know who calls: show it a certificate that its CA has signed, with identity=" in sentence
+
+
+def test_a_certificate_is_shown_over_tls_only(certificates: Certificates) -> None:
+    with pytest.raises(UsageError, match=r"a certificate is shown over TLS only: give tls://HOST:PORT, or ca="):
+        PolicyClient("127.0.0.1:1", identity=certificates.identity())
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ((), "--client-ca is given without --tls-cert and --tls-key"),
+        (("serving",), "holds no certificate"),
+    ],
+)
+def test_a_client_ca_that_cannot_be_used_is_told(
+    certificates: Certificates, flags: tuple[str, ...], sentence: str
+) -> None:
+    ca = certificates.token if flags else certificates.ca
+    assert sentence in refused_start(POLICY, *(certificates.serving() if flags else ()), f"--client-ca={ca}")

@@ -24,6 +24,7 @@ OTHERS: dict[str, Any] = {
     "token_file": Path("a token"),
     "tls_cert": Path("cert.pem"),
     "tls_key": Path("key.pem"),
+    "client_ca": Path("ca.pem"),
     "insecure": True,
     "max_batch": 3,
     "max_queue_delay": "auto",

@@ -70,6 +70,8 @@ def launcher(name: str, **values: Any) -> int:
 @click.option(
     "--ca", type=click.Path(path_type=Path), help="PEM file with its CA; turns TLS on, as tls://HOST:PORT does"
 )
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="PEM certificate to show to it, if it wants one")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="PEM private key of --tls-cert")
 @click.option("--benchmark", "of", default="", help="the benchmark of --task")
 @click.option("--task", default="", help="a task that its policy knows, if it cares")
 @click.option(
@@ -77,11 +79,8 @@ def launcher(name: str, **values: Any) -> int:
     type=click.FloatRange(0, min_open=True),
     help="that a stream may take, with up to 200 observations in a row; more for a slow policy [default: 20]",
 )
-def policy_server(
-    address: str, token_file: Path | None, ca: Path | None, of: str, task: str, seconds: float | None
-) -> int:
+def policy_server(address: str, of: str, task: str, **more: Any) -> int:
     """Checks the policy server at ADDRESS: every rule of the protocol, whatever it is written in."""
-    more = {"token-file": token_file, "ca": ca, "seconds": seconds}
     command = [
         sys.executable,
         "-m",
@@ -90,7 +89,7 @@ def policy_server(
         f"--benchmark={of}",
         f"--task={task}",
     ]
-    command += [f"--{flag}={value}" for flag, value in more.items() if value is not None]
+    command += [f"--{name.replace('_', '-')}={value}" for name, value in more.items() if value is not None]
     # The policy server's room has a program for that: what is in there is not for this one to import.
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as checking:
         assert checking.stdout is not None

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from sparring.orchestrator.display.screen import show
 from sparring.policy_server.client import Description, PolicyClient
-from sparring.protos.net.access import read_ca, read_token
+from sparring.protos.net.access import Identity, read_ca, read_token
 from sparring.protos.net.address import Address
 from sparring.protos.spec import TensorSpec
 
@@ -22,17 +22,28 @@ from sparring.protos.spec import TensorSpec
 @click.option(
     "--ca", type=click.Path(path_type=Path), help="PEM file with its CA; turns TLS on, as tls://HOST:PORT does"
 )
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="PEM certificate to show to it, if it wants one")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="PEM private key of --tls-cert")
 @click.option(
     "--timeout", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True, help="seconds to wait for it"
 )
 @click.option("--json", "as_json", is_flag=True, help="print JSON, and nothing else, on standard output")
-def describe(address: str, token_file: Path | None, ca: Path | None, timeout: float, as_json: bool) -> None:
+def describe(
+    address: str,
+    token_file: Path | None,
+    ca: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    timeout: float,
+    as_json: bool,
+) -> None:
     """Shows the policy that the server at ADDRESS hosts: its arguments, its checkpoint, and what it needs."""
     client = PolicyClient(
         Address.parse(address),
         timeout=timeout,
         token="" if token_file is None else read_token(token_file, flag="--token-file"),
         ca=b"" if ca is None else read_ca(ca, flag="--ca"),
+        identity=Identity.read(tls_cert, tls_key, flags=("--tls-cert", "--tls-key")),
     )
     with client:
         found = client.describe()

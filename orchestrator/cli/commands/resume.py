@@ -24,6 +24,8 @@ _ALSO_NOW: Final = (
     "policy_server",
     "policy_token_file",
     "policy_ca",
+    "policy_tls_cert",
+    "policy_tls_key",
     "launcher",
     "listen",
     "join_token_file",
