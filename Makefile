@@ -14,9 +14,10 @@ LEROBOT := 0.6
 # Runs with LIBERO's worker in its environment, and everything else in ours.
 LIBERO_RUNS := tests/e2e/test_libero_runs.py tests/pages/test_libero_pages.py
 
-# Tests of one file share what is costly to start, so they stay together.
-PARALLEL := --dist loadfile
-TEST_JOBS ?= 3
+# Tests of one file share what is costly to start, so they stay together; tests/longest.py has the order of files. Tests
+# that start processes wait for half of their time, so there are more of them at once than a small machine has cores.
+PARALLEL := --dist loadfile --no-loadscope-reorder
+TEST_JOBS ?= 4
 
 # Tests start hundreds of processes. Where bytecode is not kept, each compiles anew what it imports, for many seconds.
 export PYTHONDONTWRITEBYTECODE :=
@@ -84,17 +85,18 @@ $(LEROBOTS:%=env-lerobot-%): env-lerobot-%: .venvs/lerobot-%/.installed
 
 # LIBERO and LeRobot have interpreters of their own, so their tests are runs of their own, in there. Most tests wait for
 # half of their time, so several go at once, while the other environments are made; the output of each comes when it has
-# ended. `test` has a sample of the tasks and episodes, one LeRobot and no containers; `test-all` has everything.
-AT_ONCE := --no-print-directory --jobs 2 --keep-going --output-sync=target
+# ended. `test` has a sample of the tasks and episodes, one LeRobot and no containers; `test-all` has everything, and
+# containers, which wait most, beside all the rest.
+AT_ONCE := --no-print-directory --keep-going --output-sync=target
 
 test: $(DEV)
 	@echo "running the tests, two runs at once; each tells at its end, the first in some minutes"
-	@$(MAKE) $(AT_ONCE) test-plain lint test-libero test-lerobot-$(LEROBOT)
+	@$(MAKE) $(AT_ONCE) --jobs 2 test-plain lint test-libero test-lerobot-$(LEROBOT)
 
 test-all: export SPARRING_TEST_ALL := 1
 test-all: $(DEV)
-	@echo "running all tests, two runs at once; each tells at its end, the first in about ten minutes"
-	@$(MAKE) $(AT_ONCE) test-plain lint test-libero test-lerobot test-docker
+	@echo "running all tests, three runs at once; each tells at its end, the first in about ten minutes"
+	@$(MAKE) $(AT_ONCE) --jobs 3 test-docker test-plain lint test-lerobot test-libero
 
 # What needs no simulator, no server and no other process: the answer while you work.
 test-unit: $(DEV)
@@ -104,8 +106,9 @@ test-plain: $(DEV)
 	$(BIN)/python -m pytest -n $(TEST_JOBS) $(PARALLEL) --ignore tests/docker --ignore tests/libero --ignore tests/lerobot \
 		$(LIBERO_RUNS:%=--ignore %)
 
+# While one of the two waits for images to be built, the other has those of the toy benchmark.
 test-docker: $(DEV)
-	$(BIN)/python -m pytest tests/docker
+	$(BIN)/python -m pytest -n 2 $(PARALLEL) tests/docker
 
 # Without dependencies, so that no version of LIBERO's moves.
 test-libero: env-libero

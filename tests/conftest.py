@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from certificates import Certificates
-from support import EVERYTHING, ROOT, Sparring, orphans
+from support import EVERYTHING, ROOT, Sparring, Undisturbed, orphans, read_csv
 
 if TYPE_CHECKING:
     from sparring import Evaluator
 
-pytest_plugins = ["pytester", "requirements"]
+pytest_plugins = ["pytester", "requirements", "longest"]
 
 TOY = ROOT / "tests" / "toy"
 
@@ -87,7 +87,7 @@ def warm() -> Iterator[Evaluator]:
 
 @pytest.fixture
 def usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Sparring]:
-    """The command in this process, in an empty folder: for what is wrong with it, which takes no process to say."""
+    """The command in this process, in an empty folder: a second less, where the process is not what is looked at."""
     from sparring.orchestrator.cli import main
 
     logger = logging.getLogger("sparring")
@@ -112,6 +112,18 @@ def usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
     yield run
     logger.setLevel(level)
+
+
+@pytest.fixture
+def undisturbed(usage: Sparring, tmp_path: Path) -> Undisturbed:
+    """Plays a plan in this process, with nobody who could be killed: the rows that it must have, whatever happens."""
+
+    def run(*plan: str) -> list[dict[str, str]]:
+        done = usage(*plan, "--in-process", "--output", "undisturbed")
+        assert done.returncode == 0, done.stderr
+        return read_csv(tmp_path / "undisturbed")
+
+    return run
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ EVERYTHING = os.environ.get("SPARRING_TEST_ALL") == "1"
 
 Sparring = Callable[..., subprocess.CompletedProcess[str]]
 StartSparring = Callable[..., subprocess.Popen[str]]
+Undisturbed = Callable[..., list[dict[str, str]]]
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:
@@ -38,7 +39,7 @@ def processes_of(folder: Path) -> list[psutil.Process]:
     return found
 
 
-def orphans(folder: Path, seconds: float = 3.0) -> list[str]:
+def orphans(folder: Path, seconds: float = 10.0) -> list[str]:
     """What is still running in a folder after a moment to end in."""
     _, alive = psutil.wait_procs(processes_of(folder), timeout=seconds)
     left = []
@@ -66,7 +67,7 @@ def recorded(folder: Path) -> int:
             return 0  # not made yet
 
 
-def wait_for(condition: Callable[[], object], *, seconds: float = 30.0) -> None:
+def wait_for(condition: Callable[[], object], *, seconds: float = 90.0) -> None:
     """Waits until something is true.
 
     Raises:

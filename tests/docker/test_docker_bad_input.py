@@ -87,7 +87,7 @@ def test_a_policy_that_containers_cannot_reach_is_told_at_once(start_sparring: S
     run = start_sparring(
         "run", *NO_POLICY, "--policy-server", address, "--launcher", "docker", "--image", f"toy={toy_image}"
     )
-    _, errors = run.communicate(timeout=30)
+    _, errors = run.communicate(timeout=60)
     assert run.returncode == 2
     assert f"the policy server at {address} cannot be reached from containers" in errors
     assert "--listen 0.0.0.0:" in errors

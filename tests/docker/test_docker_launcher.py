@@ -71,7 +71,7 @@ def test_a_container_is_labelled_limited_and_without_rights(
     assert b"Read-only file system" in errors
     assert code == 1
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
 
 
 def test_a_killed_container_is_replaced_and_no_number_changes(
@@ -173,7 +173,7 @@ def test_ctrl_c_removes_the_containers_and_the_run_resumes(
     process = start_sparring("run", *SLOW, "--launcher", "docker", "--image", f"toy={toy_image}", "--output", "out")
     wait_for(lambda: recorded(tmp_path / "out") >= 1, seconds=90)
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
     assert containers(engine, tmp_path) == []
@@ -190,7 +190,7 @@ def test_sigterm_while_the_container_is_made(
     # Its log is made in the moment before the container is.
     wait_for(lambda: (tmp_path / "out" / "logs" / "worker-toy.log").exists(), seconds=90)
     process.terminate()
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert containers(engine, tmp_path) == []
 

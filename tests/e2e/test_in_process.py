@@ -72,8 +72,8 @@ def test_the_same_plan_has_the_same_rows_films_and_recordings(
 
 def test_metaworld_is_the_same_with_the_expert_beside_it(sparring: Sparring, tmp_path: Path) -> None:
     command = (
-        "run", "--benchmark", "metaworld", "--task", "reach-v3,push-v3,window-close-v3", "--policy", "expert",
-        "--episodes", "2", "--max-steps", "60", "--benchmark-arg", "resolution=64",
+        "run", "--benchmark", "metaworld", "--task", "reach-v3,push-v3", "--policy", "expert",
+        "--episodes", "1", "--max-steps", "60", "--benchmark-arg", "resolution=64",
     )  # fmt: skip
     # A process of its own, too: which GL there is must be settled before anybody imports MuJoCo.
     for output, more in (("out", ("--slots", "2")), ("here", (HERE, "--video", "first:1"))):
@@ -82,7 +82,7 @@ def test_metaworld_is_the_same_with_the_expert_beside_it(sparring: Sparring, tmp
     films = {"video": "", "renders": "0"}
     rows = [{**row, **films} for row in read_csv(tmp_path / "here")]
     assert rows == [{**row, **films} for row in read_csv(tmp_path / "out")]
-    assert len(files(tmp_path / "here" / "videos")) == 3
+    assert len(files(tmp_path / "here" / "videos")) == 2
     assert any(row["outcome"] == "success" for row in rows)
 
 
@@ -195,7 +195,7 @@ def test_ctrl_c_says_how_to_go_on(start_sparring: StartSparring, tmp_path: Path)
     )  # fmt: skip
     wait_for(lambda: recorded(tmp_path / "out") >= 1)
     process.send_signal(signal.SIGINT)
-    said, errors = process.communicate(timeout=30)
+    said, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "stopped: interrupted by SIGINT." in errors
     assert "Go on with: sparring resume out" in errors

@@ -17,7 +17,7 @@ from sparring.policy_server.policies import load_policy
 
 SEED = 1000
 MT50 = [task.name for task in Metaworld().tasks("mt50")]
-COMPARED = {"250 episodes": (MT50, 5)} if EVERYTHING else {"20 episodes of 10 tasks": (MT50[::5], 2)}
+COMPARED = {"250 episodes": (MT50, 5)} if EVERYTHING else {"8 episodes of 4 tasks": (MT50[::13], 2)}
 
 
 @pytest.mark.timeout(600)
@@ -36,7 +36,7 @@ def test_experts_match_themselves_driven_directly(
     names = sorted(tasks)
     assert sorted({r["task"] for r in rows}) == names
     # Not forked: this process may have threads of gRPC, and forks of those stand still now and then.
-    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(2 if EVERYTHING else 1, multiprocessing.get_context("spawn")) as pool:
         direct = [row for rows in pool.map(driven_directly, names, repeat(episodes), repeat(SEED)) for row in rows]
     assert ours == direct
     assert all(r["renders"] == "0" for r in rows), "a policy that reads states caused a render"
@@ -70,7 +70,10 @@ def test_a_wrong_resolution_is_refused_at_once(sparring: Sparring, tmp_path: Pat
 
 
 @pytest.mark.parametrize("command", [("doctor",), ("ls", "tasks", "--benchmark", "metaworld")])
-def test_the_machine_is_well(sparring: Sparring, command: tuple[str, ...]) -> None:
+def test_the_machine_is_well(
+    sparring: Sparring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("SPARRING_VENVS", str(tmp_path / "none"))  # the checkout's may be half-made at this moment
     done = sparring(*command)
     assert done.returncode == 0, done.stdout
     assert "reach-v3" in done.stdout or "used by workers here" in done.stdout

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from certificates import write_secret
-from support import Sparring, StartSparring, free_port, orphans, read_csv, wait_for
+from support import StartSparring, Undisturbed, free_port, orphans, read_csv, wait_for
 
 RUN = (
     "run", "--benchmark", "toy", "--task", "good", "--policy", "toy_policies:Wanderer", "--episodes", "3",
@@ -47,13 +47,11 @@ class Worker:
     def family(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)
 
-    def stop(self, number: signal.Signals) -> float:
-        """Ends it well; returns how many seconds that took."""
-        began = time.monotonic()
+    def stop(self, number: signal.Signals) -> None:
+        """Ends it well, and soon."""
         self.process.send_signal(number)
         assert self.process.wait(20) == 0, self.said
         assert "Traceback" not in self.said
-        return time.monotonic() - began
 
 
 @pytest.fixture
@@ -85,10 +83,13 @@ def pss(process: psutil.Process) -> float:
 
 
 def test_one_worker_serves_run_after_run(
-    persistent: Callable[..., Worker], sparring: Sparring, start_sparring: StartSparring, here: str, tmp_path: Path
+    persistent: Callable[..., Worker],
+    undisturbed: Undisturbed,
+    start_sparring: StartSparring,
+    here: str,
+    tmp_path: Path,
 ) -> None:
-    calm = (*RUN[: RUN.index("--launcher")], "--slots", "1", "--output", "calm")
-    assert sparring(*calm).returncode == 0
+    rows = undisturbed(*RUN[: RUN.index("--launcher")])
     worker = persistent()
     worker.wait_for(f"waiting for a run at {here}")
     time.sleep(2.0)  # it knocks again and again, and says nothing
@@ -97,12 +98,12 @@ def test_one_worker_serves_run_after_run(
         run = start_sparring(*RUN, "--listen", here, "--output", f"out{number}")
         _, said = run.communicate(timeout=60)
         assert run.returncode == 0, said
-        assert read_csv(tmp_path / f"out{number}") == read_csv(tmp_path / "calm")
+        assert read_csv(tmp_path / f"out{number}") == rows
         worker.wait_for(f"joined the run at {here} with 2 slots for toy", number)
         worker.wait_for("has ended; waiting for the next", number)
         assert worker.family == [], "nothing of a run is left"
         assert pss(psutil.Process(worker.process.pid)) < 30, "MiB; a worker with its slots has hundreds"
-    assert worker.stop(signal.SIGTERM) < 3
+    worker.stop(signal.SIGTERM)
 
 
 def test_an_orchestrator_that_is_killed_is_waited_for_and_found_again(
@@ -118,9 +119,9 @@ def test_an_orchestrator_that_is_killed_is_waited_for_and_found_again(
     again = start_sparring(*LONG, "--listen", here, "--output", "out")
     worker.wait_for("joined the run", 2)
     again.terminate()
-    again.communicate(timeout=20)
+    again.communicate(timeout=60)
     worker.wait_for("has ended; waiting for the next")
-    assert worker.stop(signal.SIGINT) < 3
+    worker.stop(signal.SIGINT)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
@@ -133,11 +134,11 @@ def test_told_to_stop_in_the_middle_of_episodes(
     wait_for(lambda: len(worker.family) >= 4)  # the worker, its fork server, two slots
     family = worker.family
     worker.stop(number)
-    _, alive = psutil.wait_procs(family, timeout=5)
+    _, alive = psutil.wait_procs(family, timeout=20)
     assert alive == []
     assert run.poll() is None, "the run goes on without it"
     run.terminate()
-    run.communicate(timeout=20)
+    run.communicate(timeout=60)
 
 
 def test_nobody_is_left_when_a_persistent_worker_is_killed(
@@ -149,10 +150,10 @@ def test_nobody_is_left_when_a_persistent_worker_is_killed(
     wait_for(lambda: len(worker.family) >= 4)
     family = worker.family
     worker.process.kill()
-    _, alive = psutil.wait_procs(family, timeout=10)
+    _, alive = psutil.wait_procs(family, timeout=20)
     assert alive == []
     run.terminate()
-    run.communicate(timeout=20)
+    run.communicate(timeout=60)
 
 
 def test_a_run_that_does_not_want_it_is_told_once_and_the_next_one_is_served(
@@ -166,11 +167,11 @@ def test_a_run_that_does_not_want_it_is_told_once_and_the_next_one_is_served(
     assert worker.said.count("not wanted") == 1
     assert "this run is of gym, and the worker has only toy installed" in worker.said
     refused = start_sparring("worker", "--orchestrator", here, "--join-token-file", "join-token", "--benchmark", "toy")
-    _, said = refused.communicate(timeout=30)
+    _, said = refused.communicate(timeout=60)
     assert refused.returncode == 2, "without --stay that is an error"
     assert "this run is of gym" in said
     other.terminate()
-    other.communicate(timeout=20)
+    other.communicate(timeout=60)
     run = start_sparring(*RUN, "--listen", here, "--output", "out")
     _, said = run.communicate(timeout=60)
     assert run.returncode == 0, said
@@ -182,7 +183,5 @@ def test_a_worker_that_waits_for_its_first_run_stops_when_told(start_sparring: S
     """Without --stay, too: it need not wait for as long as it would for a run."""
     worker = start_sparring("worker", "--orchestrator", here)
     time.sleep(1.5)
-    began = time.monotonic()
     worker.terminate()
-    worker.wait(10)
-    assert time.monotonic() - began < 5
+    worker.wait(20)  # and not the minutes that it would wait for a run

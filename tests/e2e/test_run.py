@@ -70,40 +70,40 @@ def test_results_are_complete_and_consistent(sparring: Sparring, tmp_path: Path)
             assert 0 < split <= float(row["seconds"])
 
 
-def test_the_expert_of_somebody_else_s_benchmark_and_a_task_by_its_place(sparring: Sparring, tmp_path: Path) -> None:
-    done = sparring(*TOY, "--task", "good/1", "--policy", "expert", "--episodes", "2", "--json")
+def test_the_expert_of_somebody_else_s_benchmark_and_a_task_by_its_place(usage: Sparring, tmp_path: Path) -> None:
+    done = usage(*TOY, "--task", "good/1", "--policy", "expert", "--episodes", "2", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["overall"]["success_rate"] == 1.0
     assert {row["task"] for row in read_csv(tmp_path / "out")} == {"long"}
     assert json.loads((tmp_path / "out" / "run.json").read_text())["policy"]["name"] == "expert"
 
 
-def test_slots_and_order_change_no_number(sparring: Sparring, tmp_path: Path) -> None:
+def test_slots_and_order_change_no_number(usage: Sparring, tmp_path: Path) -> None:
     tables = []
     for slots in ("1", "4"):
-        done = sparring(*GOOD, "--slots", slots, "--output", f"out{slots}")
+        done = usage(*GOOD, "--slots", slots, "--output", f"out{slots}")
         assert done.returncode == 0, done.stderr
         tables.append(read_csv(tmp_path / f"out{slots}"))
     assert tables[0] == tables[1]
 
 
-def test_running_again_and_resuming_run_nothing_twice(sparring: Sparring, tmp_path: Path) -> None:
-    assert sparring(*GOOD).returncode == 0
+def test_running_again_and_resuming_run_nothing_twice(usage: Sparring, tmp_path: Path) -> None:
+    assert usage(*GOOD).returncode == 0
     before = (tmp_path / "out" / "episodes.csv").read_text()
     for command in (GOOD, ("resume", "out")):
-        done = sparring(*command)
+        done = usage(*command)
         assert done.returncode == 0, done.stderr
         assert "overall" in done.stdout
         assert (tmp_path / "out" / "episodes.csv").read_text() == before
 
 
-def test_another_plan_is_refused_and_touches_nothing(sparring: Sparring, tmp_path: Path) -> None:
-    assert sparring(*GOOD).returncode == 0
+def test_another_plan_is_refused_and_touches_nothing(usage: Sparring, tmp_path: Path) -> None:
+    assert usage(*GOOD).returncode == 0
     before = {p: p.read_bytes() for p in (tmp_path / "out").glob("*.*s*") if p.suffix in (".csv", ".json")}
-    done = sparring(*GOOD, "--seed", "5")
+    done = usage(*GOOD, "--seed", "5")
     assert done.returncode == 2
     assert "seed: 1000 there, 5 now" in done.stderr
-    done = sparring(*TOY, "--task", "good", "--policy", "zero", "--episodes", "6")
+    done = usage(*TOY, "--task", "good", "--policy", "zero", "--episodes", "6")
     assert done.returncode == 2
     assert "policy name:" in done.stderr
     assert before == {p: p.read_bytes() for p in before}
@@ -138,20 +138,20 @@ def test_errors_are_told_apart_from_failures(sparring: Sparring) -> None:
     assert "2 episodes ended in an error (2 policy)" in done.stdout
 
 
-def test_errors_are_tried_again_when_a_run_is_resumed(sparring: Sparring, tmp_path: Path) -> None:
+def test_errors_are_tried_again_when_a_run_is_resumed(usage: Sparring, tmp_path: Path) -> None:
     flags = tmp_path / "flags"
     flags.mkdir()
     command = (*TOY, "--task", "flaky", "--policy", "toy_policies:Forward", "--episodes", "2")
     command = (*command, "--benchmark-arg", f"flag_folder={flags}", "--retries", "0")
-    assert sparring(*command).returncode == 3
+    assert usage(*command).returncode == 3
     assert [r["outcome"] for r in read_csv(tmp_path / "out")] == ["error", "error"]
-    assert sparring(*command).returncode == 0
+    assert usage(*command).returncode == 0
     assert [r["outcome"] for r in read_csv(tmp_path / "out")] == ["success", "success"]
 
 
-def test_retries_are_counted(sparring: Sparring, tmp_path: Path) -> None:
+def test_retries_are_counted(usage: Sparring, tmp_path: Path) -> None:
     (tmp_path / "flags").mkdir()
-    done = sparring(
+    done = usage(
         *TOY, "--task", "flaky", "--policy", "toy_policies:Forward", "--episodes", "2",
         "--benchmark-arg", f"flag_folder={tmp_path / 'flags'}",
     )  # fmt: skip
@@ -165,8 +165,8 @@ def test_retries_are_counted(sparring: Sparring, tmp_path: Path) -> None:
     assert "in _misbehave" in kept.read_text()
 
 
-def test_a_simulator_that_fails_does_not_stop_the_others(sparring: Sparring, tmp_path: Path) -> None:
-    done = sparring(
+def test_a_simulator_that_fails_does_not_stop_the_others(usage: Sparring, tmp_path: Path) -> None:
+    done = usage(
         *TOY, "--task", "raises,segfaults,unmakeable,unmeasured,short", "--policy", "toy_policies:Forward",
         "--episodes", "1", "--retries", "1", "--slots", "2",
     )  # fmt: skip
@@ -193,8 +193,8 @@ def test_a_simulator_that_hangs_is_killed(sparring: Sparring, tmp_path: Path) ->
     assert rows["short"]["outcome"] == "success"
 
 
-def test_a_policy_that_does_not_fit_is_refused_with_both_sides(sparring: Sparring) -> None:
-    done = sparring(*TOY, "--task", "short", "--policy", "toy_policies:WantsTooMuch")
+def test_a_policy_that_does_not_fit_is_refused_with_both_sides(usage: Sparring) -> None:
+    done = usage(*TOY, "--task", "short", "--policy", "toy_policies:WantsTooMuch")
     assert done.returncode == 2
     table = [line.split() for line in done.stderr.splitlines()]
     assert ["image", "uint8", "(32,", "32,", "3)", "uint8", "(16,", "16,", "3)", "differs"] in table
@@ -270,8 +270,8 @@ def test_films(warm: Evaluator, tmp_path: Path) -> None:
             assert (tmp_path / which / rows[k]["video"]).read_bytes()[4:8] == b"ftyp"
 
 
-def test_max_parallel_tasks_still_finishes(sparring: Sparring, tmp_path: Path) -> None:
-    done = sparring(*GOOD, "--slots", "3", "--max-parallel-tasks", "1")
+def test_max_parallel_tasks_still_finishes(usage: Sparring, tmp_path: Path) -> None:
+    done = usage(*GOOD, "--slots", "3", "--max-parallel-tasks", "1")
     assert done.returncode == 0, done.stderr
     assert len(read_csv(tmp_path / "out")) == 12
 
@@ -284,26 +284,26 @@ def test_an_installed_benchmark_and_policy_are_listed(usage: Sparring) -> None:
     assert "observations=[names]" in listed
 
 
-def test_settings_from_a_file(sparring: Sparring, tmp_path: Path) -> None:
+def test_settings_from_a_file(usage: Sparring, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(
         "benchmark: toy\ntask: short\npolicy: toy_policies:Forward\npolicy-arg: {gain: 0.5}\nepisodes: 2\noutput: out\n"
     )
-    done = sparring("run", "--config", "run.yaml", "--episodes", "3")
+    done = usage("run", "--config", "run.yaml", "--episodes", "3")
     assert done.returncode == 0, done.stderr
     run = json.loads((tmp_path / "out" / "run.json").read_text())
     assert (run["settings"]["episodes"], run["policy"]["arguments"]) == (3, {"gain": 0.5})
 
 
-def test_two_benchmarks_in_one_plan(sparring: Sparring, tmp_path: Path) -> None:
+def test_two_benchmarks_in_one_plan(usage: Sparring, tmp_path: Path) -> None:
     (tmp_path / "both.yaml").write_text(
         "policy: random\nepisodes: 3\noutput: out\nevaluations:\n"
         "- {benchmark: toy, task: short}\n- {benchmark: gym, task: CartPole-v1}\n"
     )
-    done = sparring("run", "--config", "both.yaml", "--json")
+    done = usage("run", "--config", "both.yaml", "--json")
     assert done.returncode == 0, done.stderr
     assert {task: s["n"] for task, s in json.loads(done.stdout)["tasks"].items()} == {"short": 3, "CartPole-v1": 3}
     assert [r["benchmark"] for r in read_csv(tmp_path / "out")] == ["gym"] * 3 + ["toy"] * 3
-    assert sparring("resume", "out").returncode == 0
+    assert usage("resume", "out").returncode == 0
 
 
 def test_recordings_hold_what_was_seen_and_done_and_can_be_played_back(warm: Evaluator, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_the_same_from_a_file_with_a_worker_from_elsewhere_and_a_resume(
     worker = start_sparring("worker", "--orchestrator", here, "--slots", "2", "--join-token-file", "join-token")
     _, said = run.communicate(timeout=60)
     assert run.returncode == 0, said
-    _, worker_said = worker.communicate(timeout=20)
+    _, worker_said = worker.communicate(timeout=60)
     assert worker.returncode == 0
     for secret in (TOKEN, JOIN_TOKEN):
         assert secret not in said + worker_said

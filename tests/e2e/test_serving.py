@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import Sparring, StartSparring, free_port, orphans, read_csv, recorded, wait_for
+from support import Sparring, StartSparring, Undisturbed, free_port, orphans, read_csv, recorded, wait_for
 
 RUN = ("run", "--benchmark", "toy", "--task", "good", "--episodes", "6")
 POLICY = ("--policy", "toy_policies:Wanderer")
@@ -36,8 +36,8 @@ def start_server(start_sparring: StartSparring, *arguments: str) -> tuple[subpro
     return server, json.loads(line)["listening"][0]
 
 
-def test_run_json_has_the_stats_of_the_hosted_policy(sparring: Sparring, tmp_path: Path) -> None:
-    done = sparring(*RUN, *POLICY, "--slots", "2", "--output", "out")
+def test_run_json_has_the_stats_of_the_hosted_policy(usage: Sparring, tmp_path: Path) -> None:
+    done = usage(*RUN, *POLICY, "--slots", "2", "--output", "out")
     assert done.returncode == 0, done.stderr
     found = server_stats(tmp_path / "out")
     assert found["observations"] == looks(tmp_path / "out") > 20
@@ -51,9 +51,9 @@ def test_run_json_has_the_stats_of_the_hosted_policy(sparring: Sparring, tmp_pat
     assert found["servers"] == {}, "there is only one"
 
 
-def test_errors_of_the_policy_are_in_the_stats(sparring: Sparring, tmp_path: Path) -> None:
+def test_errors_of_the_policy_are_in_the_stats(usage: Sparring, tmp_path: Path) -> None:
     policy = ("--policy", "toy_policies:SaysNaN")
-    done = sparring(
+    done = usage(
         "run", "--benchmark", "toy", "--task", "short", "--episodes", "4", *policy, "--retries", "1", "--slots", "1",
         "--output", "out",
     )  # fmt: skip
@@ -118,7 +118,7 @@ def test_stats_go_on_when_a_run_is_resumed(sparring: Sparring, start_sparring: S
     process = start_sparring(*slow)
     wait_for(lambda: recorded(tmp_path / "out") >= 3)
     os.killpg(process.pid, signal.SIGINT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     before = server_stats(tmp_path / "out")["observations"]
     assert before > 0
     assert sparring("resume", "out").returncode == 0
@@ -146,9 +146,8 @@ def test_a_queue_delay_makes_larger_batches_and_the_same_numbers(sparring: Sparr
 
 
 @pytest.fixture
-def calm(sparring: Sparring, tmp_path: Path) -> list[dict[str, str]]:
-    assert sparring(*RUN, *POLICY, "--slots", "1", "--output", "calm").returncode == 0
-    return read_csv(tmp_path / "calm")
+def calm(undisturbed: Undisturbed) -> list[dict[str, str]]:
+    return undisturbed(*RUN, *POLICY)
 
 
 def test_sessions_are_spread_over_replicas(

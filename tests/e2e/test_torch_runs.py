@@ -14,7 +14,7 @@ from support import EVERYTHING, Sparring, read_csv
 TASKS = (
     "reach-v3", "push-v3", "door-open-v3", "drawer-close-v3", "window-open-v3", "button-press-v3", "coffee-push-v3",
     "faucet-open-v3",
-)  # fmt: skip
+)[: 8 if EVERYTHING else 5]  # fmt: skip
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     process.communicate()
 
 
-def test_eight_tasks_at_once_end_like_one_after_the_other(
+def test_tasks_at_once_end_like_one_after_the_other(
     sparring: Sparring, tmp_path: Path, served: tuple[str, Path]
 ) -> None:
     address, trace = served
@@ -44,12 +44,12 @@ def test_eight_tasks_at_once_end_like_one_after_the_other(
         output = f"out-{slots}"
         done = sparring(
             "run", "--benchmark", "metaworld", "--task", ",".join(TASKS), "--policy-server", address, "--episodes", "1",
-            "--max-steps", "80" if EVERYTHING else "30", "--slots", str(slots), "--output", output,
+            "--max-steps", "80" if EVERYTHING else "20", "--slots", str(slots), "--output", output,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return read_csv(tmp_path / output)
 
-    together = run(slots=8)
+    together = run(slots=len(TASKS))
     sizes = [tuple(map(int, line.split())) for line in trace.read_text().splitlines()]
     assert max(waiting for waiting, _ in sizes) >= 3, "no batches, no proof"
     trace.write_text("")
@@ -58,4 +58,4 @@ def test_eight_tasks_at_once_end_like_one_after_the_other(
     assert {size for _, size in sizes} in ({8}, {1}), "every pass has the same shape"
     assert {line.split()[0] for line in trace.read_text().splitlines()} == {"1"}
     assert together == apart
-    assert len({row["reward_sum"] for row in together}) == 8
+    assert len({row["reward_sum"] for row in together}) == len(TASKS)

@@ -354,7 +354,7 @@ class TestInterruptions:
         wait_for(lambda: sum((folder / file).exists() for file in FILES) == others)
         wait_for(lambda: arriving(folder) >= 2 * CHUNK)
         process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
         assert not is_complete(folder, parts=PARTS, source=SOURCE)
         assert arriving(folder) > 0
 
@@ -373,7 +373,7 @@ class TestInterruptions:
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)
         hub.released.set()
-        _, said = process.communicate(timeout=10)
+        _, said = process.communicate(timeout=60)
         assert process.returncode != 0
         assert "KeyboardInterrupt" in said
         assert not is_complete(folder, parts=PARTS, source=SOURCE)
@@ -420,8 +420,8 @@ class TestSeveralProcesses:
         assert second.stderr is not None
         assert "another process downloads the assets 'things'; waiting" in second.stderr.readline()
         hub.released.set()
-        first.communicate(timeout=30)
-        second.communicate(timeout=30)
+        first.communicate(timeout=60)
+        second.communicate(timeout=60)
         assert (first.returncode, second.returncode) == (0, 0)
         assert set(hub.count().values()) == {1}
         assert contents(tmp_path / "cache/sparring/things") == FILES

@@ -68,6 +68,7 @@ def test_nothing_is_found_in_a_gymnasium_environment() -> None:
     assert len(skipped) == 5, "it has neither groups nor a camera"
 
 
+@pytest.mark.everything
 def test_nothing_is_found_in_metaworld() -> None:
     verdicts = check_benchmark("metaworld", task="push-v3", episodes=1, steps=6, settings={"resolution": 16})
     assert {verdict.kind for verdict in verdicts} == {"ok"}

@@ -116,6 +116,7 @@ def test_a_checkpoint_that_is_not_there_is_a_sentence(sparring: Sparring, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.everything
 def test_a_setting_that_the_checkpoint_does_not_have_is_named(sparring: Sparring, tmp_path: Path) -> None:
     checkpoint = save(act_config(SIDE), tmp_path / "checkpoint")
     done = sparring(

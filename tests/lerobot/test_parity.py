@@ -101,7 +101,7 @@ def by_sparring(sparring: Sparring, tmp_path: Path) -> Iterator[Any]:
 TASKS = ("reach-v3", "door-open-v3")
 
 
-@pytest.mark.parametrize("name", CHECKPOINTS if EVERYTHING else ("act", "diffusion"))
+@pytest.mark.parametrize("name", CHECKPOINTS if EVERYTHING else ("act",))
 def test_a_batch_of_one_gives_lerobots_reward_sums(name: str, folder: Any, by_sparring: Any) -> None:
     size = {"episodes": 2, "steps": 12, "side": SMALL}
     run = by_sparring(folder(name, SMALL), TASKS, **size)

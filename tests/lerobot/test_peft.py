@@ -96,6 +96,7 @@ def test_an_adapter_whose_base_is_gone(adapter: Path, tmp_path: Path) -> None:
     assert "has no adapter_model.safetensors" in refusal(folder)
 
 
+@pytest.mark.everything
 def test_without_peft_only_adapters_are_refused(base: Path, adapter: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_PEFT, str(base), str(adapter)],

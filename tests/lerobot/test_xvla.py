@@ -319,6 +319,7 @@ def test_lerobot_eval_on_libero_plays_what_lerobot_would_have_answered(
             np.testing.assert_allclose(actions[step], answer, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.everything
 @pytest.mark.requires("libero", "libero-assets")
 def test_lerobot_eval_names_its_own_flag_where_control_is_relative(
     saved: Any, sparring: Sparring, tmp_path: Path

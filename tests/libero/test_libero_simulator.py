@@ -62,7 +62,7 @@ class Official:
         return self.env.robots[0].controller.ee_ori_mat
 
 
-@pytest.fixture(scope="module", params=SAMPLE)
+@pytest.fixture(scope="module", params=SAMPLE if EVERYTHING else SAMPLE[::2])
 def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Official, Simulator]]:
     official, ours = Official(request.param), make(request.param)
     yield official, ours

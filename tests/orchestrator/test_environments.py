@@ -309,7 +309,7 @@ class TestInterruptions:
             silent.settimeout(60)
             silent.accept()[0].close()
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=30)
+            process.communicate(timeout=60)
         assert process.returncode != 0
         assert (venvs / "toy" / STAMP).read_text() == before
         assert not (venvs / "toy.older").exists()
@@ -323,7 +323,7 @@ class TestInterruptions:
             silent.settimeout(60)
             connection = silent.accept()[0]
             process.kill()
-            process.communicate(timeout=10)
+            process.communicate(timeout=60)
             assert environment_state("toy").kind == "half-made"
 
             second = self.start(venvs, str(write_wheel(venvs.parent, "sparring/env_worker")))

@@ -313,10 +313,13 @@ def test_one_that_does_not_answer_is_killed_and_started_again(
     hosting = host(tmp_path)
     hosting.watch = watch = Watch()
     assert not hosting.restart("did not answer"), "there is none"
+    asked = False
 
     def killed() -> bool:
+        nonlocal asked
         child = hosting._child
-        if not watch.heard and child is not None and (not stopped or psutil.Process(child.pid).status() == "stopped"):
+        if not asked and child is not None and (not stopped or psutil.Process(child.pid).status() == "stopped"):
+            asked = True  # its end is heard of later, on a machine that is busy
             assert stopped or not hosting.restart("did not answer", only_if_stopped=True)
             assert hosting.restart("did not answer", only_if_stopped=stopped)
             assert not hosting.restart("did not answer"), "once"

@@ -103,7 +103,7 @@ def test_the_split_of_the_time_adds_up(serve: Serve) -> None:
         chunk = session.act({}, step=0)
         waited = time.perf_counter() - began
     assert chunk.policy_seconds >= 0.3
-    assert math.isclose(chunk.policy_seconds + chunk.transport_seconds, waited, abs_tol=0.05)
+    assert waited - 0.25 < chunk.policy_seconds + chunk.transport_seconds <= waited
 
 
 def test_two_sessions_on_one_client_do_not_mix(client: PolicyClient) -> None:
