@@ -15,6 +15,7 @@ from sparring.env_worker.benchmark import Benchmark
 from sparring.env_worker.own_python import versions_of_own
 from sparring.protos.errors import SparringError, unknown
 from sparring.protos.installing import OURS
+from sparring.protos.sources import sources_of
 
 ENTRY_POINTS: Final = "sparring.benchmarks"
 _ALWAYS: Final = (OURS, "numpy", "grpcio", "protobuf")
@@ -89,6 +90,15 @@ def distribution_of(name: str) -> str:
         if point.name == name and point.dist is not None:
             return point.dist.name
     return OURS
+
+
+def source_files(names: Iterable[str]) -> dict[str, str]:
+    """Returns the hashes of the source files of benchmarks, by `NAME:FILE`; ours are known by our version."""
+    found: dict[str, str] = {}
+    for name in names:
+        files = sources_of([type(get_benchmark(name)).__module__]).files
+        found |= {f"{name}:{file}": sha256 for file, sha256 in files.items()}
+    return found
 
 
 def installed_versions() -> dict[str, str]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import grpc
 
 from sparring.policy_server.errors import (
+    PolicyChanged,
     PolicyDenied,
     PolicyFailed,
     PolicyFull,
@@ -28,7 +29,7 @@ from sparring.policy_server.errors import (
     translated,
 )
 from sparring.policy_server.options import Option, ServerOptions, server_options
-from sparring.policy_server.session_client import Description, SessionClient, serialized
+from sparring.policy_server.session_client import Description, PolicyProgram, SessionClient, serialized
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.chunk import Chunk
 from sparring.protos.errors import SparringError
@@ -48,10 +49,12 @@ __all__ = [
     "Identity",
     "Offer",
     "Option",
+    "PolicyChanged",
     "PolicyClient",
     "PolicyDenied",
     "PolicyFailed",
     "PolicyFull",
+    "PolicyProgram",
     "PolicyRefused",
     "PolicySpec",
     "PolicyUnanswered",

@@ -29,6 +29,10 @@ class PolicyFull(PolicyUnreachable):
     """The server holds as many sessions as it was told to. It is well, and a place may become free."""
 
 
+class PolicyChanged(PolicyUnreachable):
+    """The server hosts another program than the one that was asked for."""
+
+
 class PolicyRefused(SparringError):
     """The server does not serve this client: the two do not fit together, or a rule was broken. Do not try again."""
 

@@ -12,12 +12,14 @@ from typing import Any, Generic, TypeVar
 
 from sparring.policy_server.errors import PolicyBroken
 from sparring.policy_server.policies.base import Policy, spec_on, warnings_of
+from sparring.policy_server.program import data_of, program_of, program_sha256
 from sparring.policy_server.session import PolicyRunner, SessionHandler
 from sparring.policy_server.stats import StatsCounter
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.advice import Advice
 from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.sources import Sources
 from sparring.protos.tracebacks import Tracebacks, cause_of, references, traceback_of
 
 log = logging.getLogger(__name__)
@@ -45,9 +47,12 @@ class HostedPolicy(Generic[R]):
 
     def session(self, name: str) -> SessionHandler:
         """Returns the answering side of a new session."""
+        brief = pb.PolicyDescription()
+        brief.CopyFrom(self.description)
+        brief.ClearField("program")  # it is long, and said to those who ask
         return SessionHandler(
             name,
-            self.description,
+            brief,
             partial(spec_on, self.policy),
             self.runner,
             on_episode=self.stats.episode,
@@ -104,7 +109,12 @@ def _warm(policy: Policy | Callable[[], Policy], name: str, not_its_own: tuple[t
 
 
 def described(
-    policy: Policy, name: str, arguments: Mapping[str, Any], checkpoint_sha256: str | None = None
+    policy: Policy,
+    name: str,
+    arguments: Mapping[str, Any],
+    checkpoint_sha256: str | None = None,
+    *,
+    code: Sources | None = None,
 ) -> pb.PolicyDescription:
     """Returns what clients are told about a policy.
 
@@ -113,9 +123,10 @@ def described(
         name: As users know it.
         arguments: It was made with.
         checkpoint_sha256: Hash of the weights, where the policy's own word for it is not to be taken.
+        code: Its source, as it was when it was made; None: nothing is told of it.
     """
     own_word = getattr(policy, "checkpoint_sha256", "")
-    return pb.PolicyDescription(
+    description = pb.PolicyDescription(
         name=name,
         arguments={k: json.dumps(v, sort_keys=True) for k, v in arguments.items()},
         checkpoint_sha256=own_word if checkpoint_sha256 is None else checkpoint_sha256,
@@ -123,6 +134,12 @@ def described(
         protocol=PROTOCOL_VERSION,
         needs=policy.spec.to_message(),
     )
+    if code is not None:
+        # A policy that names the hash of its weights has read the files that its arguments name, however large.
+        program = program_of(code, name, {} if own_word else data_of(arguments))
+        description.program.CopyFrom(program)
+        description.program_sha256 = program_sha256(program)
+    return description
 
 
 def _version() -> str:

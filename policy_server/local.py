@@ -22,6 +22,7 @@ from sparring.policy_server.errors import PolicyFailed, PolicyRefused, status_me
 from sparring.policy_server.hosted import HostedPolicy, described, warm_policy
 from sparring.policy_server.policies.base import Instruction, Observation, Policy
 from sparring.policy_server.policies.separate_rng import SeparateRng
+from sparring.policy_server.program import code_of
 from sparring.policy_server.session import SessionHandler
 from sparring.policy_server.session_client import Description, SessionClient, serialized
 from sparring.policy_server.stats import StatsCounter
@@ -48,6 +49,7 @@ class LocalPolicy:
         arguments: It was made with.
         checkpoint_sha256: Hash of the weights, where the policy's own word for it is not to be taken.
         tracebacks: Where what its code raises is kept; by default it is only logged.
+        experts: What `expert` means where that is the name, by benchmark.
 
     Raises:
         UsageError: If the policy cannot be made, or fails in its warm-up.
@@ -61,14 +63,16 @@ class LocalPolicy:
         arguments: Mapping[str, Any] | None = None,
         checkpoint_sha256: str | None = None,
         tracebacks: Tracebacks | None = None,
+        experts: Mapping[str, str] | None = None,
     ) -> None:
+        code = code_of(policy, name, experts or {})
         rng = SeparateRng()
         with rng.in_use():
             made = warm_policy(policy, name, not_its_own=_THE_USERS, tracebacks=tracebacks)
         self._stats = StatsCounter()
         self._hosted = HostedPolicy(
             made,
-            described(made, name, arguments or {}, checkpoint_sha256),
+            described(made, name, arguments or {}, checkpoint_sha256, code=code),
             _AtOnce(PolicyCalls(made, name=name, not_its_own=_THE_USERS, tracebacks=tracebacks), rng, self._stats),
             self._stats,
             logs_warnings=False,  # who has the stats does

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Final
 
 import grpc
@@ -20,6 +19,7 @@ from sparring.policy_server.limits import Limits
 from sparring.policy_server.metrics import MetricsServer
 from sparring.policy_server.options import ServerOptions, metrics_address
 from sparring.policy_server.policies.base import Policy
+from sparring.policy_server.program import code_of
 from sparring.policy_server.rollouts import SERVICE, Rollouts
 from sparring.policy_server.stats import StatsCounter
 from sparring.protos import policy_pb2 as pb
@@ -137,8 +137,7 @@ class PolicyServer:
         Raises:
             UsageError: If it cannot be made, or fails in its warm-up.
         """
-        warm = partial(warm_policy, self._policy, self._name, tracebacks=self._tracebacks)
-        policy = await asyncio.get_running_loop().run_in_executor(self._thread, warm)
+        policy, description = await asyncio.get_running_loop().run_in_executor(self._thread, self._make)
         batcher = Batcher(
             policy,
             name=self._name,
@@ -150,9 +149,14 @@ class PolicyServer:
             thread=self._thread,
             tracebacks=self._tracebacks,
         )
-        description = described(policy, self._name, self._options.policy_args, self._checkpoint_sha256)
         self._hosted.set_result(HostedPolicy(policy, description, batcher, self.stats))
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+
+    def _make(self) -> tuple[Policy, pb.PolicyDescription]:
+        """Makes the policy and says what it is; in its own thread."""
+        code = code_of(self._policy, self._name, self._options.experts)  # before anything can be edited meanwhile
+        policy = warm_policy(self._policy, self._name, tracebacks=self._tracebacks)
+        return policy, described(policy, self._name, self._options.policy_args, self._checkpoint_sha256, code=code)
 
     @property
     def description(self) -> pb.PolicyDescription:

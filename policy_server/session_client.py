@@ -7,8 +7,8 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from sparring.policy_server.chunks import checked_chunk
 from sparring.policy_server.errors import PolicyFailed, PolicyRefused
@@ -20,6 +20,39 @@ from sparring.protos.spec import Offer, PolicySpec, check_settled, spec_of
 from sparring.protos.tensor import Array, TensorError, decode, encode_into
 from sparring.protos.wire import ObservationCodec
 
+_MOST_ENTRIES: Final = 2000
+_LONGEST: Final = 1000
+"""Entries of what a server tells of its program, and characters of each."""
+
+
+@dataclass(frozen=True)
+class PolicyProgram:
+    """What a policy is made of, as its server says; `Program` in policy.proto says what each is."""
+
+    files: Mapping[str, str] = field(default_factory=dict)
+    packages: Mapping[str, str] = field(default_factory=dict)
+    data: Mapping[str, str] = field(default_factory=dict)
+    machine: Mapping[str, str] = field(default_factory=dict)
+    commit: str = ""
+    modified: bool = False
+    package: str = ""
+
+    @classmethod
+    def from_message(cls, message: pb.Program) -> PolicyProgram:
+        """Reads what a server says.
+
+        Raises:
+            SparringError: If that is too much, or cannot be shown.
+        """
+        maps = [dict(found) for found in (message.files, message.packages, message.data, message.machine)]
+        texts = [text for found in maps for pair in found.items() for text in pair]
+        if sum(map(len, maps)) > _MOST_ENTRIES or any(
+            len(text) > _LONGEST or not text.isprintable() for text in (*texts, message.commit, message.package)
+        ):
+            raise SparringError("its program has too many parts, or parts with names that are too long or no text.")
+        files, packages, data, machine = maps
+        return cls(files, packages, data, machine, message.commit, message.modified, message.package)
+
 
 @dataclass(frozen=True)
 class Description:
@@ -30,6 +63,9 @@ class Description:
     checkpoint_sha256: str
     server_version: str
     needs: PolicySpec
+    program_sha256: str = ""
+    program: PolicyProgram | None = None
+    """None: the server does not say, or was not asked."""
 
     @classmethod
     def from_message(cls, message: pb.PolicyDescription) -> Description:
@@ -44,6 +80,8 @@ class Description:
             checkpoint_sha256=message.checkpoint_sha256,
             server_version=message.server_version,
             needs=PolicySpec.from_message(message.needs),
+            program_sha256=message.program_sha256,
+            program=PolicyProgram.from_message(message.program) if message.HasField("program") else None,
         )
 
 

@@ -240,6 +240,38 @@ class Register(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
+    @typing.final
+    class FilesEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    @typing.final
+    class MachineEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     PROTOCOL_FIELD_NUMBER: builtins.int
     WORKER_FIELD_NUMBER: builtins.int
     SLOTS_FIELD_NUMBER: builtins.int
@@ -248,6 +280,8 @@ class Register(google.protobuf.message.Message):
     HOST_FIELD_NUMBER: builtins.int
     MEMBERSHIP_FIELD_NUMBER: builtins.int
     HELD_FIELD_NUMBER: builtins.int
+    FILES_FIELD_NUMBER: builtins.int
+    MACHINE_FIELD_NUMBER: builtins.int
     protocol: builtins.int
     """protocol version of the worker"""
     worker: builtins.str
@@ -270,6 +304,14 @@ class Register(google.protobuf.message.Message):
     def held(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """leases that it still plays, or owes the results of, from a worker that comes back"""
 
+    @property
+    def files(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """source files of benchmarks that are not Sparring's own, BENCHMARK:FILE → SHA-256"""
+
+    @property
+    def machine(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """system, python, cpu, gpu, driver, as far as they are known"""
+
     def __init__(
         self,
         *,
@@ -281,8 +323,10 @@ class Register(google.protobuf.message.Message):
         host: builtins.str = ...,
         membership: builtins.str = ...,
         held: collections.abc.Iterable[builtins.int] | None = ...,
+        files: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        machine: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["benchmarks", b"benchmarks", "held", b"held", "host", b"host", "membership", b"membership", "protocol", b"protocol", "slots", b"slots", "versions", b"versions", "worker", b"worker"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["benchmarks", b"benchmarks", "files", b"files", "held", b"held", "host", b"host", "machine", b"machine", "membership", b"membership", "protocol", b"protocol", "slots", b"slots", "versions", b"versions", "worker", b"worker"]) -> None: ...
 
 global___Register = Register
 
@@ -311,6 +355,7 @@ class Assignment(google.protobuf.message.Message):
     POLICY_CERT_FIELD_NUMBER: builtins.int
     POLICY_KEY_FIELD_NUMBER: builtins.int
     KEPT_FIELD_NUMBER: builtins.int
+    POLICY_PROGRAM_FIELD_NUMBER: builtins.int
     benchmark: builtins.str
     """which benchmark"""
     benchmark_settings: builtins.str
@@ -347,6 +392,8 @@ class Assignment(google.protobuf.message.Message):
     """PEM certificate to show there; empty: none"""
     policy_key: builtins.bytes
     """PEM key of policy_cert. Never logged, never saved"""
+    policy_program: builtins.str
+    """PolicyDescription.program_sha256 of the policy of this run; a session with another one"""
     @property
     def policy_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """where the policy is served, nearest first: a unix socket, then TCP;"""
@@ -383,9 +430,10 @@ class Assignment(google.protobuf.message.Message):
         policy_cert: builtins.bytes = ...,
         policy_key: builtins.bytes = ...,
         kept: collections.abc.Iterable[builtins.int] | None = ...,
+        policy_program: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["rules", b"rules"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["benchmark", b"benchmark", "benchmark_settings", b"benchmark_settings", "heartbeat_seconds", b"heartbeat_seconds", "kept", b"kept", "membership", b"membership", "policy_addresses", b"policy_addresses", "policy_ca", b"policy_ca", "policy_cert", b"policy_cert", "policy_key", b"policy_key", "policy_replicas", b"policy_replicas", "policy_seconds", b"policy_seconds", "policy_token", b"policy_token", "rejoin_seconds", b"rejoin_seconds", "rules", b"rules", "silence_seconds", b"silence_seconds", "slot_memory", b"slot_memory", "slots", b"slots", "stall_seconds", b"stall_seconds", "video_fps", b"video_fps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["benchmark", b"benchmark", "benchmark_settings", b"benchmark_settings", "heartbeat_seconds", b"heartbeat_seconds", "kept", b"kept", "membership", b"membership", "policy_addresses", b"policy_addresses", "policy_ca", b"policy_ca", "policy_cert", b"policy_cert", "policy_key", b"policy_key", "policy_program", b"policy_program", "policy_replicas", b"policy_replicas", "policy_seconds", b"policy_seconds", "policy_token", b"policy_token", "rejoin_seconds", b"rejoin_seconds", "rules", b"rules", "silence_seconds", b"silence_seconds", "slot_memory", b"slot_memory", "slots", b"slots", "stall_seconds", b"stall_seconds", "video_fps", b"video_fps"]) -> None: ...
 
 global___Assignment = Assignment
 
@@ -664,6 +712,7 @@ class Lost(google.protobuf.message.Message):
     POLICY_UNANSWERED_FIELD_NUMBER: builtins.int
     POLICY_GONE_FIELD_NUMBER: builtins.int
     POLICY_FULL_FIELD_NUMBER: builtins.int
+    POLICY_CHANGED_FIELD_NUMBER: builtins.int
     lease: builtins.int
     """which loan this ends"""
     reason: builtins.str
@@ -676,6 +725,8 @@ class Lost(google.protobuf.message.Message):
     """it went away in the middle of the episode"""
     policy_full: builtins.bool
     """it has no place for another session: the episode was not begun"""
+    policy_changed: builtins.bool
+    """it hosts another program than Assignment.policy_program: the episode was not begun"""
     def __init__(
         self,
         *,
@@ -685,8 +736,9 @@ class Lost(google.protobuf.message.Message):
         policy_unanswered: builtins.bool = ...,
         policy_gone: builtins.bool = ...,
         policy_full: builtins.bool = ...,
+        policy_changed: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["lease", b"lease", "policy_full", b"policy_full", "policy_gone", b"policy_gone", "policy_unanswered", b"policy_unanswered", "policy_unreachable", b"policy_unreachable", "reason", b"reason"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["lease", b"lease", "policy_changed", b"policy_changed", "policy_full", b"policy_full", "policy_gone", b"policy_gone", "policy_unanswered", b"policy_unanswered", "policy_unreachable", b"policy_unreachable", "reason", b"reason"]) -> None: ...
 
 global___Lost = Lost
 

@@ -280,6 +280,8 @@ class PolicyDescription(google.protobuf.message.Message):
     SERVER_VERSION_FIELD_NUMBER: builtins.int
     PROTOCOL_FIELD_NUMBER: builtins.int
     NEEDS_FIELD_NUMBER: builtins.int
+    PROGRAM_SHA256_FIELD_NUMBER: builtins.int
+    PROGRAM_FIELD_NUMBER: builtins.int
     name: builtins.str
     """as given to --policy"""
     checkpoint_sha256: builtins.str
@@ -288,6 +290,8 @@ class PolicyDescription(google.protobuf.message.Message):
     """version of the serving program"""
     protocol: builtins.int
     """protocol version of the server"""
+    program_sha256: builtins.str
+    """hash of the code that is hosted, and of the versions of what it imports; when this is"""
     @property
     def arguments(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """as given to --policy-arg, values as JSON"""
@@ -295,6 +299,12 @@ class PolicyDescription(google.protobuf.message.Message):
     @property
     def needs(self) -> global___Needs:
         """before it is settled against an offer"""
+
+    @property
+    def program(self) -> global___Program:
+        """another one, so may be the answers; empty: the server does not say
+        in the answer to Describe only
+        """
 
     def __init__(
         self,
@@ -305,11 +315,129 @@ class PolicyDescription(google.protobuf.message.Message):
         server_version: builtins.str = ...,
         protocol: builtins.int = ...,
         needs: global___Needs | None = ...,
+        program_sha256: builtins.str = ...,
+        program: global___Program | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["needs", b"needs"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "checkpoint_sha256", b"checkpoint_sha256", "name", b"name", "needs", b"needs", "protocol", b"protocol", "server_version", b"server_version"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["needs", b"needs", "program", b"program"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "checkpoint_sha256", b"checkpoint_sha256", "name", b"name", "needs", b"needs", "program", b"program", "program_sha256", b"program_sha256", "protocol", b"protocol", "server_version", b"server_version"]) -> None: ...
 
 global___PolicyDescription = PolicyDescription
+
+@typing.final
+class Program(google.protobuf.message.Message):
+    """What decides the answers of a policy, beside its arguments and weights, and where it runs: for the record, and to notice
+    that it is another one than it was.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class FilesEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    @typing.final
+    class PackagesEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    @typing.final
+    class DataEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    @typing.final
+    class MachineEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    FILES_FIELD_NUMBER: builtins.int
+    PACKAGES_FIELD_NUMBER: builtins.int
+    DATA_FIELD_NUMBER: builtins.int
+    MACHINE_FIELD_NUMBER: builtins.int
+    COMMIT_FIELD_NUMBER: builtins.int
+    MODIFIED_FIELD_NUMBER: builtins.int
+    PACKAGE_FIELD_NUMBER: builtins.int
+    commit: builtins.str
+    """git commit of the folder that the source is in; empty: there is none, or no git"""
+    modified: builtins.bool
+    """whether what is there is not what was committed"""
+    package: builtins.str
+    """distribution and version that bring the policy, if it is installed by its name"""
+    @property
+    def files(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """source files of the user's own, by the name of the module as a path → SHA-256"""
+
+    @property
+    def packages(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """installed packages that these import, distribution → version"""
+
+    @property
+    def data(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """files that arguments name, argument and name of the file → SHA-256"""
+
+    @property
+    def machine(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """host, system, python, cpu, gpu, driver, cuda, as far as they are known"""
+
+    def __init__(
+        self,
+        *,
+        files: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        packages: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        data: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        machine: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        commit: builtins.str = ...,
+        modified: builtins.bool = ...,
+        package: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["commit", b"commit", "data", b"data", "files", b"files", "machine", b"machine", "modified", b"modified", "package", b"package", "packages", b"packages"]) -> None: ...
+
+global___Program = Program
 
 @typing.final
 class Hello(google.protobuf.message.Message):
@@ -321,6 +449,7 @@ class Hello(google.protobuf.message.Message):
     CLIENT_FIELD_NUMBER: builtins.int
     BENCHMARK_FIELD_NUMBER: builtins.int
     OFFER_FIELD_NUMBER: builtins.int
+    CONDITIONS_FIELD_NUMBER: builtins.int
     protocol: builtins.int
     """protocol version of the client"""
     client: builtins.str
@@ -331,6 +460,10 @@ class Hello(google.protobuf.message.Message):
     def offer(self) -> global___Offer:
         """what the policy may choose from"""
 
+    @property
+    def conditions(self) -> global___Conditions:
+        """how episodes are played; not set: the client does not say"""
+
     def __init__(
         self,
         *,
@@ -338,11 +471,92 @@ class Hello(google.protobuf.message.Message):
         client: builtins.str = ...,
         benchmark: builtins.str = ...,
         offer: global___Offer | None = ...,
+        conditions: global___Conditions | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["offer", b"offer"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["benchmark", b"benchmark", "client", b"client", "offer", b"offer", "protocol", b"protocol"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["conditions", b"conditions", "offer", b"offer"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["benchmark", b"benchmark", "client", b"client", "conditions", b"conditions", "offer", b"offer", "protocol", b"protocol"]) -> None: ...
 
 global___Hello = Hello
+
+@typing.final
+class Conditions(google.protobuf.message.Message):
+    """By what episodes are played, beside the task: where one of these is another, the same actions may come to another end."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class SettingsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    @typing.final
+    class RulesEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    @typing.final
+    class VersionsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    SETTINGS_FIELD_NUMBER: builtins.int
+    RULES_FIELD_NUMBER: builtins.int
+    VERSIONS_FIELD_NUMBER: builtins.int
+    @property
+    def settings(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """of the benchmark, without those that only change what is seen; values as JSON"""
+
+    @property
+    def rules(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """of episodes, such as max_steps; values as JSON"""
+
+    @property
+    def versions(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """of packages that decide what the simulator does, distribution → version"""
+
+    def __init__(
+        self,
+        *,
+        settings: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        rules: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        versions: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["rules", b"rules", "settings", b"settings", "versions", b"versions"]) -> None: ...
+
+global___Conditions = Conditions
 
 @typing.final
 class Welcome(google.protobuf.message.Message):

@@ -23,6 +23,7 @@ from sparring.env_worker.episode.play import Order, run_episode
 from sparring.env_worker.episode.recording import Recording
 from sparring.env_worker.episode.session import Session
 from sparring.policy_server.client import (
+    PolicyChanged,
     PolicyFailed,
     PolicyFull,
     PolicyRefused,
@@ -160,14 +161,15 @@ class Player:
         except PolicyUnreachable as loss:
             self._sessions.end()
             full = isinstance(loss, PolicyFull) and not connected
-            unanswered = isinstance(loss, PolicyUnanswered)
+            unanswered, changed = isinstance(loss, PolicyUnanswered), isinstance(loss, PolicyChanged)
             lost = pb.Lost(
                 lease=lease.lease,
                 reason=loss.sentence,
-                policy_unreachable=not connected and not full,
+                policy_unreachable=not connected and not full and not changed,
                 policy_unanswered=connected and unanswered,
                 policy_gone=connected and not unanswered,
                 policy_full=full,
+                policy_changed=changed,
             )
             return pb.WorkerMessage(lost=lost), {}
         except bdb.BdbQuit:  # who quits the debugger wants all of it to end

@@ -23,7 +23,7 @@ from sparring.env_worker.registry import get_benchmark
 from sparring.env_worker.worker.player import Player
 from sparring.env_worker.worker.replicas import PolicyServers, nearest
 from sparring.env_worker.worker.waiting import PolicyWait, WatchedSession
-from sparring.policy_server.client import Identity, PolicyClient, RemoteSession
+from sparring.policy_server.client import Identity, PolicyChanged, PolicyClient, RemoteSession
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.net.address import Address
 from sparring.protos.pieces import AttachmentMissing
@@ -172,8 +172,12 @@ class _RemoteSessions:
             self.end()
         if self._session is None:
             who = f"{socket.gethostname()}/{os.getpid()}/slot-{self._number}"
-            self._session = self._servers.open(offer, benchmark=self._assignment.benchmark, client=who)
-            self._offered = offer
+            session = self._servers.open(offer, benchmark=self._assignment.benchmark, client=who)
+            wanted, found = self._assignment.policy_program, session.policy.program_sha256
+            if wanted and found != wanted:
+                session.close()
+                raise PolicyChanged("the policy server hosts another program than when the run began.")
+            self._session, self._offered = session, offer
         return self._session
 
     def end(self) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
-from sparring.env_worker.registry import all_benchmarks, get_benchmark, installed_versions
+from sparring.env_worker.registry import all_benchmarks, get_benchmark, installed_versions, source_files
 from sparring.env_worker.worker.addresses import from_here, knock
 from sparring.env_worker.worker.fork_server import ForkServer
 from sparring.env_worker.worker.memory import OomWatch
@@ -22,6 +22,7 @@ from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkStub
+from sparring.protos.machine import machine
 from sparring.protos.net.address import Address
 from sparring.protos.net.connection import Connection
 from sparring.protos.net.rpc import StreamEnded
@@ -182,6 +183,8 @@ class Worker:
             benchmarks=able,
             versions=installed_versions(),
             host=socket.gethostname(),
+            files=source_files(able),
+            machine=machine(),
         )
 
     async def _assigned(self, call: Any) -> pb.Assignment:

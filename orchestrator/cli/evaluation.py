@@ -8,6 +8,7 @@ import logging
 import re
 import shlex
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -21,12 +22,13 @@ from sparring.orchestrator.display.progress import make_display
 from sparring.orchestrator.display.screen import count, error_console
 from sparring.orchestrator.display.table import print_table
 from sparring.orchestrator.display.title import title
-from sparring.orchestrator.results.document import finite
+from sparring.orchestrator.results.finite import finite
 from sparring.orchestrator.results.reading import read_journal
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
 from sparring.orchestrator.run.execution import prepare
 from sparring.orchestrator.run.execution import run as run_plan
+from sparring.orchestrator.run.invocation import Invocation
 from sparring.orchestrator.run.plan import Plan, make_plan
 from sparring.orchestrator.settings import (
     RunSettings,
@@ -42,10 +44,23 @@ EXIT_ERRORS: Final = 3
 EXIT_INTERRUPTED: Final = 130
 _LINES: Final = 40
 """Of a traceback that are shown; the file has all of them."""
+_SECRET: Final = re.compile(
+    r"(?is)^((?:--[\w.-]+=)?[\w.-]*(?:token|secret|password|passwd|api_?key|credential)(?![\w-]*-file)[\w.-]*)=.*$"
+)
+"""An argument of a policy or a benchmark; settings of ours name files."""
 
 
-def evaluate_settings(settings: RunSettings, as_json: bool, dialect: Dialect = FLAGS) -> int:
-    """Runs what settings ask for, tells what came of it in the user's words, and returns the exit code."""
+def evaluate_settings(
+    settings: RunSettings, as_json: bool, dialect: Dialect = FLAGS, *, accept_changes: bool = False
+) -> int:
+    """Runs what settings ask for, tells what came of it in the user's words, and returns the exit code.
+
+    Args:
+        settings: Of the run.
+        as_json: Whether results are told for a program.
+        dialect: The user's words.
+        accept_changes: Whether a run goes on though the policy or a benchmark is another one now.
+    """
     if (finished := finished_already(settings)) is not None:
         return tell_results(finished, as_json)
     plan = make_plan(settings)
@@ -53,6 +68,7 @@ def evaluate_settings(settings: RunSettings, as_json: bool, dialect: Dialect = F
     _note_wrapping(plan)
     folder = settings.output.folder or _new_folder(settings)
     settings = settings.writing_to(folder)
+    invocation = Invocation(command_line(sys.argv), accept_changes)
     errors = error_console()
     _log_through(errors, dialect)
     policy = settings.policy.name or f"policy at {settings.policy.policy_server}"
@@ -61,9 +77,10 @@ def evaluate_settings(settings: RunSettings, as_json: bool, dialect: Dialect = F
         if settings.plan.in_process:
             from sparring.orchestrator.run.in_process import run_in_process  # imports what is a worker's otherwise
 
-            results = run_in_process(settings, plan, folder, [display], dialect=dialect)
+            results = run_in_process(settings, plan, folder, [display], dialect=dialect, invocation=invocation)
         else:
-            results = asyncio.run(run_plan(settings, plan, folder, [display], dialect=dialect))
+            running = run_plan(settings, plan, folder, [display], dialect=dialect, invocation=invocation)
+            results = asyncio.run(running)
     except SparringError as error:
         display.close()
         told = SparringError(located(error.told(dialect), folder))
@@ -85,6 +102,12 @@ def tell_results(results: Results, as_json: bool) -> int:
     else:
         print_table(results, Console())
     return EXIT_ERRORS if results.overall.errors else 0
+
+
+def command_line(arguments: Sequence[str]) -> str:
+    """Returns the command as it was typed, for the record: values of what is called a secret are left out."""
+    shown = ["sparring", *(_SECRET.sub(r"\1=...", argument) for argument in arguments[1:])]
+    return shlex.join(shown)
 
 
 def _note_wrapping(plan: Plan) -> None:

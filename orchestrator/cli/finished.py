@@ -6,7 +6,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
-from sparring.orchestrator.results.document import RUN_FILE, finite, read_document
+from sparring.orchestrator.results.document import RUN_FILE, read_document
+from sparring.orchestrator.results.finite import finite
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.settings import RunSettings, setting_fields
 from sparring.protos.episode_rules import EpisodeRules

@@ -45,6 +45,15 @@ def setting_options(names: Iterable[str]) -> Callable[[F], F]:
     return decorate
 
 
+def accept_option(function: F) -> F:
+    """Adds `--accept-changes`, which is no setting: it is for this one execution, and not saved."""
+    return click.option(
+        "--accept-changes",
+        is_flag=True,
+        help="go on with a run though the policy, a benchmark or a package is another one than it was; results say so",
+    )(function)
+
+
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings among a command's values that were given on the command line."""
     settings: dict[str, Any] = {}

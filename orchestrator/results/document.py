@@ -7,25 +7,27 @@ schema, and a function here that makes it out of the one before.
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 import re
 import socket
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sparring.env_worker.benchmark import Task
+from sparring.orchestrator.results.finite import finite, numbers_again
 from sparring.orchestrator.results.makers import Maker
+from sparring.orchestrator.results.programs import Program
 from sparring.orchestrator.results.statistics import Summary
 from sparring.orchestrator.run.plan import Plan
-from sparring.policy_server.client import Description
+from sparring.policy_server.client import Description, PolicyProgram
 from sparring.protos.episode_rules import Metric
 from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.machine import machine
 
 RUN_FILE: Final = "run.json"
 RUN_SCHEMA: Final = 2
@@ -58,6 +60,23 @@ class RunPolicy(_Part):
     arguments: dict[str, Any] = Field(description="that it was made with")
     checkpoint_sha256: str | None = Field(description="hash of its checkpoint; null: it has none")
     server_version: str = Field(description="release of the policy server")
+    packages: dict[str, str] = Field(
+        default_factory=dict, description="versions of the installed packages that its code imports; empty: not known"
+    )
+    package: str | None = Field(
+        default=None, description="the package that brings it, and its version; null: none, it was named by its module"
+    )
+    commit: str | None = Field(
+        default=None,
+        description="git commit of the folder that its code came from; null: none, or not known",
+    )
+    modified: bool | None = Field(
+        default=None, description="whether files there were not what that commit has; null: there is no commit"
+    )
+    machine: dict[str, str] = Field(
+        default_factory=dict,
+        description="its machine: host, system, python, cpu, gpu, driver and cuda, as far as they are known",
+    )
 
     @classmethod
     def of(cls, description: Description) -> RunPolicy:
@@ -67,7 +86,38 @@ class RunPolicy(_Part):
             arguments=dict(description.arguments),
             checkpoint_sha256=description.checkpoint_sha256 or None,
             server_version=description.server_version,
+            **_of_program(description.program),
         )
+
+
+def _of_program(program: PolicyProgram | None) -> dict[str, Any]:
+    if program is None:
+        return {}
+    return {
+        "packages": dict(program.packages),
+        "package": program.package or None,
+        "commit": program.commit or None,
+        "modified": program.modified if program.commit else None,
+        "machine": dict(program.machine),
+    }
+
+
+class RunPlugin(_Part):
+    """A plug-in that is installed where the orchestrator runs."""
+
+    kind: Literal["benchmark", "launcher", "policy"] = Field(description="`benchmark`, `launcher` or `policy`")
+    name: str = Field(description="as it is given to --benchmark, --launcher or --policy")
+    value: str = Field(description="where it is found, `module:Class`")
+    package: str | None = Field(description="the package that brings it; null: not known")
+    version: str | None = Field(description="of that package; null: not known")
+
+
+class RunExecution(_Part):
+    """One go at the run."""
+
+    began: str = Field(description="when, in ISO 8601, UTC")
+    ended: str | None = Field(description="when; null: it is going on, or was killed")
+    command: str | None = Field(description="the command line, with secrets left out; null: it was no command")
 
 
 class RunHost(_Part):
@@ -76,11 +126,17 @@ class RunHost(_Part):
     name: str = Field(description="its host name")
     system: str = Field(description="its operating system")
     cores: int | None = Field(description="how many cores it has; null: not known")
+    python: str | None = Field(default=None, description="version of Python; null: not known")
+    cpu: str | None = Field(default=None, description="model of its processor; null: not known")
+    gpu: str | None = Field(default=None, description="models of its GPUs; null: none, or not known")
+    driver: str | None = Field(default=None, description="version of their driver; null: none, or not known")
 
     @classmethod
     def here(cls) -> RunHost:
         """Returns this machine."""
-        return cls(name=socket.gethostname(), system=platform.platform(), cores=os.cpu_count())
+        known = machine()
+        facts = {name: known.get(name) for name in ("python", "cpu", "gpu", "driver")}
+        return cls(name=socket.gethostname(), system=platform.platform(), cores=os.cpu_count(), **facts)
 
 
 class BatchSize(_Part):
@@ -144,6 +200,9 @@ class RunRate(_Part):
     success_rate: float | None = Field(
         description="over the episodes with an outcome of the policy's own; null: none of them can be judged"
     )
+    interval: tuple[float, float] | None = Field(
+        default=None, description="95 % interval of that rate, by Wilson; null: not known"
+    )
     n: int = Field(description="how many of these there are")
     judged: int | None = Field(
         default=None,
@@ -193,6 +252,24 @@ class RunDocument(_Part):
         default_factory=dict,
         description="who has made the rows, by the number that their column `maker` has; empty: not known",
     )
+    programs: dict[str, Program] = Field(
+        default_factory=dict,
+        description="policies and benchmarks that have made rows, by the hashes that `makers` has; empty: not known",
+    )
+    changes: list[str] = Field(
+        default_factory=list,
+        description="sentences on episodes that another policy or benchmark has made than those before; empty: none",
+    )
+    executions: list[RunExecution] = Field(
+        default_factory=list, description="each go at the run, in their order; empty: releases before 0.2"
+    )
+    plugins: list[RunPlugin] = Field(
+        default_factory=list, description="what is installed beside Sparring where the orchestrator ran"
+    )
+    machines: dict[str, dict[str, str]] = Field(
+        default_factory=dict,
+        description="machines of workers, by host name: system, python, cpu, gpu, driver, as far as they are known",
+    )
     host: RunHost = Field(description="the machine that the orchestrator ran on")
     seconds: float = Field(description="wall-clock time over all executions of the run")
     recorded: int | None = Field(
@@ -201,6 +278,10 @@ class RunDocument(_Part):
     overall: RunRate | None = Field(
         default=None, description="the success rate when this was written; null: releases before 0.2"
     )
+    group_rates: dict[str, RunRate] = Field(
+        default_factory=dict, description="the same for each group that was selected"
+    )
+    task_rates: dict[str, RunRate] = Field(default_factory=dict, description="the same for each task, by its label")
     server_stats: ServerStats | None = Field(description="what the policy servers did; null: they keep no stats")
     out_of_range: int = Field(
         description="of the actions executed, how many the policy had given outside the action space"
@@ -276,7 +357,7 @@ def read_document(folder: Path) -> RunDocument:
         raise UsageError(f"{str(path)!r} is damaged: {where}: {problem['msg']}.") from error
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{str(path)!r} is damaged: {error!r}.") from error
-    return document.model_copy(update={"settings": _numbers_again(document.settings)})
+    return document.model_copy(update={"settings": numbers_again(document.settings)})
 
 
 def to_json(content: Any) -> str:
@@ -296,26 +377,6 @@ def replace_file(path: Path, text: str) -> None:
         temporary.replace(path)
     except OSError as error:
         raise SparringError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
-
-
-_NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-
-
-def finite(value: Any) -> Any:
-    """Makes words of numbers that are not finite, such as in an argument of a policy."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return next(word for word, number in _NOT_FINITE.items() if str(number) == str(value))
-    if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
-    return [finite(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-def _numbers_again(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _numbers_again(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_numbers_again(item) for item in value]
-    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
 
 
 def _from_1(content: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from sparring.orchestrator.results.damage import (
     check_whole,
     is_damage,
 )
-from sparring.orchestrator.results.document import finite
+from sparring.orchestrator.results.finite import finite
 from sparring.orchestrator.results.makers import Maker, makers_of, number_of
 from sparring.orchestrator.results.migrations import prepare
 from sparring.orchestrator.results.reading import JournalEvent, actions_of, events_of, rows_of
@@ -85,23 +85,29 @@ class Journal:
         with _explained(self.path):
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, _json(value)))
 
-    def claim(self, identity: Mapping[str, Any]) -> None:
+    def claim(self, identity: Mapping[str, Any], *, accept_changes: bool = False) -> None:
         """Ties the folder to a plan the first time, and checks that it is the same plan every other time.
 
         More episodes of the same plan are the same plan: those that there are stay what they are.
 
+        Args:
+            identity: Of the plan.
+            accept_changes: Whether the policy's arguments and weights and the benchmarks' settings may be others now.
+
         Raises:
             UsageError: If it is another plan's, with the difference.
         """
-        self.check(identity)
-        recorded = self.meta("identity")
-        if recorded is None:
-            self.set_meta("identity", identity)
-        elif recorded.get(_EPISODES) != identity.get(_EPISODES):  # more of them, as was checked
-            self.set_meta("identity", {**recorded, _EPISODES: identity[_EPISODES]})
+        self.check(identity, accept_changes=accept_changes)
+        recorded = self.meta("identity") or {}
+        if {**recorded, **identity} != recorded:  # new, or with more episodes, or changed as was accepted
+            self.set_meta("identity", {**recorded, **identity})
 
-    def check(self, identity: Mapping[str, Any]) -> None:
+    def check(self, identity: Mapping[str, Any], *, accept_changes: bool = False) -> None:
         """Checks what is known of a plan against the plan that the folder is tied to, if it is.
+
+        Args:
+            identity: Of the plan, or a part of it.
+            accept_changes: As for `claim`.
 
         Raises:
             UsageError: If it is another plan's, with the difference.
@@ -113,11 +119,15 @@ class Journal:
         recorded = {**{rule.name: rule.default for rule in fields(EpisodeRules)}, **recorded}
         recorded, given = finite(recorded), json.loads(_json(identity))
         self._check_episodes(recorded.get(_EPISODES), given.pop(_EPISODES, None))
-        different = [key for key in given if recorded.get(key) != given[key]]
-        if different:
+        fixed, changeable = _without_changeable(recorded, given)
+        if any(recorded.get(key) != fixed[key] for key in fixed) or (changeable and not accept_changes):
+            different = [key for key in given if recorded.get(key) != given[key]]
             lines = "\n".join(f"  {line}" for key in different for line in _told(key, recorded.get(key), given[key]))
+            only = all(recorded.get(key) == fixed[key] for key in fixed)
+            accept = f", or go on with {Hint('accept_changes')} (the results will say so)" if only else ""
             raise UsageError(
-                f"{str(self.path.parent)!r} holds the results of another plan:\n{lines}\nGive another {Hint('output')}."
+                f"{str(self.path.parent)!r} holds the results of another plan:\n{lines}\nGive another "
+                f"{Hint('output')}{accept}."
             )
 
     def _check_episodes(self, there: int | None, now: int | None) -> None:
@@ -296,6 +306,17 @@ def _explained(path: Path) -> Iterator[None]:
             f"the output folder {str(path.parent)!r} cannot be written: {error.strerror}. Name another with "
             f"{Hint('output')}."
         ) from error
+
+
+def _without_changeable(recorded: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Returns what is given with what may change put back as it was recorded, and whether that made a difference."""
+    fixed = dict(given)
+    if "benchmark_arg" in fixed:
+        fixed["benchmark_arg"] = recorded.get("benchmark_arg")
+    there, now = recorded.get("policy") or {}, given.get("policy") or {}
+    if there and now:
+        fixed["policy"] = {**now, **{key: there.get(key) for key in ("arguments", "checkpoint_sha256") if key in now}}
+    return fixed, fixed != given
 
 
 def _told(name: str, there: Any, now: Any) -> Iterator[str]:

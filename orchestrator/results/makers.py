@@ -13,6 +13,10 @@ from sparring.orchestrator.results.row import EpisodeRow
 
 _LONGEST_NAME: Final = 255
 _MOST_PACKAGES: Final = 500
+_PROGRAMS: Final = "programs"
+"""The key that programs have beside versions, in the journal."""
+POLICY: Final = "policy"
+BENCHMARK: Final = "benchmark"
 
 
 class Maker(BaseModel):
@@ -25,9 +29,21 @@ class Maker(BaseModel):
     versions: dict[str, dict[str, str]] = Field(
         description="versions of packages of the `worker`, of the `orchestrator` and of the `policy_server` at the time"
     )
+    programs: dict[str, str] = Field(
+        default_factory=dict,
+        description="hashes of the `policy` and of the `benchmark` at the time, which `programs` of run.json is about; "
+        "one that is not known is left out",
+    )
 
     @classmethod
-    def of(cls, worker: str, host: str, versions: Mapping[str, str], beside: Mapping[str, Mapping[str, str]]) -> Maker:
+    def of(
+        cls,
+        worker: str,
+        host: str,
+        versions: Mapping[str, str],
+        beside: Mapping[str, Mapping[str, str]],
+        programs: Mapping[str, str] | None = None,
+    ) -> Maker:
         """Makes one of what a worker says, which has its limits.
 
         Args:
@@ -35,18 +51,21 @@ class Maker(BaseModel):
             host: Its machine.
             versions: Of its packages.
             beside: Versions of the other programs of the run.
+            programs: Hashes of the policy and the benchmark.
         """
         own = {name[:_LONGEST_NAME]: versions[name][:_LONGEST_NAME] for name in sorted(versions)[:_MOST_PACKAGES]}
         return cls(
             worker=worker,
             host=host[:_LONGEST_NAME],
             versions={"worker": own, **{where: dict(found) for where, found in beside.items()}},
+            programs={what: sha256 for what, sha256 in (programs or {}).items() if sha256},
         )
 
 
 def number_of(connection: sqlite3.Connection, maker: Maker) -> int:
     """Returns the number of a maker in a journal, which it gets the first time."""
-    cells = (maker.worker, maker.host, json.dumps(maker.versions, sort_keys=True, allow_nan=False))
+    content = {**maker.versions, **({_PROGRAMS: maker.programs} if maker.programs else {})}
+    cells = (maker.worker, maker.host, json.dumps(content, sort_keys=True, allow_nan=False))
     connection.execute("INSERT OR IGNORE INTO makers (worker, host, versions) VALUES (?, ?, ?)", cells)
     found = connection.execute("SELECT id FROM makers WHERE worker = ? AND host = ? AND versions = ?", cells)
     return int(found.fetchone()[0])
@@ -57,10 +76,11 @@ def makers_of(connection: sqlite3.Connection) -> dict[int, Maker]:
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'makers'").fetchone():
         return {}
     found = connection.execute("SELECT id, worker, host, versions FROM makers ORDER BY id")
-    return {
-        number: Maker(worker=worker, host=host, versions=json.loads(versions))
-        for number, worker, host, versions in found
-    }
+    return {number: _read(worker, host, json.loads(content)) for number, worker, host, content in found}
+
+
+def _read(worker: str, host: str, content: dict[str, dict[str, str]]) -> Maker:
+    return Maker(worker=worker, host=host, programs=content.pop(_PROGRAMS, {}), versions=content)
 
 
 def mixed_versions(rows: Iterable[EpisodeRow], makers: Mapping[int, Maker]) -> list[str]:

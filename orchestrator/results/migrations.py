@@ -41,10 +41,17 @@ def _played(connection: sqlite3.Connection) -> None:
     """Migrates from 4 to 5: an outcome may be `played`, which earlier releases take for damage."""
 
 
+def _programs(connection: sqlite3.Connection) -> None:
+    """Migrates from 5 to 6: makers name the programs of policy and benchmark, and whoever goes on checks them.
+
+    No table changes. It is a version because earlier releases check nothing: they would mix programs without a word.
+    """
+
+
 FIRST_VERSION: Final = 2
 """The oldest that can be read: release 0.1.0's."""
 
-MIGRATIONS: Final[Sequence[Migration]] = (_columns_by_name, _makers, _played)
+MIGRATIONS: Final[Sequence[Migration]] = (_columns_by_name, _makers, _played, _programs)
 """One after the other: the first makes version 3 of version 2, and so on."""
 
 SCHEMA_VERSION: Final = FIRST_VERSION + len(MIGRATIONS)

@@ -24,6 +24,7 @@ from sparring.orchestrator.results.document import (
     to_json,
 )
 from sparring.orchestrator.results.makers import Maker, mixed_versions
+from sparring.orchestrator.results.programs import Program, changes, programs_in
 from sparring.orchestrator.results.reading import JournalContents, JournalEvent, is_running, read_journal
 from sparring.orchestrator.results.row import COLUMNS, EpisodeRow
 from sparring.orchestrator.results.statistics import Summary
@@ -53,6 +54,7 @@ class Results:
         events: What happened on the way: attempts that failed, leases that were lost.
         makers: Who has made the rows, with machine and versions, by the numbers in their column `maker`.
         metric: What the run is about: `success` or `return`.
+        programs: Policies and benchmarks that have made rows, by the hashes that makers name them by.
     """
 
     plan: Plan
@@ -66,6 +68,7 @@ class Results:
     events: Sequence[JournalEvent] = ()
     makers: Mapping[int, Maker] = field(default_factory=dict)
     metric: Metric = "success"
+    programs: Mapping[str, Program] = field(default_factory=dict)
 
     @classmethod
     def load(cls, folder: str | Path) -> Results:
@@ -94,6 +97,7 @@ class Results:
             events=journal.events,
             makers=journal.makers,
             metric=document.metric,
+            programs=programs_in(journal.meta),
         )
 
     def __repr__(self) -> str:
@@ -151,9 +155,14 @@ class Results:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What you should know about this run, in sentences: of the policy servers, and of versions that differ."""
+        """What you should know about this run, in sentences: of policy servers, of changes, of versions that differ."""
         said = [] if self.server_stats is None else self.server_stats.warnings
-        return [*said, *mixed_versions(self.rows, self.makers)]
+        return [*said, *self.changes, *mixed_versions(self.rows, self.makers)]
+
+    @property
+    def changes(self) -> Sequence[str]:
+        """Sentences on episodes that were made by another policy or benchmark than those before them."""
+        return changes(self.rows, self.makers, self.programs)
 
     @property
     def missing(self) -> int:
@@ -207,6 +216,7 @@ class Results:
             "seconds": self.seconds,
             "output": None if self.folder is None else str(self.folder),
             "out_of_range": self.out_of_range,
+            "changes": list(self.changes),
             "warnings": list(self.warnings),
         }
 

@@ -21,6 +21,8 @@ MAX_NAME: Final = 200
 MAX_BENCHMARKS: Final = 256
 MAX_VERSIONS: Final = 1024
 MAX_METRICS: Final = 1024
+MAX_FILES: Final = 4096
+"""Source files of benchmarks, and facts of a machine."""
 
 
 class OutOfBounds(UsageError):
@@ -36,7 +38,9 @@ def check_register(register: pb.Register) -> None:
     _check(register.slots <= MAX_SLOTS, f"it has {register.slots} slots; {MAX_SLOTS} are the most")
     _check(len(register.benchmarks) <= MAX_BENCHMARKS, f"it names more than {MAX_BENCHMARKS} benchmarks")
     _check(len(register.versions) <= MAX_VERSIONS, f"it names more than {MAX_VERSIONS} packages")
-    for text in (register.worker, register.host, *register.benchmarks, *register.versions, *register.versions.values()):
+    _check(len(register.files) + len(register.machine) <= MAX_FILES, f"it names more than {MAX_FILES} files")
+    pairs = (*register.versions.items(), *register.files.items(), *register.machine.items())
+    for text in (register.worker, register.host, *register.benchmarks, *(text for pair in pairs for text in pair)):
         _check_name(text)
 
 

@@ -18,6 +18,7 @@ from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
 from sparring.orchestrator.run.orders import lease_message
 from sparring.orchestrator.run.plan import EpisodeId, Plan
+from sparring.orchestrator.run.program_check import ChangedProgram, ProgramCheck
 from sparring.orchestrator.run.recorder import Recorder
 from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.run.scheduler import Lease, Scheduler, SlotId
@@ -66,7 +67,9 @@ class Coordinator:
         listener: RunListener,
         rules: RetryRules,
         dialect: Dialect = FLAGS,
+        programs: ProgramCheck | None = None,
     ) -> None:
+        self._programs = programs or ProgramCheck(settings, journal, accept=False, warn=listener.on_warning)
         self._plan = plan
         self._settings = settings
         self._journal = journal
@@ -108,6 +111,10 @@ class Coordinator:
         self.results_of: dict[str, int] = {}
         """How many results each worker has delivered; the launcher tells by it whether respawning is of any use."""
         self.versions: dict[str, Mapping[str, str]] = {}
+        self.machines: dict[str, Mapping[str, str]] = {}
+        """What workers say of the machines that they run on, by host."""
+        self.on_policy_changed: Callable[[str, str], None] | None = None
+        """Gets the name of a worker that says that the policy is another one, and what it says."""
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when nothing is left to run; fails with RunStopped when the run cannot go on."""
         self._end_if_finished()
@@ -136,16 +143,31 @@ class Coordinator:
 
         Raises:
             OutOfBounds: If there are too many, or it says too much of itself.
+            ChangedProgram: If it has another benchmark than the one that made the episodes of this run.
         """
         check_register(register)
         if len(self._workers) >= MAX_WORKERS:
             raise OutOfBounds(f"{MAX_WORKERS} workers are connected, and no more are taken in.")
+        program = self._program_of(register, assignment.benchmark)
         worker = next(name for name in _names(register.worker) if name not in self._workers)
         self._workers[worker] = _Worker(assignment.benchmark, assignment.slots, send)
         self.versions[worker] = dict(register.versions)
-        self._recorder.joined(worker, register.host, register.versions)
+        self.machines[register.host] = dict(register.machine)
+        self._recorder.joined(worker, register.host, register.versions, {assignment.benchmark: program})
         self._listener.on_worker(worker, assignment.slots)
         return worker
+
+    def _program_of(self, register: pb.Register, benchmark: str) -> str:
+        """Returns the hash of a worker's benchmark; where nobody else can play that, a wrong one ends the run."""
+        prefix = f"{benchmark}:"
+        files = {n.removeprefix(prefix): sha256 for n, sha256 in register.files.items() if n.startswith(prefix)}
+        try:
+            return self._programs.benchmark(benchmark, files, register.versions)
+        except ChangedProgram as error:
+            others = any(worker.benchmark == benchmark for worker in self._workers.values())
+            if not others and benchmark not in self._playing:
+                self.stop(error)
+            raise
 
     def take_back(self, worker: str, held: Collection[int]) -> Sequence[int]:
         """Lends again what a worker that is back has gone on playing, and nobody else has got in the meantime.
@@ -300,6 +322,9 @@ class Coordinator:
             lease = self._held(worker, message.lost.lease, "loss")
             if lease is None:
                 return
+            if message.lost.policy_changed:
+                self._policy_changed(worker, lease, message.lost.reason)
+                return
             if message.lost.policy_full:
                 self._policy_full(worker, lease, message.lost.reason)
                 self._serve_waiting()
@@ -413,6 +438,20 @@ class Coordinator:
         if not self._scheduler.is_open(lease.episode):
             self._suspects.ended(lease.episode)
         self._end_if_finished()
+
+    def _policy_changed(self, worker: str, lease: Lease, reason: str) -> None:
+        """Lets it be found out whether the policy is another one, as a worker says; meanwhile that one gets nothing."""
+        self._scheduler.give_back(lease.number)
+        self._listener.on_activity(SlotActivity(worker, lease.slot.number))
+        self._forget_asking(worker)
+        self._workers[worker].leaving = True
+        if self.on_policy_changed is not None:
+            self.on_policy_changed(worker, reason)
+
+    def send_away(self, worker: str, reason: str) -> None:
+        """Tells a worker to go, if it is still here, because of what it has said."""
+        if worker in self._workers:
+            self._send_away(worker, reason)
 
     def _policy_full(self, worker: str, lease: Lease, reason: str) -> None:
         """Deals with a slot that found no place at the policy server: it tries again, and others have its episode."""

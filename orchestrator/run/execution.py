@@ -8,7 +8,7 @@ import signal
 import tempfile
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,8 +20,10 @@ from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.admission import Admission, check_admission
 from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
+from sparring.orchestrator.run.invocation import Invocation
 from sparring.orchestrator.run.listeners import Listeners, RunListener
 from sparring.orchestrator.run.plan import Plan
+from sparring.orchestrator.run.program_check import changed_while_running
 from sparring.orchestrator.run.run_files import RunFiles, check_output, output_folder
 from sparring.orchestrator.run.work_service import WorkService
 from sparring.orchestrator.serving.policy_host import (
@@ -34,7 +36,7 @@ from sparring.orchestrator.serving.stats import HOSTED, StatsWatch
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description
 from sparring.protos.advice import FLAGS, Dialect, Hint
-from sparring.protos.errors import UsageError
+from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.net.address import Address
 from sparring.protos.net.rpc import ignore_poller_races
 
@@ -82,6 +84,7 @@ async def run(
     listeners: Iterable[RunListener] = (),
     *,
     dialect: Dialect = FLAGS,
+    invocation: Invocation | None = None,
 ) -> Results:
     """Runs what is left of a plan and returns all its results.
 
@@ -91,14 +94,16 @@ async def run(
         folder: For what comes of it.
         listeners: Who watches.
         dialect: The words of those who read about it.
+        invocation: How it was asked for.
 
     Raises:
-        UsageError: If the folder belongs to another plan, or the policy cannot be made.
+        UsageError: If the folder belongs to another plan, or to other programs, or the policy cannot be made.
         Interrupted, RunStopped, and other SparringErrors: If the run could not be finished.
     """
     asyncio.get_running_loop().set_exception_handler(ignore_poller_races)
     with output_folder(folder) as journal:
-        return await Execution(settings, plan, folder, journal, Listeners(listeners), dialect).run(_on_signals())
+        execution = Execution(settings, plan, folder, journal, Listeners(listeners), dialect, invocation)
+        return await execution.run(_on_signals())
 
 
 @dataclass(frozen=True)
@@ -142,6 +147,7 @@ class Execution:
         journal: Journal,
         listener: Listeners,
         dialect: Dialect = FLAGS,
+        invocation: Invocation | None = None,
     ) -> None:
         self._settings = settings
         self._plan = plan
@@ -151,7 +157,7 @@ class Execution:
         self._dialect = dialect
         self._rules = settings.plan.retry_rules
         self._hosting: PolicyHost | None = None
-        self._files = RunFiles(settings, plan, folder, journal, listener, dialect)
+        self._files = RunFiles(settings, plan, folder, journal, listener, dialect, invocation)
 
     async def run(self, interrupted: asyncio.Future[None]) -> Results:
         """Runs what is left, unless `interrupted` fails first; saves what there is on every way out."""
@@ -172,17 +178,19 @@ class Execution:
         watched: list[asyncio.Future[None]] = [interrupted]
         access = await self._host(stack, sockets, listen, watched)
         policy = await _first(asyncio.ensure_future(self._describe(access)), watched)
-        self._files.claim(policy)
+        programs = self._files.claim(policy)
+        access = replace(access, program=policy.program_sha256)
 
         coordinator = Coordinator(
-            self._plan, settings, self._journal, self._folder, self._listener, self._rules, self._dialect
+            self._plan, settings, self._journal, self._folder, self._listener, self._rules, self._dialect, programs
         )
         if coordinator.ended.done():
             return
         if self._hosting is not None:
             self._hosting.watch, coordinator.restart_policy = coordinator, self._hosting.restart
         watched.append(await self._watch_stats(stack, access))
-        stack.callback(lambda: self._files.versions.update(coordinator.versions))
+        stack.callback(self._files.heard_of, coordinator.versions, coordinator.machines)
+        await self._watch_program(stack, coordinator, access, policy)
         workers = await self._start_workers(stack, RunLocation(self._folder, sockets, listen), coordinator, access)
         stack.callback(coordinator.abandon)  # who is interrupted tries no episode again
         watched.append(workers.launcher)
@@ -223,6 +231,28 @@ class Execution:
 
     async def _describe(self, access: PolicyAccess) -> Description:
         return await describe(access, self._settings.policy.policy_timeout)
+
+    async def _watch_program(
+        self, stack: AsyncExitStack, coordinator: Coordinator, access: PolicyAccess, began_with: Description
+    ) -> None:
+        """Lets the policy server be asked what it hosts, when a worker says that it is something else now."""
+        doubts: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+
+        async def ask() -> None:
+            while True:
+                worker, reason = await doubts.get()
+                try:
+                    now = await self._describe(access)
+                except SparringError as error:  # it is gone again, or its replicas are not alike
+                    coordinator.stop(RunStopped(error.sentence))
+                    return
+                if now.program_sha256 != began_with.program_sha256:
+                    coordinator.stop(RunStopped(changed_while_running(began_with, now)))
+                    return
+                coordinator.send_away(worker, f"it says what is not so: {reason}")
+
+        coordinator.on_policy_changed = lambda worker, reason: doubts.put_nowait((worker, reason))
+        await stack.enter_async_context(_background(ask()))
 
     async def _start_workers(
         self, stack: AsyncExitStack, location: RunLocation, coordinator: Coordinator, access: PolicyAccess

@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any, Final
 from sparring.env_worker.episode.progress import Progress
 from sparring.env_worker.episode.session import Session
 from sparring.env_worker.gl import choose_backend
-from sparring.env_worker.registry import experts_of, get_benchmark, installed_versions
+from sparring.env_worker.registry import experts_of, get_benchmark, installed_versions, source_files
 from sparring.env_worker.worker.player import Player
 from sparring.orchestrator.machine.environments import state
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
+from sparring.orchestrator.run.invocation import Invocation
 from sparring.orchestrator.run.listeners import Listeners, RunListener, SlotActivity
 from sparring.orchestrator.run.orders import assignment_message, lease_message
 from sparring.orchestrator.run.plan import Plan, fetch_assets
@@ -40,6 +41,7 @@ from sparring.orchestrator.settings import Evaluation, RunSettings
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import FLAGS, Dialect, Hint
 from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.machine import machine
 from sparring.protos.spec import Offer
 from sparring.protos.tracebacks import Tracebacks
 
@@ -79,6 +81,7 @@ def run_in_process(
     listeners: Iterable[RunListener] = (),
     *,
     dialect: Dialect = FLAGS,
+    invocation: Invocation | None = None,
 ) -> Results:
     """Runs what is left of a plan and returns all its results; to be called in the main thread, for signals.
 
@@ -88,9 +91,10 @@ def run_in_process(
         folder: For what comes of it.
         listeners: Who watches.
         dialect: The words of those who read about it.
+        invocation: How it was asked for.
 
     Raises:
-        UsageError: If the folder belongs to another plan, or the policy cannot be made.
+        UsageError: If the folder belongs to another plan, or to other programs, or the policy cannot be made.
         Interrupted, RunStopped, and other SparringErrors: If the run could not be finished.
     """
 
@@ -107,11 +111,12 @@ def run_in_process(
             name=name,
             arguments=arguments,
             tracebacks=Tracebacks(folder),
+            experts=experts,
         )
 
     try:
         with _Signals() as signals, output_folder(folder) as journal:
-            execution = _Execution(settings, plan, folder, journal, Listeners(listeners), dialect)
+            execution = _Execution(settings, plan, folder, journal, Listeners(listeners), dialect, invocation)
             return execution.run(load, signals.raised)
     except KeyboardInterrupt as interrupt:
         raise Interrupted(f"interrupted by {interrupt.args[0] if interrupt.args else 'SIGINT'}.") from None
@@ -153,12 +158,13 @@ class _Execution:
         journal: Journal,
         listener: Listeners,
         dialect: Dialect,
+        invocation: Invocation | None = None,
     ) -> None:
         self._settings = settings
         self._plan = plan
         self._journal = journal
         self._listener = listener
-        self._files = RunFiles(settings, plan, folder, journal, listener, dialect)
+        self._files = RunFiles(settings, plan, folder, journal, listener, dialect, invocation)
         self._scheduler = Scheduler(
             plan, done=journal.judged(), failed_before=journal.failed_attempts(), rules=settings.plan.retry_rules
         )
@@ -184,12 +190,15 @@ class _Execution:
         choose_backend()  # before anybody imports a simulator, and a policy may
         watch = StatsWatch({}, earlier=self._journal.meta("server_counts"), on_warning=self._files.warn)
         policy = load()
-        self._files.claim(policy.describe())
+        programs = self._files.claim(policy.describe())
         if not self._scheduler.unfinished:
             return
         self._files.stats_watch = watch
-        self._files.versions[WORKER] = installed_versions()
-        self._recorder.joined(WORKER, socket.gethostname(), self._files.versions[WORKER])
+        host, versions = socket.gethostname(), installed_versions()
+        self._files.heard_of({WORKER: versions}, {host: machine()})
+        made_of = {part.benchmark: _files_of(part.benchmark) for part in self._settings.plan.parts}
+        checked = {name: programs.benchmark(name, files, versions) for name, files in made_of.items()}
+        self._recorder.joined(WORKER, host, versions, checked)
         self._listener.on_worker(WORKER, 1)
         try:
             for part in self._settings.plan.parts:
@@ -238,6 +247,10 @@ class _Execution:
             self._recorder.result(WORKER, message.result)
         except SparringError as error:  # it cannot be written
             raise RunStopped(error.sentence) from error
+
+
+def _files_of(benchmark: str) -> dict[str, str]:
+    return {name.removeprefix(f"{benchmark}:"): sha256 for name, sha256 in source_files([benchmark]).items()}
 
 
 class _LocalSessions:

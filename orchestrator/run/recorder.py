@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sparring.orchestrator.results.journal import Journal
-from sparring.orchestrator.results.makers import Maker
+from sparring.orchestrator.results.makers import BENCHMARK, POLICY, Maker
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.error_limit import ErrorLimit
 from sparring.orchestrator.run.incoming import Incoming
@@ -28,6 +28,8 @@ class _Player:
 
     host: str
     versions: Mapping[str, str]
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """Hash of the program of each benchmark that it plays."""
 
 
 class Recorder:
@@ -70,12 +72,21 @@ class Recorder:
         kept_in = None if settings.output.folder is None else folder
         self._tracebacks = Tracebacks(kept_in, logged=settings.plan.in_process)
         self._players: dict[str, _Player] = {}
-        self._makers: dict[str, int] = {}
+        self._makers: dict[tuple[str, str], int] = {}
 
-    def joined(self, worker: str, host: str, versions: Mapping[str, str]) -> None:
-        """Hears who a worker is: the rows of its episodes will say so."""
-        self._players[worker] = _Player(host, dict(versions))
-        self._makers.pop(worker, None)
+    def joined(
+        self, worker: str, host: str, versions: Mapping[str, str], programs: Mapping[str, str] | None = None
+    ) -> None:
+        """Hears who a worker is: the rows of its episodes will say so.
+
+        Args:
+            worker: Its name.
+            host: Its machine.
+            versions: Of its packages.
+            programs: Hash of the program of each benchmark that it plays.
+        """
+        self._players[worker] = _Player(host, dict(versions), dict(programs or {}))
+        self._makers = {known: number for known, number in self._makers.items() if known[0] != worker}
 
     def take_over(self, previous: Recorder) -> None:
         """Goes on with the workers of a run that has ended."""
@@ -211,7 +222,7 @@ class Recorder:
             video=film,
             worker=worker,
             host=self._player(worker).host,
-            maker=self._maker(worker),
+            maker=self._maker(worker, episode.benchmark),
             **vars(record),
         )
         return row if self._journal.record(row, actions) else None
@@ -219,12 +230,17 @@ class Recorder:
     def _player(self, worker: str) -> _Player:
         return self._players.get(worker) or _Player("", {})
 
-    def _maker(self, worker: str) -> int:
-        if worker not in self._makers:
+    def _maker(self, worker: str, benchmark: str) -> int:
+        if (worker, benchmark) not in self._makers:
             player = self._player(worker)
             beside = self._journal.meta("programs") or {}
-            self._makers[worker] = self._journal.maker(Maker.of(worker, player.host, player.versions, beside))
-        return self._makers[worker]
+            programs = {
+                POLICY: self._journal.meta("policy_program") or "",
+                BENCHMARK: player.programs.get(benchmark, ""),
+            }
+            maker = Maker.of(worker, player.host, player.versions, beside, programs)
+            self._makers[worker, benchmark] = self._journal.maker(maker)
+        return self._makers[worker, benchmark]
 
     def _tell(self, row: EpisodeRow | None) -> None:
         if row is not None:

@@ -6,17 +6,19 @@ import logging
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sparring.env_worker.registry import installed_versions
 from sparring.orchestrator.results.damage import DamagedJournal, check_same_run, document_of
 from sparring.orchestrator.results.document import (
     RUN_FILE,
     RunDocument,
+    RunExecution,
     RunHost,
     RunPolicy,
     RunRate,
@@ -26,13 +28,16 @@ from sparring.orchestrator.results.document import (
     write_document,
 )
 from sparring.orchestrator.results.journal import Journal
+from sparring.orchestrator.results.programs import NOTE, Program, changes
 from sparring.orchestrator.results.reading import FILE_NAME
 from sparring.orchestrator.results.results import RESULT_FILES, Results, write_results
-from sparring.orchestrator.results.statistics import Summary
 from sparring.orchestrator.run.admission import FILE_NAME as TOKEN_FILE
 from sparring.orchestrator.run.errors import RunStopped
+from sparring.orchestrator.run.invocation import Invocation
 from sparring.orchestrator.run.listeners import Listeners, RunEnd, RunStart
 from sparring.orchestrator.run.plan import Plan, identity
+from sparring.orchestrator.run.plugins import plugins
+from sparring.orchestrator.run.program_check import ProgramCheck
 from sparring.orchestrator.serving.policy_host import policy_identity
 from sparring.orchestrator.serving.stats import StatsWatch
 from sparring.orchestrator.settings import RunSettings
@@ -57,6 +62,7 @@ class RunFiles:
         journal: Of that folder.
         listener: Hears of the start and the end.
         dialect: The words of those who read about this run; files are in those of the command, which are for everybody.
+        invocation: How this execution was asked for.
     """
 
     def __init__(
@@ -67,6 +73,7 @@ class RunFiles:
         journal: Journal,
         listener: Listeners,
         dialect: Dialect = FLAGS,
+        invocation: Invocation | None = None,
     ) -> None:
         self._settings = settings
         self._plan = plan
@@ -74,6 +81,8 @@ class RunFiles:
         self._journal = journal
         self._listener = listener
         self._dialect = dialect
+        self._invocation = invocation or Invocation()
+        self._executions: list[dict[str, Any]] = [*(journal.meta("executions") or []), self._this_execution()]
         self._began = time.monotonic()
         self._seconds_before = float(journal.meta("seconds") or 0.0)
         self._policy: Description | None = None
@@ -82,6 +91,7 @@ class RunFiles:
         """Has an eye on whoever answers for the policy."""
         self.versions = {**(journal.meta("versions") or {}), "orchestrator": installed_versions()}
         """Of what is installed, by where that is."""
+        self._machines: dict[str, Mapping[str, str]] = dict(journal.meta("machines") or {})
 
     @contextmanager
     def saved(self) -> Iterator[None]:
@@ -91,7 +101,8 @@ class RunFiles:
             UsageError: If the folder is another plan's.
             SparringError: If the results cannot be saved.
         """
-        self._journal.check(identity(self._settings, self._plan))
+        accept = self._invocation.accept_changes
+        self._journal.check(identity(self._settings, self._plan), accept_changes=accept)
         self._listener.on_start(self._start())
         try:
             try:
@@ -118,19 +129,41 @@ class RunFiles:
         """Whether the folder is known to be this plan's."""
         return self._policy is not None
 
-    def claim(self, policy: Description) -> None:
+    def claim(self, policy: Description) -> ProgramCheck:
         """Ties the folder to the plan and the policy.
+
+        Returns:
+            What the benchmarks of workers are to be held against.
 
         Raises:
             UsageError: If it is another plan's or policy's, with the difference.
         """
-        self._journal.claim({**identity(self._settings, self._plan), "policy": policy_identity(policy)})
+        accept = self._invocation.accept_changes
+        check = ProgramCheck(self._settings, self._journal, accept=accept, warn=self.warn)
+        plan = {**identity(self._settings, self._plan), "policy": policy_identity(policy)}
+        self._journal.check(plan, accept_changes=accept)
+        program = check.policy(policy)
+        self._journal.claim(plan, accept_changes=accept)
         if self._journal.meta("run") is None:
             self._journal.set_meta("run", uuid.uuid4().hex)
-        programs = {"orchestrator": self.versions["orchestrator"], "policy_server": {"sparring": policy.server_version}}
+        packages = {} if policy.program is None else dict(policy.program.packages)
+        programs = {
+            "orchestrator": self.versions["orchestrator"],
+            "policy_server": {"sparring": policy.server_version, **packages},
+        }
         self._journal.set_meta("programs", programs)  # for the makers of the rows to come
+        self._journal.set_meta("policy_program", program)
         self._policy = policy
         self._write_run("running")
+        return check
+
+    def heard_of(self, versions: Mapping[str, Mapping[str, str]], machines: Mapping[str, Mapping[str, str]]) -> None:
+        """Takes down what workers have, and what they run on: versions by worker, machines by host."""
+        self.versions.update({name: dict(found) for name, found in versions.items()})
+        self._machines.update(machines)
+
+    def _this_execution(self) -> dict[str, Any]:
+        return {"began": _now(), "ended": None, "command": self._invocation.command or None}
 
     def keep(self) -> None:
         """Notes what the next execution goes on from, should this one be killed, and what readers see meanwhile."""
@@ -180,7 +213,9 @@ class RunFiles:
             return None
 
     def _save(self, status: RunStatus) -> Results:
+        self._executions[-1]["ended"] = _now()
         self._journal.set_meta("versions", self.versions)
+        self._journal.set_meta("machines", {host: dict(found) for host, found in self._machines.items()})
         self.keep()
         document = self._write_run(status)
         results = Results(
@@ -195,6 +230,7 @@ class RunFiles:
             events=self._journal.events(),
             makers=self._journal.makers(),
             metric=self._settings.plan.rules.metric,
+            programs=document.programs,
         )
         write_results(results)
         return replace(results, folder=self._results_folder)
@@ -205,7 +241,13 @@ class RunFiles:
         return None if told is None else ServerStats.model_validate(told)
 
     def _write_run(self, status: RunStatus) -> RunDocument:
-        rows = self._journal.rows()
+        rows, makers = self._journal.rows(), self._journal.makers()
+        self._journal.set_meta("executions", self._executions)
+        programs = {
+            sha256: Program.model_validate(self._journal.meta(f"{NOTE}{sha256}"))
+            for sha256 in sorted({sha256 for maker in makers.values() for sha256 in maker.programs.values()})
+        }
+        results = Results(plan=self._plan, rows=rows, seconds=0.0, folder=None)
         document = RunDocument(
             id=self._journal.meta("run"),
             status=status,
@@ -215,16 +257,27 @@ class RunFiles:
             tasks=tasks_of(self._plan),
             policy=None if self._policy is None else RunPolicy.of(self._policy),
             versions={name: dict(found) for name, found in self.versions.items()},
-            makers={str(number): maker for number, maker in self._journal.makers().items()},
+            makers={str(number): maker for number, maker in makers.items()},
+            programs=programs,
+            changes=changes(rows, makers, programs),
+            executions=[RunExecution.model_validate(execution) for execution in self._executions],
+            plugins=plugins(),
+            machines={host: dict(found) for host, found in self._machines.items()},
             host=RunHost.here(),
             seconds=self._seconds,
             server_stats=ServerStats.noted(self._journal.meta("server_stats")),
             recorded=len(rows),
-            overall=RunRate.of(Summary.of(rows)),
+            overall=RunRate.of(results.overall),
+            group_rates={name: RunRate.of(summary) for name, summary in results.groups.items()},
+            task_rates={name: RunRate.of(summary) for name, summary in results.tasks.items()},
             out_of_range=sum(row.out_of_range for row in rows),
         )
         write_document(self._folder, document)
         return document
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def check_output(folder: Path) -> None:

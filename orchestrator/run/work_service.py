@@ -322,6 +322,7 @@ class WorkService(WorkServicer):
                 policy_cert=policy.identity.cert if policy.identity else b"",
                 policy_key=policy.identity.key if policy.identity else b"",
                 policy_replicas=policy.replicas,
+                policy_program=policy.program,
                 policy_seconds=settings.policy.policy_timeout,
                 stall_seconds=settings.plan.stall_timeout,
                 slot_memory=parse_memory(settings.plan.slot_memory),

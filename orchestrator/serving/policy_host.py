@@ -199,6 +199,7 @@ class PolicyAccess:
         ca: PEM certificates to trust there.
         identity: To show there, where a certificate is wanted. It goes to workers and nowhere else.
         replicas: Whether sessions are spread over all addresses.
+        program: Hash of what is hosted there, by the server's own word; empty: it does not say.
     """
 
     addresses: Sequence[Address]
@@ -206,6 +207,7 @@ class PolicyAccess:
     ca: bytes = field(default=b"", repr=False)
     identity: Identity | None = field(default=None, repr=False)
     replicas: bool = False
+    program: str = ""
 
     @classmethod
     def elsewhere(cls, settings: RunSettings) -> PolicyAccess:
@@ -275,6 +277,7 @@ def _difference(one: Description, other: Description) -> list[tuple[str, str, st
             "checkpoint": d.checkpoint_sha256 or "no checkpoint",
             "needs": d.needs.to_message().SerializeToString(deterministic=True),
             **{f"argument {k}": v for k, v in d.arguments.items() if k != _OWN_ARGUMENT},
+            **({} if d.program is None else {**d.program.files, **d.program.packages}),
         }
         for d in (one, other)
     )

@@ -23,10 +23,12 @@ from sparring.protos.spec import PolicySpec
 from sparring.protos.tracebacks import was_raised_in
 
 ENTRY_POINTS: Final = "sparring.policies"
+POLICIES_PACKAGE: Final = __name__
 _LEROBOT: Final = "lerobot:"
 _SEE: Final = "docs/policies.md shows one that is whole"
 
 _NONE: Final[Mapping[str, str]] = {}
+_LEROBOT_POLICY: Final = "sparring.policy_server.policies.lerobot:LeRobotPolicy"
 _SHIPPED: Final = {
     "random": "sparring.policy_server.policies.blind:RandomPolicy",
     "zero": "sparring.policy_server.policies.blind:ZeroPolicy",
@@ -67,6 +69,33 @@ def load_policy(name: str, arguments: Mapping[str, Any], *, experts: Mapping[str
     return cast(Policy, RenamedPolicy(checked(name, _construct(name, factory, others)), names))
 
 
+def policy_modules(name: str, experts: Mapping[str, str] = _NONE) -> list[str]:
+    """Returns the modules that a policy comes from, by its name; none, if there is no such policy. Imports nothing.
+
+    Args:
+        name: As for `load_policy`.
+        experts: As for `load_policy`.
+    """
+    points = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
+    if name == "expert":
+        references = list(experts.values())
+    elif name.startswith(_LEROBOT):
+        references = [_LEROBOT_POLICY]
+    else:
+        references = [_SHIPPED.get(name) or points.get(name) or name]
+        if name not in _SHIPPED and name not in points:
+            _look_in_the_current_folder()
+    return [module for module, colon, _ in (reference.partition(":") for reference in references) if colon and module]
+
+
+def distribution_of(name: str) -> str:
+    """Returns the package that brings a policy of this name, with its version; nothing, if none does."""
+    for point in entry_points(group=ENTRY_POINTS):
+        if point.name == name and point.dist is not None:
+            return f"{point.dist.name} {point.dist.version}"
+    return ""
+
+
 def _find(name: str, experts: Mapping[str, str]) -> Any:
     if name == "expert":
         return _find_experts(experts)
@@ -81,7 +110,7 @@ def _find(name: str, experts: Mapping[str, str]) -> Any:
             return _import(point.value)
     if name.startswith(_LEROBOT):
         checkpoint = name.removeprefix(_LEROBOT)
-        return partial(_import("sparring.policy_server.policies.lerobot:LeRobotPolicy"), checkpoint)
+        return partial(_import(_LEROBOT_POLICY), checkpoint)
     if ":" in name:
         _look_in_the_current_folder()
         return _import(name)

@@ -482,3 +482,23 @@ def test_a_server_that_goes_down_whatever_is_played_ends_the_run(in_run: Callabl
             await run.coordinator.ended
 
     in_run(test, rules=RetryRules(policy_server_restarts=0))
+
+
+def test_a_worker_that_says_that_the_policy_is_another_one_is_asked_about_and_gets_nothing_meanwhile(
+    in_run: Callable[..., None],
+) -> None:
+    async def test(run: Run) -> None:
+        doubts: list[tuple[str, str]] = []
+        run.coordinator.on_policy_changed = lambda worker, reason: doubts.append((worker, reason))
+        liar, other = Hand(run, "liar"), Hand(run, "other")
+        lease = liar.takes()
+        liar.says(lost=pb.Lost(lease=lease.lease, reason="it is another one.", policy_changed=True))
+        assert doubts == [("liar", "it is another one.")]
+        assert liar.ready() is None
+        again = other.takes()
+        assert (again.task, again.index) == (lease.task, lease.index), "the episode is not the worse for it"
+        run.coordinator.send_away("liar", "it is not so")
+        assert liar.inbox[-1].WhichOneof("message") == "stop"
+        assert run.journal.events() == []
+
+    in_run(test)

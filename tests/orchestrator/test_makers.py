@@ -47,7 +47,10 @@ def test_every_row_refers_to_the_worker_the_machine_and_the_versions_that_made_i
         ]  # fmt: skip
         assert [row.worker for row in run.watcher.rows] == ["a", "b", "a", "a"], "listeners hear of it, too"
         beside = {"orchestrator": {"sparring": "9"}, "policy_server": {"sparring": "8"}}
-        assert run.journal.makers()[2] == Maker(worker="b", host="south", versions={"worker": {"numpy": "2"}, **beside})
+        found = run.journal.makers()[2]
+        assert set(found.programs) == {"benchmark"}, "nobody has said what the policy is"
+        known = Maker(worker="b", host="south", versions={"worker": {"numpy": "2"}, **beside}, programs=found.programs)
+        assert found == known
 
     asyncio.run(asyncio.wait_for(work(), 20))
 

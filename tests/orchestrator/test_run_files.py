@@ -76,7 +76,8 @@ def test_run_json_has_the_rate_and_what_it_would_be_with_the_errors(tmp_path: Pa
         journal.record(ROWS[0])
         journal.record(replace(ROWS[1], outcome="error", error="boom"))
     assert json.loads((tmp_path / "run.json").read_text())["overall"] == {
-        "success_rate": 1.0, "n": 1, "judged": 1, "errors": 1, "worst_case": 0.5, "best_case": 1.0,
+        "success_rate": 1.0, "interval": [pytest.approx(0.2065, abs=1e-4), 1.0],
+        "n": 1, "judged": 1, "errors": 1, "worst_case": 0.5, "best_case": 1.0,
         "return": {"mean": 1.5, "interval": None, "n": 1}, "steps": {"mean": 3.0, "interval": None, "n": 1},
         "reward_max": {"mean": 1.0, "interval": None, "n": 1},
     }  # fmt: skip

@@ -59,14 +59,19 @@ def lerobot_eval(flags: tuple[str, ...], own: tuple[str, ...]) -> int:
         dialect = LeRobotFlags(translated.settings.plan.benchmark or "")
         for note in translated.notes:
             log.info("%s", note)
-        return evaluate_settings(translated.settings, as_json=False, dialect=dialect)
+        accept = _own_flags(own).get("accept_changes", False)
+        return evaluate_settings(translated.settings, as_json=False, dialect=dialect, accept_changes=accept)
     except SparringError as error:
         error.dialect = error.dialect or dialect
         raise
 
 
 def _own_settings(arguments: tuple[str, ...]) -> dict[str, Any]:
+    return given(_own_flags(arguments))
+
+
+def _own_flags(arguments: tuple[str, ...]) -> dict[str, Any]:
     if not arguments:
         return {}
     with run.make_context("run", list(arguments)) as context:
-        return given(context.params)
+        return dict(context.params)

@@ -9,7 +9,7 @@ import click
 
 from sparring.orchestrator.cli.evaluation import evaluate_settings, tell_results
 from sparring.orchestrator.cli.finished import finished_results
-from sparring.orchestrator.cli.options import given, setting_options
+from sparring.orchestrator.cli.options import accept_option, given, setting_options
 from sparring.orchestrator.results.document import read_document
 from sparring.orchestrator.settings import (
     launcher_fields,
@@ -41,8 +41,9 @@ _ALSO_NOW: Final = (
 @click.command(short_help="go on with a run that was interrupted")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="print the results as JSON, and nothing else, on standard output")
+@accept_option
 @setting_options([*_ALSO_NOW, *launcher_fields()])
-def resume(folder: Path, as_json: bool, **values: Any) -> int:
+def resume(folder: Path, as_json: bool, accept_changes: bool, **values: Any) -> int:
     """Goes on with the run whose results are in FOLDER, with the settings saved there.
 
     Of a finished run it prints the table, and loads and changes nothing; with more --episodes it plays those.
@@ -51,4 +52,5 @@ def resume(folder: Path, as_json: bool, **values: Any) -> int:
     if _MORE not in now and (finished := finished_results(folder)) is not None:
         return tell_results(finished, as_json)
     saved = saved_settings(read_document(folder).settings, now)
-    return evaluate_settings(read_settings({**saved, "output": folder}), as_json)
+    settings = read_settings({**saved, "output": folder})
+    return evaluate_settings(settings, as_json, accept_changes=accept_changes)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from sparring.orchestrator.cli.evaluation import evaluate_settings
-from sparring.orchestrator.cli.options import given, setting_options
+from sparring.orchestrator.cli.options import accept_option, given, setting_options
 from sparring.orchestrator.settings import (
     read_settings,
     setting_fields,
@@ -20,8 +20,9 @@ from sparring.orchestrator.settings import (
     "--config", type=click.Path(path_type=Path), help="YAML file with any of these settings; flags win over it"
 )
 @click.option("--json", "as_json", is_flag=True, help="print the results as JSON, and nothing else, on standard output")
+@accept_option
 @setting_options(setting_fields())
-def run(config: Path | None, as_json: bool, **values: Any) -> int:
+def run(config: Path | None, as_json: bool, accept_changes: bool, **values: Any) -> int:
     """Evaluates a policy and prints a table of success rates.
 
     Running the same command again, with the same --output, goes on where it ended.
@@ -30,4 +31,4 @@ def run(config: Path | None, as_json: bool, **values: Any) -> int:
     Exit codes: 0 all episodes have an outcome, 3 some ended in an error,
     2 wrong usage, 1 the run could not be finished, 130 interrupted.
     """  # noqa: D301 - click wants the very character
-    return evaluate_settings(read_settings(given(values), config), as_json)
+    return evaluate_settings(read_settings(given(values), config), as_json, accept_changes=accept_changes)

@@ -16,7 +16,7 @@ from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.display.screen import show as show_on_screen
 from sparring.orchestrator.display.table import results_table
 from sparring.orchestrator.display.title import results_title, status
-from sparring.orchestrator.results.document import finite
+from sparring.orchestrator.results.finite import finite
 from sparring.orchestrator.results.results import Results
 from sparring.protos.episode_rules import Metric
 

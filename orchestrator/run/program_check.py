@@ -1,0 +1,161 @@
+"""Notices that a run goes on with other programs than it began with: code, arguments, weights, versions of packages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from sparring.env_worker.registry import distribution_of, get_benchmark
+from sparring.orchestrator.results.journal import Journal
+from sparring.orchestrator.results.makers import BENCHMARK, POLICY, Maker
+from sparring.orchestrator.results.programs import NOTE, Program
+from sparring.orchestrator.settings import RunSettings
+from sparring.policy_server.client import Description
+from sparring.protos.advice import Hint
+from sparring.protos.errors import UsageError
+from sparring.protos.installing import OURS
+
+_ALWAYS: Final = "numpy"
+"""Decides numbers of every benchmark, whoever names it."""
+
+
+class ChangedProgram(UsageError):
+    """A run would go on with another policy or benchmark, or other packages, than those that made its episodes."""
+
+
+class ProgramCheck:
+    """Knows what made the episodes that a run has, and holds what would make the next ones against it.
+
+    Args:
+        settings: Of the run.
+        journal: Of the run.
+        accept: Whether changes are told, and not refused.
+        warn: Gets sentences on what people should know.
+    """
+
+    def __init__(self, settings: RunSettings, journal: Journal, *, accept: bool, warn: Callable[[str], None]) -> None:
+        self._journal = journal
+        self._accept = accept
+        self._warn = warn
+        self._arguments = {part.benchmark: dict(part.benchmark_arg) for part in settings.plan.parts}
+        makers = journal.makers()
+        rows = [row for row in journal.rows() if row.outcome != "error"]
+        self._count = len(rows)
+        self._made = [
+            (who, makers[number])
+            for number, who in sorted({(row.maker, row.benchmark) for row in rows})
+            if number in makers
+        ]
+        self._warned: set[str] = set()
+
+    def policy(self, description: Description) -> str:
+        """Checks the policy, and returns the hash of its program; nothing, if its server does not say what it hosts.
+
+        Raises:
+            ChangedProgram: If it is another one, with the difference.
+        """
+        program, packages = _program_of(description), _packages_of(description)
+        return self._checked(POLICY, "the policy", program, "policy_server", packages, [m for _, m in self._made])
+
+    def benchmark(self, name: str, files: Mapping[str, str], versions: Mapping[str, str]) -> str:
+        """Checks the benchmark as a worker has it, and returns the hash of its program.
+
+        Args:
+            name: Of the benchmark.
+            files: Its own source files, with their hashes.
+            versions: Of all packages that the worker tells of.
+
+        Raises:
+            ChangedProgram: If it is another one, with the difference.
+        """
+        deciding = {_ALWAYS, *get_benchmark(name).packages, distribution_of(name)} - {OURS}
+        packages = {package: version for package, version in versions.items() if package in deciding}
+        program = Program(files=dict(files), arguments=self._arguments.get(name, {}))
+        made = [maker for benchmark, maker in self._made if benchmark == name]
+        return self._checked(BENCHMARK, f"the benchmark {name!r}", program, "worker", packages, made)
+
+    def _checked(
+        self,
+        what: str,
+        called: str,
+        program: Program | None,
+        where: str,
+        packages: Mapping[str, str],
+        made: list[Maker],
+    ) -> str:
+        sha256 = "" if program is None else program.sha256
+        found: list[str] = []
+        for maker in made:  # the last of them came last
+            found = self._differences(what, program, where, packages, maker)
+            if not found:
+                break
+        if found:
+            self._changed(called, found)
+        elif self._count and (program is None or all(what not in maker.programs for maker in made)):
+            self._warn_once(
+                f"whether {called} is still the one that made the {self._count} episodes recorded so far cannot be "
+                f"checked: {'its server does not say what it hosts' if program is None else 'it was not written down'}."
+            )
+        if program is not None:
+            self._journal.set_meta(f"{NOTE}{sha256}", program.model_dump())
+        return sha256
+
+    def _differences(
+        self, what: str, program: Program | None, where: str, packages: Mapping[str, str], maker: Maker
+    ) -> list[str]:
+        note = self._journal.meta(f"{NOTE}{maker.programs[what]}") if what in maker.programs else None
+        found = [] if note is None or program is None else Program.model_validate(note).differences(program)
+        recorded = maker.versions.get(where, {})
+        return found + [
+            f"{package}: {recorded[package]} there, {version} now"
+            for package, version in sorted(packages.items())
+            if recorded.get(package, version) != version
+        ]
+
+    def _changed(self, called: str, found: list[str]) -> None:
+        lines = "\n".join(f"  {line}" for line in found)
+        if not self._accept:
+            raise ChangedProgram(
+                f"{called} is not what made the {self._count} episodes recorded in {str(self._journal.path.parent)!r}:"
+                f"\n{lines}\nPut it back as it was, go on with {Hint('accept_changes')} (the results will say so), or "
+                f"give another {Hint('output')}."
+            )
+        self._warn_once(f"{called} is not what made the {self._count} episodes recorded so far: {'; '.join(found)}.")
+
+    def _warn_once(self, sentence: str) -> None:
+        if sentence not in self._warned:
+            self._warned.add(sentence)
+            self._warn(sentence)
+
+
+def changed_while_running(before: Description, now: Description) -> str:
+    """Says that the policy server was started with another program in the middle of a run, and what differs."""
+    one, other = _program_of(before), _program_of(now)
+    found = one.differences(other) if one and other else ["its server does not say what it hosts any more"]
+    packages = _packages_of(before), _packages_of(now)
+    found += [
+        f"{name}: {there} there, {packages[1].get(name, 'not there')} now"
+        for name, there in packages[0].items()
+        if packages[1].get(name) != there
+    ]
+    lines = "\n".join(f"  {line}" for line in found)
+    return (
+        f"the policy server was started anew in the middle of the run, with another program; the run stops:\n{lines}\n"
+        f"Put it back as it was and resume; or resume with {Hint('accept_changes')}, and the results will say so."
+    )
+
+
+def _program_of(description: Description) -> Program | None:
+    told = description.program
+    if told is None:
+        return None
+    return Program(
+        files=dict(told.files),
+        data=dict(told.data),
+        arguments=dict(description.arguments),
+        checkpoint_sha256=description.checkpoint_sha256 or None,
+    )
+
+
+def _packages_of(description: Description) -> Mapping[str, str]:
+    return {} if description.program is None else description.program.packages

@@ -1,0 +1,133 @@
+"""What a policy is made of: source files of the user's own, packages, data, the commit, and the machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sparring.policy_server.policies import POLICIES_PACKAGE, distribution_of, policy_modules
+from sparring.protos import policy_pb2 as pb
+from sparring.protos.machine import machine
+from sparring.protos.sources import Sources, sha256_of_file, sources_of
+
+log = logging.getLogger(__name__)
+
+_GIT_SECONDS: Final = 5.0
+_MOST_DATA: Final = 1 << 30
+"""Bytes of the files that arguments name: more would take a while to read."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What git knows of a folder.
+
+    Attributes:
+        sha: Of the commit; empty: there is none, or no git.
+        modified: Whether what is there is not what was committed.
+    """
+
+    sha: str = ""
+    modified: bool = False
+
+
+def code_of(policy: object, name: str, experts: Mapping[str, str]) -> Sources:
+    """Reads the source of a policy that is about to be made, or is an object already; imports nothing.
+
+    Args:
+        policy: An object, or what makes it.
+        name: As users know it.
+        experts: What `expert` means, by benchmark.
+    """
+    is_made = hasattr(policy, "act") and hasattr(policy, "new_session")
+    modules = [type(policy).__module__] if is_made else policy_modules(name, experts)
+    return sources_of(modules, walked=POLICIES_PACKAGE)
+
+
+def program_of(code: Sources, name: str, data: Mapping[str, str]) -> pb.Program:
+    """Returns what is told of a policy's program.
+
+    Args:
+        code: Its source, as it was when it was made.
+        name: As users know it.
+        data: Hashes of the files that its arguments name.
+    """
+    commit = commit_of(code.folder, [code.folder / file for file in code.files]) if code.folder else Commit()
+    return pb.Program(
+        files=code.files,
+        packages=code.packages,
+        data=data,
+        machine={"host": socket.gethostname(), **machine()},
+        commit=commit.sha,
+        modified=commit.modified,
+        package=distribution_of(name),
+    )
+
+
+def program_sha256(program: pb.Program) -> str:
+    """Returns the hash of what decides answers: code, and the versions of what it imports.
+
+    Data is left out: a policy may write to a file that an argument names, and is the same policy.
+    """
+    content = json.dumps([sorted(program.files.items()), sorted(program.packages.items())])
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def data_of(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the hash of each file that an argument names, by argument and name; what is too large is left out."""
+    found: dict[str, str] = {}
+    left = _MOST_DATA
+    for argument, value in arguments.items():
+        if not isinstance(value, str) or not value:
+            continue
+        try:
+            path = Path(value)
+            size = path.stat().st_size if path.is_file() else 0
+            if not size:  # no file, or one that only says that it is there
+                continue
+            if size > left:
+                log.info("the file %s of the argument %s is not hashed: it is too large", value, argument)
+                continue
+            found[f"{argument}: {path.name}"] = sha256_of_file(path)
+            left -= size
+        except (OSError, ValueError):  # what only looks like a path
+            continue
+    return found
+
+
+def commit_of(folder: Path, files: Sequence[Path]) -> Commit:
+    """Asks git about a folder, and about files in it, which may be there without being committed."""
+    sha = _git(folder, "rev-parse", "--verify", "HEAD")
+    if not sha:
+        return Commit()
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".")
+    new = _git(folder, "status", "--porcelain", "--untracked-files=all", "--ignored", "--", *map(str, files[:100]))
+    return Commit(sha.strip(), bool(changed or new) or changed is None or new is None)
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """Returns what git says; None if there is no git, no repository, or no answer in time."""
+    # It must not run what a repository's settings name, nor write there.
+    command = ["git", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments]
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_GIT_SECONDS,
+            env=environment,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout

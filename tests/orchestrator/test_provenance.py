@@ -1,0 +1,144 @@
+"""What run.json says of where its numbers come from: times, commands, machines, packages, plug-ins, the commit."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import Sparring
+
+from sparring.orchestrator.cli.evaluation import command_line
+from sparring.orchestrator.results.statistics import wilson
+from sparring.policy_server import program
+from sparring.policy_server.program import Commit, commit_of
+from sparring.protos import machine as machines
+
+MINE = "import numpy\nfrom toy_policies import Forward as Mine\n"
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """A policy beside the user; and how to make believe that another process begins."""
+    (tmp_path / "mine.py").write_text(MINE)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def forget() -> None:
+        monkeypatch.delitem(sys.modules, "mine", raising=False)
+
+    forget()
+    return forget
+
+
+def git(folder: Path, *arguments: str) -> str:
+    who = ("-c", "user.name=N", "-c", "user.email=n@example.org")
+    done = subprocess.run(["git", *who, *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def run(usage: Sparring, *more: str) -> dict[str, Any]:
+    plan = ("--benchmark", "toy", "--task", "good", "--policy", "mine:Mine", "--episodes", "2", "--output", "out")
+    done = usage("run", *plan, "--in-process", *more)
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(Path("out/run.json").read_text())
+    return document
+
+
+def test_a_run_says_where_its_numbers_come_from(mine: Callable[[], None], usage: Sparring, tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "mine.py")
+    git(tmp_path, "commit", "-qm", "mine")
+    document = run(usage, "--policy-arg", "gain=1")
+    (execution,) = document["executions"]
+    began, ended = (datetime.fromisoformat(execution[name]) for name in ("began", "ended"))
+    assert began.utcoffset() == timedelta(0)
+    assert timedelta(0) <= ended - began < timedelta(minutes=2)
+    assert abs(time.time() - ended.timestamp()) < 60
+    assert execution["command"].startswith("sparring run --benchmark toy --task good --policy mine:Mine --episodes 2")
+    policy = document["policy"]
+    assert policy["packages"]["numpy"]
+    assert policy["machine"]["host"] == document["host"]["name"] == socket.gethostname()
+    assert policy["machine"]["python"] == document["host"]["python"] == platform.python_version()
+    assert policy["machine"]["cpu"] == document["host"]["cpu"] == document["machines"][socket.gethostname()]["cpu"]
+    assert (policy["commit"], policy["modified"]) == (git(tmp_path, "rev-parse", "HEAD"), False)
+    plugins = {(p["kind"], p["name"]): (p["package"], p["version"]) for p in document["plugins"]}
+    assert plugins["benchmark", "toy"] == ("toy-benchmark", "1.0")
+    assert {kind for kind, _ in plugins} >= {"benchmark", "launcher"}
+    for rate in (document["overall"], document["group_rates"]["good"]):
+        assert rate["interval"] == pytest.approx(list(wilson(4, 4)))
+    assert document["task_rates"]["short"]["n"] == 2
+    (maker,) = document["makers"].values()
+    assert list(document["programs"][maker["programs"]["policy"]]["files"]) == ["mine.py", "toy_policies.py"]
+    assert list(document["programs"][maker["programs"]["benchmark"]]["files"]) == ["toy_benchmark.py"]
+
+    mine()
+    (tmp_path / "mine.py").write_text(MINE + "# more\n")
+    document = run(usage, "--policy-arg", "gain=1", "--episodes", "3", "--accept-changes")
+    assert [type(e["ended"]) for e in document["executions"]] == [str, str]
+    assert document["executions"][0] == execution
+    assert document["policy"]["modified"] is True
+
+
+def test_what_git_says_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.py"
+    file.write_text("1\n")
+    assert commit_of(tmp_path, [file]) == Commit(), "no repository"
+    git(tmp_path, "init", "-q")
+    assert commit_of(tmp_path, [file]) == Commit(), "no commit"
+    (tmp_path / "b.py").write_text("1\n")
+    git(tmp_path, "add", "b.py")
+    git(tmp_path, "commit", "-qm", "b")
+    sha = git(tmp_path, "rev-parse", "HEAD")
+    assert commit_of(tmp_path, [file]) == Commit(sha, modified=True), "the policy itself is in no commit"
+    assert commit_of(tmp_path, [tmp_path / "b.py"]) == Commit(sha), "other new files are none of its business"
+    (tmp_path / "b.py").write_text("2\n")
+    assert commit_of(tmp_path, []) == Commit(sha, modified=True)
+    # A hook that a repository's settings name is not run.
+    git(tmp_path, "config", "core.fsmonitor", f"touch {tmp_path / 'ran'}; false")
+    commit_of(tmp_path, [file])
+    assert not (tmp_path / "ran").exists()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert commit_of(tmp_path, [file]) == Commit(), "no git"
+
+
+def test_a_git_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = tmp_path / "git"
+    slow.write_text(f"#!/bin/sh\nexec {shutil.which('sleep')} 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(program, "_GIT_SECONDS", 0.2)
+    began = time.monotonic()
+    assert commit_of(tmp_path, []) == Commit()
+    assert time.monotonic() - began < 20
+
+
+def test_the_machine_is_known_without_importing_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set(sys.modules)
+    assert machines.machine()["cpu"]
+    assert set(sys.modules) == before
+    # As the driver of a machine with GPUs writes it; this one may have none.
+    (tmp_path / "gpus" / "0000:01:00.0").mkdir(parents=True)
+    (tmp_path / "gpus" / "0000:01:00.0" / "information").write_text("Model: \t\t NVIDIA H100\nIRQ: 5\n")
+    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19\nGCC\n")
+    monkeypatch.setattr(machines, "_NVIDIA", tmp_path)
+    found = machines.machine()
+    assert (found["gpu"], found["driver"]) == ("NVIDIA H100", "535.129.03")
+
+
+def test_no_secret_is_in_the_command_line() -> None:
+    typed = ["/usr/bin/sparring", "run", "--policy-arg", "hub_token=abc", "--policy-arg=api_key=abc", "--seed", "3",
+             "--policy-token-file", "secrets/token", "--join-token-file=my token",
+             "--policy-arg", "PASSWORD=a\nb"]  # fmt: skip
+    assert command_line(typed) == (
+        "sparring run --policy-arg hub_token=... --policy-arg=api_key=... --seed 3 "
+        "--policy-token-file secrets/token '--join-token-file=my token' --policy-arg PASSWORD=..."
+    )
