@@ -307,7 +307,7 @@ def test_a_journal_that_cannot_be_written_stops_the_run(
     in_run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test(run: Run) -> None:
-        def full(row: object) -> bool:
+        def full(*_: object) -> bool:
             raise SparringError("the disk is full.")
 
         monkeypatch.setattr(run.journal, "record", full)
