@@ -19,6 +19,7 @@ import numpy.typing as npt
 from sparring import env_worker
 from sparring.env_worker.assets import find_assets
 from sparring.env_worker.benchmark import (
+    NOTHING,
     Assets,
     Benchmark,
     Names,
@@ -31,6 +32,7 @@ from sparring.env_worker.benchmark import (
     WorkerImage,
     setting,
 )
+from sparring.env_worker.benchmarks._libero.control_loop import control_loop
 from sparring.env_worker.benchmarks._libero.installation import (
     LiberoSetupFailed,
     load_init_states,
@@ -86,11 +88,13 @@ class LiberoSettings:
         resolution: Height and width of both cameras, in pixels, 16 to 4096. The public datasets are 256.
         control: `relative`: actions are pose deltas in [-1, 1]; `absolute`: position (m), axis-angle (rad), gripper.
         assets: LIBERO's assets folder; else SPARRING_LIBERO_ASSETS, else the user's cache, else a download.
+        loop: `fast`: steps with the bits of robosuite's, computed once; `robosuite`: its own, to compare.
     """
 
     resolution: int = setting(256, least=16, most=4096)
     control: str = setting("relative", choices=("relative", "absolute"))
     assets: str = ""
+    loop: str = setting("fast", choices=("fast", "robosuite"))
 
 
 class Libero(Benchmark):
@@ -99,7 +103,11 @@ class Libero(Benchmark):
     name: ClassVar[str] = "libero"
     summary: ClassVar[str] = "130 manipulation tasks of a Panda arm, in five suites"
     requires: ClassVar[Sequence[str]] = ("libero", "robosuite", "bddl", "mujoco", "numba", "cv2")
-    preload: ClassVar[Sequence[str]] = ("sparring.env_worker.benchmarks._libero.robosuite_log", "libero.libero.envs")
+    preload: ClassVar[Sequence[str]] = (
+        "sparring.env_worker.benchmarks._libero.robosuite_log",
+        "libero.libero.envs",
+        "sparring.env_worker.benchmarks._libero.preloaded",
+    )
     settings: ClassVar[type[Any]] = LiberoSettings
     smoke: ClassVar[SmokeTest | None] = SmokeTest(
         "libero_goal/1",
@@ -131,7 +139,11 @@ class Libero(Benchmark):
 
     def make(self, task: Task, settings: LiberoSettings) -> Simulator:
         return LiberoSimulator(
-            find(task.name), assets=_assets(settings), control=settings.control, resolution=settings.resolution
+            find(task.name),
+            assets=_assets(settings),
+            control=settings.control,
+            resolution=settings.resolution,
+            loop=settings.loop,
         )
 
 
@@ -155,6 +167,7 @@ class LiberoSimulator(Simulator):
         assets: LIBERO's assets folder.
         control: `relative`: actions are pose deltas in [-1, 1]; `absolute`: position (m), axis-angle (rad), gripper.
         resolution: Height and width of both cameras, in pixels.
+        loop: `fast` or `robosuite`.
     """
 
     camera = "agentview_image"
@@ -166,6 +179,7 @@ class LiberoSimulator(Simulator):
         assets: Path,
         control: str = "relative",
         resolution: int = 256,
+        loop: str = "fast",
     ) -> None:
         package = prepare_libero(assets)
         self.offers = offers(control=control, resolution=resolution)
@@ -183,6 +197,9 @@ class LiberoSimulator(Simulator):
         self._states = load_init_states(package / "init_files" / task.suite / f"{task.name}.pruned_init")
         self._add_cameras()
         self._scene: PrivilegedScene | None = PrivilegedScene(self._environment)
+        self._loop: Any = control_loop(
+            self._environment, steps=SETTLING_STEPS + task.limit, original=loop == "robosuite"
+        )
 
     @property
     def init_states(self) -> int:
@@ -202,15 +219,16 @@ class LiberoSimulator(Simulator):
         # LIBERO places the fixtures with numpy's global generator; env.seed() would do no more than this.
         np.random.seed(seed % 2**32)
         self._reset_physics()
-        raw = self._wrapper.set_init_state(self._states[index % len(self._states)])
-        for settled in range(SETTLING_STEPS):
-            if settled == SETTLING_STEPS - 1:
-                self._watch(_cameras(look))
-            raw = self._environment.step(_SETTLING_ACTION)[0]
+        self._wrapper.set_init_state(self._states[index % len(self._states)])
+        self._loop.begin()
+        for _ in range(SETTLING_STEPS - 1):
+            self._loop.step(_SETTLING_ACTION, NOTHING)
+        self._watch(_cameras(look))
+        played = self._loop.step(_SETTLING_ACTION, _sensors(look))
         for robot in self._environment.robots:
             robot.controller.use_delta = self._control == "relative"
         self._steps_left = self._task.limit
-        return self._observe(raw, look)
+        return self._observe(played.readings, look)
 
     def step(self, action: Array, *, look: Names) -> Step:
         """Plays one action for one control period (50 ms).
@@ -227,14 +245,14 @@ class LiberoSimulator(Simulator):
             # MuJoCo would reset itself to its default state, silently, in the middle of the episode.
             raise ValueError(f"an action has to be finite: {np.asarray(action)}")
         self._watch(_cameras(look))
-        raw, reward, success, _ = self._environment.step(np.asarray(action, np.float64))
-        self._steps_left = 0 if success else self._steps_left - 1
+        played = self._loop.step(np.asarray(action, np.float64), _sensors(look))
+        self._steps_left = 0 if played.success else self._steps_left - 1
         return Step(
-            observation=self._observe(raw, look),
-            reward=float(reward),
-            terminated=bool(success),
-            truncated=not success and self._steps_left == 0,
-            success=bool(success),
+            observation=self._observe(played.readings, look),
+            reward=played.reward,
+            terminated=played.success,
+            truncated=not played.success and self._steps_left == 0,
+            success=played.success,
         )
 
     def close(self) -> None:
@@ -246,7 +264,7 @@ class LiberoSimulator(Simulator):
             self._context.gl_ctx.free()
             self._context = None
         self._wrapper.close()
-        self._wrapper = self._environment = self._scene = None
+        self._wrapper = self._environment = self._scene = self._loop = None
         self._steps_left = 0
 
     def _reset_physics(self) -> None:
@@ -346,6 +364,14 @@ def lerobot_state(position: Array, quaternion: Array, gripper: Array) -> npt.NDA
 
 def _cameras(look: frozenset[str]) -> frozenset[str]:
     return frozenset(_IMAGES[name][0] for name in look if name in _IMAGES)
+
+
+def _sensors(look: frozenset[str]) -> frozenset[str]:
+    """Which of robosuite's observables are read for these names."""
+    names = {f"{camera}_image" for camera in _cameras(look)} | (look & _PARTS.keys() - {"robot0_eef_mat"})
+    if "observation.state" in look:
+        names |= {"robot0_eef_pos", "robot0_eef_quat", "robot0_gripper_qpos"}
+    return frozenset(names)
 
 
 def _build(problem: Path) -> Any:

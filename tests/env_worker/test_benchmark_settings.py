@@ -62,6 +62,7 @@ def test_what_is_in_range_is_taken() -> None:
         ("metaworld", {"resolution": -480}),
         ("libero", {"resolution": 0}),
         ("libero", {"control": "sideways"}),
+        ("libero", {"loop": "slow"}),
         ("gym", {"max_steps": -1}),
     ],
 )

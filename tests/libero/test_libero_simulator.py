@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from libero_directly import Official
 from support import EVERYTHING
 
 from sparring.env_worker.benchmark import NOTHING, Simulator
-from sparring.env_worker.benchmarks._libero.installation import load_init_states, prepare_libero, write_config
-from sparring.env_worker.benchmarks._libero.tasks import EPISODE_LIMITS, find
+from sparring.env_worker.benchmarks._libero.installation import write_config
+from sparring.env_worker.benchmarks._libero.tasks import EPISODE_LIMITS
 from sparring.env_worker.benchmarks.libero import Libero, LiberoSettings, lerobot_state, offers
 
 AGENT, WRIST, STATE = "observation.images.image", "observation.images.image2", "observation.state"
@@ -34,37 +35,9 @@ def actions(n: int) -> np.ndarray:
     return np.random.default_rng(7).uniform(-1, 1, (n, 7))
 
 
-class Official:
-    """LIBERO's own environment: rebuilt at every reset, both cameras rendered at every step."""
-
-    def __init__(self, name: str) -> None:
-        from sparring.env_worker.benchmarks.libero import _assets
-
-        task = find(name)
-        package = prepare_libero(_assets(LiberoSettings()))
-        from libero.libero.envs import OffScreenRenderEnv
-
-        problem = package / "bddl_files" / task.suite / f"{task.name}.bddl"
-        self.env = OffScreenRenderEnv(bddl_file_name=str(problem), camera_heights=SIDE, camera_widths=SIDE)
-        self.states = load_init_states(package / "init_files" / task.suite / f"{task.name}.pruned_init")
-
-    def reset(self, *, seed: int, index: int) -> Any:
-        self.env.seed(seed)
-        self.env.reset()
-        observation = self.env.set_init_state(self.states[index])
-        for _ in range(10):
-            observation, *_ = self.env.step([0, 0, 0, 0, 0, 0, -1])
-        return observation
-
-    @property
-    def turn(self) -> Any:
-        """Where LeRobot's environment reads the rotation of the point between the fingers."""
-        return self.env.robots[0].controller.ee_ori_mat
-
-
 @pytest.fixture(scope="module", params=SAMPLE if EVERYTHING else SAMPLE[::2])
 def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Official, Simulator]]:
-    official, ours = Official(request.param), make(request.param)
+    official, ours = Official(request.param, SIDE), make(request.param)
     yield official, ours
     official.env.close()
     ours.close()
