@@ -8,6 +8,7 @@ from typing import Final
 
 from sparring.policy_server.options import ServerOptions
 from sparring.protos.errors import SparringError
+from sparring.protos.limits import MAX_EXTRA_BYTES
 from sparring.protos.net.address import peer_host
 
 _SPARE_STREAMS: Final = 16
@@ -27,6 +28,8 @@ class Limits:
     Attributes:
         sessions: The most at once.
         sessions_per_peer: The most at once from one address of a network; a unix socket is this machine's own.
+        connections_per_peer: The most at once from one address of a network; 0: twice its sessions, and some.
+        message_bytes: Of the longest message; a policy that needs more in an observation cannot be served.
         watchers: The most that watch its health at once, which takes no token.
         hello_seconds: For a stream's first message.
         idle_seconds: For each message after it, when the client has its answer.
@@ -39,6 +42,8 @@ class Limits:
 
     sessions: int = 256
     sessions_per_peer: int = 128
+    connections_per_peer: int = 0
+    message_bytes: int = 64 * 2**20
     watchers: int = 64
     hello_seconds: float = 30.0
     idle_seconds: float = 3600.0
@@ -55,11 +60,18 @@ class Limits:
             sessions=options.max_sessions,
             sessions_per_peer=options.max_sessions_per_peer,
             idle_seconds=options.idle_timeout,
+            message_bytes=options.max_observation * 2**20,
         )
+
+    @property
+    def most_of_a_peer(self) -> int:
+        """Connections at once of one address."""
+        return self.connections_per_peer or 2 * self.sessions_per_peer + _SPARE_STREAMS
 
     def channel_options(self) -> list[tuple[str, int]]:
         """Returns what gRPC itself is told, beside what all servers tell it."""
         return [
+            ("grpc.max_receive_message_length", self.message_bytes + 2 * MAX_EXTRA_BYTES),  # names and headers
             # A client whose machine vanished sends no goodbye; pings notice within half a minute. Data need not flow.
             ("grpc.keepalive_time_ms", round(1000 * self.keepalive_seconds)),
             ("grpc.keepalive_timeout_ms", round(1000 * self.vanished_seconds)),

@@ -176,6 +176,9 @@ class ServerOptions:
             of_run=True,
         ),
     )
+    max_observation: int = field(
+        default=64, metadata=_how("the most MiB of one observation", _at_least_one, of_run=True)
+    )
     max_sessions: int = field(default=256, metadata=_how("the most sessions at once", _at_least_one))
     max_sessions_per_peer: int = field(
         default=128,

@@ -23,7 +23,10 @@ from sparring.policy_server.limits import Limits, NoPlace, Places
 from sparring.policy_server.session import Draining, OutOfOrder, SessionHandler
 from sparring.policy_server.stats import StatsCounter
 from sparring.protos import policy_pb2 as pb
+from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError
+from sparring.protos.limits import MAX_EXTRA_BYTES
+from sparring.protos.net.peers import PeerLimit
 from sparring.protos.spec import SpecMismatch
 from sparring.protos.tensor import TensorError
 
@@ -197,6 +200,12 @@ class Rollouts:
         while (request := await context.read()) is not grpc.aio.EOF:
             stream.due = math.inf  # it is the client who waits
             answer = await session.answer_bytes(request)
+            if session.longest > self._limits.message_bytes + 2 * MAX_EXTRA_BYTES:
+                raise SpecMismatch(
+                    f"an observation for this policy has {session.longest / 2**20:.0f} MiB, and the server takes "
+                    f"{self._limits.message_bytes / 2**20:.0f}; whoever started it lets in more with "
+                    f"{Hint('max_observation')}."
+                )
             stream.wait_for(self._limits.taking_seconds, self._not_taken)
             await context.write(answer)
             stream.wait_for(self._limits.idle_seconds, self._idle)
@@ -208,10 +217,16 @@ class Rollouts:
         except TimeoutError:
             raise asyncio.CancelledError from None  # on which gRPC lets go of the call, and resets the stream
 
-    async def sweep(self) -> None:
-        """Ends the streams of clients who are late, until cancelled. One timer for all: there are too many messages."""
+    async def sweep(self, peers: PeerLimit) -> None:
+        """Ends the streams of clients who are late, and connections of those who have too many, until cancelled.
+
+        One timer for all: there are too many messages.
+        """
         while True:
             await asyncio.sleep(self._limits.sweep_seconds)
+            if over := peers.enforce():
+                self._stats.error("full")
+                log.warning("%d connections too many were ended, of %s", len(over), ", ".join(sorted(set(over))))
             now = asyncio.get_running_loop().time()
             for stream in [stream for stream in self._streams if stream.due <= now]:
                 self._stats.error("late")

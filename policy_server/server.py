@@ -26,6 +26,7 @@ from sparring.protos import policy_pb2 as pb
 from sparring.protos.net.access import check_reach, read_token
 from sparring.protos.net.address import Address
 from sparring.protos.net.credentials import server_credentials
+from sparring.protos.net.peers import PeerLimit
 from sparring.protos.net.rpc import SERVER_OPTIONS, bind, discard
 from sparring.protos.tracebacks import Tracebacks
 
@@ -103,7 +104,8 @@ class PolicyServer:
         self._rollouts = Rollouts(self._hosted, self.stats, self._limits, self._health)
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         guards = [TokenCheck(self._token)] if self._token else []
-        options = [*SERVER_OPTIONS, *self._limits.channel_options()]
+        own = self._limits.channel_options()
+        options = [*(option for option in SERVER_OPTIONS if option[0] not in dict(own)), *own]
         self._server = grpc.aio.server(options=options, interceptors=guards)
         self._server.add_generic_rpc_handlers(self._rollouts.handlers())
         reflection.enable_server_reflection([SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
@@ -115,7 +117,7 @@ class PolicyServer:
             await discard(self._server)
             raise
         await self._server.start()
-        self._sweeping = asyncio.create_task(self._rollouts.sweep())
+        self._sweeping = asyncio.create_task(self._rollouts.sweep(PeerLimit(bound, self._limits.most_of_a_peer)))
         return bound
 
     def _check_reach(self, addresses: Sequence[Address], metrics: Address | None) -> None:

@@ -82,13 +82,19 @@ class SessionHandler:
         """The episode that is being played, for log lines; empty if there is none, or it has no name."""
         return "" if self._task is None or not self._task.name else f"{self._task.name} #{self._task.episode}"
 
+    @property
+    def longest(self) -> int:
+        """Bytes of the longest message that can be due."""
+        return MAX_HELLO_BYTES if self._codec is None else self._codec.longest
+
     async def answer_bytes(self, data: bytes) -> pb.RolloutResponse:
         """Returns the one answer to a message as it arrived; raises what `answer` raises."""
         if self._codec is not None and (found := self._codec.read(data)) is not None:
             return pb.RolloutResponse(chunk=await self._observe(*found))
-        longest = MAX_HELLO_BYTES if self._codec is None else self._codec.longest
-        if len(data) > longest:  # before it is parsed, which may take a hundred times its size
-            raise TensorError(f"a message of {len(data)} bytes came where the longest that can be due has {longest}.")
+        if len(data) > self.longest:  # before it is parsed, which may take a hundred times its size
+            raise TensorError(
+                f"a message of {len(data)} bytes came where the longest that can be due has {self.longest}."
+            )
         try:
             request = pb.RolloutRequest.FromString(data)
         except DecodeError as error:

@@ -152,6 +152,7 @@ class _RemoteSessions:
         self._wait = wait
         self._servers: PolicyServers | None = None
         self._session: RemoteSession | None = None
+        self._watched: WatchedSession | None = None
         self._offered: Offer | None = None
 
     def reassign(self, assignment: pb.Assignment) -> None:
@@ -161,7 +162,10 @@ class _RemoteSessions:
 
     def session_for(self, offer: Offer) -> WatchedSession:
         with self._wait.begun():
-            return WatchedSession(self._session_for(offer), self._wait)
+            session = self._session_for(offer)
+        if self._watched is None or self._watched.session is not session:
+            self._watched = WatchedSession(session, self._wait)
+        return self._watched
 
     def _session_for(self, offer: Offer) -> RemoteSession:
         if self._servers is None:

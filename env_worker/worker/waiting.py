@@ -55,17 +55,17 @@ class WatchedSession:
     """A session whose waits are known."""
 
     def __init__(self, session: Session, wait: PolicyWait) -> None:
-        self._session = session
+        self.session = session
         self._wait = wait
 
     @property
     def needs(self) -> PolicySpec:
-        return self._session.needs
+        return self.session.needs
 
-    def start(self, *, task: str, instruction: str, seed: int, index: int) -> None:
+    def start(self, *, task: str = "", instruction: str = "", seed: int = 0, index: int = 0) -> None:
         with self._wait.begun():
-            self._session.start(task=task, instruction=instruction, seed=seed, index=index)
+            self.session.start(task=task, instruction=instruction, seed=seed, index=index)
 
     def act(self, tensors: Mapping[str, Array], *, step: int) -> Chunk:
         with self._wait.begun():
-            return self._session.act(tensors, step=step)
+            return self.session.act(tensors, step=step)

@@ -19,7 +19,7 @@ from sparring.orchestrator.machine.child import open_socket
 from sparring.orchestrator.machine.memory import parse_memory
 from sparring.orchestrator.run.admission import Admission
 from sparring.orchestrator.run.attendance import REJOIN_SECONDS, Attendance
-from sparring.orchestrator.run.bounds import MAX_MESSAGE, MAX_WORKERS, OutOfBounds
+from sparring.orchestrator.run.bounds import MAX_MESSAGE, MAX_PEER_CONNECTIONS, MAX_WORKERS, OutOfBounds
 from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.orders import assignment_message
 from sparring.orchestrator.run.replica_balance import ReplicaBalance
@@ -30,6 +30,7 @@ from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkServicer, add_WorkServicer_to_server
 from sparring.protos.net.address import Address
+from sparring.protos.net.peers import PeerLimit
 from sparring.protos.net.rpc import SERVER_OPTIONS, bind, discard
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,15 @@ _MOST_NOTES: Final = 20
 _MOST_CALLS: Final = MAX_WORKERS + 256
 """Those of workers, and of others who ask how we are."""
 _RECEIVED: Final = "grpc.max_receive_message_length"
-_OPTIONS: Final = [*(option for option in SERVER_OPTIONS if option[0] != _RECEIVED), (_RECEIVED, MAX_MESSAGE)]
+_OPTIONS: Final = [
+    *(option for option in SERVER_OPTIONS if option[0] != _RECEIVED),
+    (_RECEIVED, MAX_MESSAGE),
+    ("grpc.max_allowed_incoming_connections", _MOST_CALLS),
+    # Who connects and says nothing, or nothing more.
+    ("grpc.server_handshake_timeout_ms", 20_000),
+    ("grpc.max_connection_idle_ms", 120_000),
+]
+_SWEEP_SECONDS: Final = 1.0
 
 
 @dataclass
@@ -98,6 +107,7 @@ class WorkService(WorkServicer):
         self._orders: dict[str, pb.Assignment] = {}
         """How episodes are played, by benchmark."""
         self.attendance = Attendance()
+        self._sweeping: asyncio.Task[None] | None = None
         self._members: dict[str, _Member] = {}
 
     async def start(self, sockets: Path, listen: Address | None = None) -> tuple[Address, Address]:
@@ -120,7 +130,16 @@ class WorkService(WorkServicer):
         await self._server.start()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
         open_socket(local)
+        if public != local:
+            self._sweeping = asyncio.create_task(self._sweep(PeerLimit([public], MAX_PEER_CONNECTIONS)))
         return local, public
+
+    async def _sweep(self, peers: PeerLimit) -> None:
+        """Ends the connections of those who have too many, until cancelled."""
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            if over := peers.enforce():
+                log.warning("%d connections too many were ended, of %s", len(over), ", ".join(sorted(set(over))))
 
     def _bind_public(self, listen: Address) -> Address:
         try:
@@ -152,6 +171,8 @@ class WorkService(WorkServicer):
         self._stopping = reason
         for outbox in self._outboxes:
             outbox.put_nowait(pb.OrchestratorMessage(stop=pb.Stop(reason=reason)))
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         await self._server.stop(_STOP_GRACE)
 
     async def Work(  # type: ignore[override]

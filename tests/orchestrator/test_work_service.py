@@ -515,3 +515,24 @@ def test_who_was_never_here_cannot_come_back(in_service: Callable[..., None]) ->
                 assert "another run has begun" in sentence
 
     in_service(test)
+
+
+def test_an_address_has_so_many_connections_and_no_more(
+    in_service: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(work_service, "MAX_PEER_CONNECTIONS", 2)
+    monkeypatch.setattr(work_service, "_SWEEP_SECONDS", 0.05)
+
+    async def test(service: Service) -> None:
+        async with service.silent(address=service.public) as friend:
+            await friend.say(register=pb.Register(**HELLO))
+            await friend.hear("assignment")
+            place = (service.public.host, service.public.port)
+            crowd = [await asyncio.open_connection(*place, local_addr=("127.0.0.9", 0)) for _ in range(5)]
+            await until(lambda: "3 connections too many were ended, of 127.0.0.9" in caplog.text)
+            await friend.say(ready=pb.Ready(slot=0))
+            await friend.hear("lease")
+            for _, writer in crowd:
+                writer.close()
+
+    in_service(test)

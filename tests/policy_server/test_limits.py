@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ import sample_policies as sample
 from half_open import HalfOpen
 from policy_serving import HERE, TIMEOUT, Server
 
-from sparring.policy_server.client import Offer, PolicyClient, PolicyUnreachable, RemoteSession
+from sparring.policy_server.client import Offer, PolicyClient, PolicyRefused, PolicyUnreachable, RemoteSession
 from sparring.policy_server.limits import Limits, NoPlace, Places
 from sparring.protos import PROTOCOL_VERSION, evaluation_pb2
 from sparring.protos import policy_pb2 as pb
@@ -247,9 +248,11 @@ def test_a_session_that_says_nothing_is_ended_and_one_that_waits_for_its_answer_
 def test_a_slot_whose_idle_session_was_ended_opens_another(serve: Serve) -> None:
     """At the end of a run slots have nothing to do for long: the next lease must not be lost to that."""
     from sparring.env_worker.worker.slot import _RemoteSessions
+    from sparring.env_worker.worker.waiting import PolicyWait
 
     server = serve(POLICY, "--idle-timeout=1")
-    sessions = _RemoteSessions(0, evaluation_pb2.Assignment(policy_addresses=[server.address], policy_seconds=TIMEOUT))
+    assignment = evaluation_pb2.Assignment(policy_addresses=[server.address], policy_seconds=TIMEOUT)
+    sessions = _RemoteSessions(0, assignment, PolicyWait(lambda: None, TIMEOUT))
     first = sessions.session_for(OFFER)
     play(first)
     assert sessions.session_for(OFFER) is first
@@ -394,3 +397,58 @@ def test_bounds_of_an_offer_are_said_in_both_directions() -> None:
     """The client makes what the server takes."""
     with pytest.raises(SpecMismatch, match="at most"):
         Offer.from_message(offering(observations=MAX_OBSERVATIONS + 1))
+
+
+@pytest.mark.processes
+def test_a_peer_has_so_many_connections_and_others_are_not_disturbed(serve: Serve) -> None:
+    server = serve(POLICY, limits(connections_per_peer=3, sweep_seconds=0.1), program=LIMITED)
+    host, _, port = server.address.rpartition(":")
+    with (
+        PolicyClient(server.address, timeout=TIMEOUT) as client,
+        client.open(OFFER) as session,
+        contextlib.ExitStack() as stack,
+    ):
+        crowd = [
+            stack.enter_context(socket.create_connection((host, int(port)), TIMEOUT, source_address=("127.0.0.9", 0)))
+            for _ in range(10)
+        ]
+        wait_until(lambda: sum(map(is_open, crowd)) == 3, "it has as many as it likes")
+        play(session)
+        time.sleep(0.5)
+        assert sum(map(is_open, crowd)) == 3
+    assert "7 connections too many were ended, of 127.0.0.9" in server.log
+
+
+def is_open(connection: socket.socket) -> bool:
+    """Whether nobody has ended a connection; what came on it is no matter."""
+    connection.settimeout(0.01)
+    try:
+        while connection.recv(4096):
+            continue
+    except TimeoutError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+@pytest.mark.processes
+def test_an_observation_has_as_many_bytes_as_a_server_takes_and_no_more(serve: Serve) -> None:
+    server = serve("--policy=zero", '--policy-args={"observations": ["image"]}', "--max-observation=2")
+
+    def offer(megabytes: int) -> Offer:
+        return Offer({"image": TensorSpec("uint8", (megabytes, MEGABYTE))}, action_low=(0.0,), action_high=(1.0,))
+
+    with PolicyClient(server.address, timeout=TIMEOUT) as client:
+        with client.open(offer(2)) as session:
+            session.start()
+            assert session.act({"image": np.zeros((2, MEGABYTE), np.uint8)}, step=0).actions.shape == (1, 1)
+        with pytest.raises(PolicyRefused, match=r"has 3 MiB, and the server takes 2; .* lets in more with"):
+            client.open(offer(3))
+    before = peak_megabytes(server)
+    with grpc.insecure_channel(server.address, options=[("grpc.max_send_message_length", -1)]) as channel:
+        call = PolicyStub(channel).Rollout(iter([hello(client="x" * 100 * MEGABYTE)]), timeout=TIMEOUT)
+        with pytest.raises(grpc.RpcError) as ended:
+            next(call)
+    assert ended.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert peak_megabytes(server) - before < 50, "it was not read"

@@ -29,6 +29,7 @@ OTHERS: dict[str, Any] = {
     "max_batch": 3,
     "max_queue_delay": "auto",
     "metrics": ":0",
+    "max_observation": 9,
     "max_sessions": 7,
     "max_sessions_per_peer": 5,
     "idle_timeout": 33.0,
