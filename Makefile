@@ -47,9 +47,10 @@ $(DOCS): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints/dev.txt -e '.[docs]'
 	@touch $(DOCS)
 
-# Material tells with each build that MkDocs 2 will not do; pyproject.toml asks for an earlier one.
+# Not --quiet: what is not told is not counted, and --strict would find nothing. Material tells with each build that MkDocs 2
+# will not do; pyproject.toml asks for an earlier one.
 docs: $(DOCS)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "the site is in build/site; with the search that needs a server: $(BIN)/python -m http.server -d build/site 8000"
 
 eval: setup

@@ -27,9 +27,9 @@ def _of(command: click.Command, context: click.Context) -> Iterator[str]:
         yield f"{'#' * min(4, 1 + _depth(context))} {context.command_path}"
         yield "```text\n" + " ".join([context.command_path, *command.collect_usage_pieces(context)]) + "\n```"
         yield _help(command)
-        rows = [record for parameter in command.get_params(context) if (record := parameter.get_help_record(context))]
-        if rows:
-            yield table(("flag", "meaning"), [(code(flag), prose(said)) for flag, said in rows])
+        flags = [flag for flag in command.get_params(context) if isinstance(flag, click.Option) and flag.name != "help"]
+        if rows := [record for flag in flags if (record := flag.get_help_record(context))]:
+            yield table(("flag", "meaning"), [(code(flag.removesuffix(" RANGE")), prose(said)) for flag, said in rows])
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             if (found := command.get_command(context, name)) is not None and not found.hidden:

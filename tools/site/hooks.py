@@ -8,7 +8,7 @@ from commands_page import commands_page
 from mkdocs.plugins import get_plugin_logger
 from mkdocs.structure.files import File
 from protos_page import protos_page
-from published import ROOT, Published
+from published import ROOT, Published, title_of
 from python_page import python_page, undocumented
 from settings_page import settings_page
 
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 
 _log = get_plugin_logger("sparring")
 _published = Published.of(ROOT)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Puts pages from elsewhere that have no place in the navigation at its end."""
+    (last,) = config.nav[-1].values()
+    for source, uri in _published.uris.items():
+        if uri.endswith(".md") and uri not in str(config.nav):
+            last.append({title_of(ROOT / source): uri})
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -65,10 +65,26 @@ def protos_page(paths: Sequence[Path]) -> str:
     """Returns the page."""
     parts = [_INTRODUCTION]
     for proto in map(read, paths):
-        parts += [f"## {proto.package}", f"```text\n{proto.said}\n```"]
+        parts += [f"## {proto.package}", _introduction(proto.said)]
         for definition in proto.definitions:
             parts += _part(definition)
     return "\n\n".join(parts) + "\n"
+
+
+def _introduction(comment: str) -> str:
+    """The comment at the top of a file as Markdown: paragraphs, lists of rules, and tables of codes."""
+    parts = []
+    for part in re.split(r"\n\s*\n", comment):
+        if re.match(r" +\d+\. ", part):
+            rules = [" ".join(rule.split()) for rule in re.split(r"\n(?= +\d+\. )", part)]
+            parts.append("\n".join(re.sub(r"^(\d+)\. ", r"- **\1.** ", prose(rule)) for rule in rules))
+        elif codes := re.findall(r"^ {2}([A-Z_]+) +(.+(?:\n {6,}.+)*)", part, re.MULTILINE):
+            parts.append(
+                table(("status", "meaning"), [(code(name), prose(" ".join(said.split()))) for name, said in codes])
+            )
+        else:
+            parts.append(prose(" ".join(part.split())))
+    return "\n\n".join(parts)
 
 
 def _part(definition: Definition) -> Iterator[str]:

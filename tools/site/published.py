@@ -66,10 +66,15 @@ class Published:
 
         def titled(link: re.Match[str]) -> str:
             file = ROOT / _target(source, link[1])
-            title = _TITLE.search(file.read_text()) if file.is_file() else None
-            return f"[{title[1]}]" if title else link[0]
+            return f"[{title_of(file)}]" if file.is_file() else link[0]
 
         return _LINK.sub(moved, _NAMED_BY_FILE.sub(titled, markdown))
+
+
+def title_of(page: Path) -> str:
+    """Returns the first heading of a page, or the name of its file."""
+    found = _TITLE.search(page.read_text())
+    return found[1] if found else page.stem
 
 
 def _target(page: str, link: str) -> str:

@@ -21,7 +21,7 @@ _GROUPS: Final = {
         "PolicyClient",
         "Offer",
     ),
-    "Benchmarks": ("Benchmark", "Simulator", "Step", "Task", "check_benchmark"),
+    "Benchmarks": ("Benchmark", "Simulator", "Step", "Task", "setting", "check_benchmark"),
     "Listeners": ("RunListener", "RunStart", "SlotActivity", "RunEnd"),
     "Launchers": ("Launcher", "LauncherSettings", "WorkerOrder", "RunSettings", "check_launcher"),
     "Errors": ("SparringError", "UsageError"),
