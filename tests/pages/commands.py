@@ -30,8 +30,12 @@ NOT_HERE: Final = {
 INSTALLS: Final = (("env", "create"), ("fetch",))
 """Subcommands that take minutes to fetch and to install: other tests do that."""
 
-ANYTHING: Final = "--benchmark metaworld --task reach-v3 --policy expert"
-"""What `...` stands for in `sparring run ...`."""
+ANYTHING: Final = {
+    "run": "--benchmark metaworld --task reach-v3 --policy expert",
+    "serve": "--benchmark metaworld --policy expert",
+    "worker": "--orchestrator 127.0.0.1:50052",
+}
+"""What `...` stands for in `sparring run ...`, by the subcommand."""
 
 _ASSIGNMENTS: Final = re.compile(r"""\s*(?:\w+=(?:\$\([^)]*\)|'[^']*'|"[^"]*"|[^\s'"$]|\$)*(?:\s+|$))*""")
 
@@ -107,7 +111,7 @@ def check(command: Command, folder: Path) -> None:
 
 
 def _sparring(words: Sequence[str], folder: Path) -> None:
-    line = shlex.join(words).replace("...", ANYTHING)
+    line = shlex.join(words).replace("...", ANYTHING.get(words[0], ""))
     parsed: click.Command = cli
     context = click.Context(cli, info_name="sparring")
     rest = shlex.split(line)

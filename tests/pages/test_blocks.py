@@ -88,6 +88,7 @@ def test_a_command_that_would_be_refused_is_seen(line: str, tmp_path: Path) -> N
     "line",
     [
         "sparring run ... --listen 0.0.0.0:50052 --join-token-file token",
+        "sparring serve ... --token-file token",
         "make setup",
         "pip install -e '.[metaworld,lerobot]'",
         "docker run --rm sparring/orchestrator:0.1.0 run --benchmark metaworld --task mt50 --policy expert",
