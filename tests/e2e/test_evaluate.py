@@ -57,9 +57,9 @@ def outcomes(results: Results) -> list[tuple[str, int, int, str, float]]:
     return [(row.task, row.index, row.seed, row.outcome, row.reward_sum) for row in results.rows]
 
 
-def test_the_files_are_those_of_the_command(sparring: Sparring, evaluator: Evaluator, tmp_path: Path) -> None:
+def test_the_files_are_those_of_the_command(usage: Sparring, evaluator: Evaluator, tmp_path: Path) -> None:
     flags = ("--benchmark", "toy", "--task", "good", "--episodes", "4", "--slots", "2", "--seed", "7")
-    assert sparring("run", *flags, "--policy", "toy_policies:Wanderer", "--output", "command").returncode == 0
+    assert usage("run", *flags, "--policy", "toy_policies:Wanderer", "--output", "command").returncode == 0
     results = evaluator.evaluate(Wanderer(), **TOY, seed=7, output=tmp_path / "live")
     assert read_csv(tmp_path / "live") == read_csv(tmp_path / "command")
     files = {p.name for p in (tmp_path / "command").iterdir()}
@@ -71,10 +71,16 @@ def test_the_files_are_those_of_the_command(sparring: Sparring, evaluator: Evalu
     assert documents[0]["policy"]["name"] == "live:toy_policies.Wanderer"
     assert documents[0]["versions"].keys() == documents[1]["versions"].keys()
     assert results.to_json()["tasks"].keys() == {"short", "long"}
-    # What was live then cannot be brought back by the command, and it says so.
-    done = sparring("resume", "live")
-    assert done.returncode == 2
-    assert "only that program can evaluate it again" in done.stderr
+
+
+def test_what_was_live_then_cannot_be_brought_back_by_the_command(
+    start_sparring: StartSparring, evaluator: Evaluator, tmp_path: Path
+) -> None:
+    evaluator.evaluate(Raises(), **TOY, retries=0, output=tmp_path / "live")  # errors, which would be tried again
+    resumed = start_sparring("resume", "live")
+    _, said = resumed.communicate(timeout=60)
+    assert resumed.returncode == 2
+    assert "only that program can evaluate it again" in said
 
 
 def test_workers_stay_and_each_call_sees_the_policy_as_it_is(evaluator: Evaluator) -> None:
