@@ -1,5 +1,5 @@
 # make eval   sets everything up and evaluates the scripted expert on Meta-World
-# make test   sets everything up and runs checks and tests, in about a quarter of an hour
+# make test   sets everything up and runs checks and tests, in less than ten minutes on two cores
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
