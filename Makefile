@@ -118,7 +118,7 @@ test-libero: env-libero
 		cffi cryptography execnet idna iniconfig packaging pluggy psutil pycparser pygments pytest pytest-timeout \
 		pytest-xdist trustme
 	$(LIBERO)/bin/python -m pytest -n 2 --dist load tests/libero
-	$(BIN)/python -m pytest $(LIBERO_RUNS)
+	$(BIN)/python -m pytest -n 2 $(PARALLEL) $(LIBERO_RUNS)
 
 test-lerobot: $(LEROBOTS:%=test-lerobot-%)
 

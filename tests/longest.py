@@ -18,6 +18,7 @@ LONGEST: Final = (
     "docker/test_compose.py",
     "docker/test_smoke.py",
     # By the seconds that they take on a machine that does nothing else.
+    "pages/test_pages.py",
     "lerobot/test_parity.py",
     "lerobot/test_families.py",
     "e2e/test_evaluate.py",
