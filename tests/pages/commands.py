@@ -111,7 +111,10 @@ def check(command: Command, folder: Path) -> None:
 
 
 def _sparring(words: Sequence[str], folder: Path) -> None:
-    line = shlex.join(words).replace("...", ANYTHING.get(words[0], ""))
+    anything = ANYTHING.get(words[0], "")
+    if "--policy-server" in words:
+        anything = anything.replace("--policy expert", "")
+    line = shlex.join(words).replace("...", anything)
     parsed: click.Command = cli
     context = click.Context(cli, info_name="sparring")
     rest = shlex.split(line)

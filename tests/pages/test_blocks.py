@@ -88,6 +88,7 @@ def test_a_command_that_would_be_refused_is_seen(line: str, tmp_path: Path) -> N
     "line",
     [
         "sparring run ... --listen 0.0.0.0:50052 --join-token-file token",
+        "sparring run ... --policy-server gpu-box:50051",
         "sparring serve ... --token-file token",
         "make setup",
         "pip install -e '.[metaworld,lerobot]'",
