@@ -205,6 +205,8 @@ class Benchmark(ABC):
         assets: What simulators need and pip does not bring; None: nothing.
         image: What workers in containers are made from; None: `sparring/NAME`, built by the user.
         expert: The policy that `--policy expert` means, as `module:Class`; empty: there is none.
+        replays: Whether the same actions give the same episode again, so that films and checks can be made afterwards;
+            `sparring check benchmark` finds out.
     """
 
     name: ClassVar[str]
@@ -220,6 +222,7 @@ class Benchmark(ABC):
     assets: ClassVar[Assets | None] = None
     image: ClassVar[WorkerImage | None] = None
     expert: ClassVar[str] = ""
+    replays: ClassVar[bool] = True
 
     @abstractmethod
     def tasks(self, selection: str) -> Sequence[Task]:

@@ -499,6 +499,8 @@ class Lease(google.protobuf.message.Message):
     FILM_FIELD_NUMBER: builtins.int
     RECORD_FIELD_NUMBER: builtins.int
     KEEP_ACTIONS_FIELD_NUMBER: builtins.int
+    FILM_LATER_FIELD_NUMBER: builtins.int
+    REPLAY_FIELD_NUMBER: builtins.int
     lease: builtins.int
     """number of this loan, never used twice in a run, and not to be guessed"""
     slot: builtins.int
@@ -510,11 +512,15 @@ class Lease(google.protobuf.message.Message):
     seed: builtins.int
     """seed of the episode"""
     film: builtins.bool
-    """make a video of it"""
+    """make a video of it while it is played"""
     record: builtins.bool
     """keep what the policy saw and did"""
     keep_actions: builtins.bool
     """send the executed actions with the result"""
+    film_later: builtins.bool
+    """a replay of it may be filmed: refuse if the simulator has no camera"""
+    replay: builtins.bytes
+    """play it again: execute these actions, as protos/action_list.py packs them, and ask no policy; empty: ask it"""
     def __init__(
         self,
         *,
@@ -526,8 +532,10 @@ class Lease(google.protobuf.message.Message):
         film: builtins.bool = ...,
         record: builtins.bool = ...,
         keep_actions: builtins.bool = ...,
+        film_later: builtins.bool = ...,
+        replay: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["film", b"film", "index", b"index", "keep_actions", b"keep_actions", "lease", b"lease", "record", b"record", "seed", b"seed", "slot", b"slot", "task", b"task"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["film", b"film", "film_later", b"film_later", "index", b"index", "keep_actions", b"keep_actions", "lease", b"lease", "record", b"record", "replay", b"replay", "seed", b"seed", "slot", b"slot", "task", b"task"]) -> None: ...
 
 global___Lease = Lease
 

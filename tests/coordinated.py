@@ -10,7 +10,7 @@ from typing import Any
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.coordinator import Coordinator
-from sparring.orchestrator.run.listeners import RunListener, SlotActivity
+from sparring.orchestrator.run.listeners import FilmCount, RunListener, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId, make_plan
 from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.settings import read_settings
@@ -30,12 +30,16 @@ class Watcher(RunListener):
         self.retries: list[tuple[EpisodeId, str]] = []
         self.workers: list[tuple[str, int]] = []
         self.activities: list[SlotActivity] = []
+        self.films: list[FilmCount] = []
 
     def on_worker(self, worker: str, slots: int) -> None:
         self.workers.append((worker, slots))
 
     def on_activity(self, activity: SlotActivity) -> None:
         self.activities.append(activity)
+
+    def on_films(self, films: FilmCount) -> None:
+        self.films.append(films)
 
     def on_retry(self, episode: EpisodeId, reason: str) -> None:
         self.retries.append((episode, reason))

@@ -29,12 +29,8 @@ class Film(EpisodeObserver):
     """
 
     def __init__(self, simulator: Simulator, *, fps: float, most: int = MOST_BYTES) -> None:
-        if simulator.camera is None:
-            render = Hint("benchmark_arg", "render", True)
-            raise UsageError(
-                f"films were asked for ({Hint('video')}), and this simulator offers no camera to film with "
-                f"(for gym: {render})."
-            )
+        check_camera(simulator)
+        assert simulator.camera is not None
         control_hz = simulator.offers.control_hz
         self.stride = max(1, round(control_hz / fps)) if control_hz > 0 else 1
         self.file: BinaryIO | None = None
@@ -80,6 +76,20 @@ class Film(EpisodeObserver):
         except AttachmentMissing as error:
             self.missing = error.sentence
             self.close()
+
+
+def check_camera(simulator: Simulator) -> None:
+    """Checks that a simulator can be filmed.
+
+    Raises:
+        UsageError: If it has no camera.
+    """
+    if simulator.camera is None:
+        render = Hint("benchmark_arg", "render", True)
+        raise UsageError(
+            f"films were asked for ({Hint('video')}), and this simulator offers no camera to film with "
+            f"(for gym: {render})."
+        )
 
 
 class _Encoder:

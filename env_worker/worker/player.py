@@ -1,5 +1,7 @@
 """Plays leases, one after the other: a simulator, a session of the policy, and an answer to each lease.
 
+A lease may also be of a replay: recorded actions instead of the policy.
+
 Knows nothing of processes and pipes, and not where the policy is: slots play this way, and `--in-process` runs.
 """
 
@@ -16,11 +18,12 @@ from typing import Any, Final, Protocol
 
 from sparring.env_worker.benchmark import Benchmark, Simulator, Task
 from sparring.env_worker.episode.actions import UnplayableAction
-from sparring.env_worker.episode.film import Film
+from sparring.env_worker.episode.film import Film, check_camera
 from sparring.env_worker.episode.kept_actions import KeptActions
 from sparring.env_worker.episode.observers import EpisodeObserver, ObserverFailed
 from sparring.env_worker.episode.play import Order, run_episode
 from sparring.env_worker.episode.recording import Recording
+from sparring.env_worker.episode.replay import replay_episode
 from sparring.env_worker.episode.session import Session
 from sparring.policy_server.client import (
     PolicyChanged,
@@ -31,6 +34,7 @@ from sparring.policy_server.client import (
     PolicyUnreachable,
 )
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.action_list import unpack
 from sparring.protos.advice import Hint
 from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import SparringError, UsageError
@@ -135,7 +139,7 @@ class Player:
             rules = EpisodeRules.from_message(assignment.rules)
             if rules.metric == "success" and stage.simulator.tells_success is False:
                 raise _silent_on_success(stage)
-            session = self._session_for(stage.simulator)
+            session = None if lease.replay else self._session_for(stage.simulator)
             connected = True
             order = Order(
                 task=stage.task,
@@ -147,7 +151,11 @@ class Player:
             for attachment in attachments.values():
                 kept.callback(attachment.close)
             actions = [KeptActions()] if lease.keep_actions else []
-            record = run_episode(stage.simulator, session, order, [*attachments.values(), *actions, *observers])
+            watching = [*attachments.values(), *actions, *observers]
+            if session is None:
+                record = replay_episode(stage.simulator, order, unpack(lease.replay), watching)
+            else:
+                record = run_episode(stage.simulator, session, order, watching)
             if rules.metric == "success" and record.outcome == "played":
                 raise _silent_on_success(stage)
             result = record.to_message(lease.lease)
@@ -188,6 +196,8 @@ class Player:
         self, stage: _Stage, lease: pb.Lease, order: Order, assignment: pb.Assignment
     ) -> dict[AttachmentKind, Film | Recording]:
         attachments: dict[AttachmentKind, Film | Recording] = {}
+        if lease.film_later:
+            check_camera(stage.simulator)
         if lease.film:
             attachments["video"] = Film(stage.simulator, fps=assignment.video_fps)
         if lease.record:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from sparring.orchestrator.display.screen import Plain, bounds, count, numbers
 from sparring.orchestrator.results.row import EpisodeRow
-from sparring.orchestrator.run.listeners import RunEnd, RunListener, RunStart, SlotActivity
+from sparring.orchestrator.run.listeners import FilmCount, RunEnd, RunListener, RunStart, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.plain_text import plain
 
@@ -34,6 +34,7 @@ class Tally:
         self.metric = "success"
         self.errors = 0
         self.retries = 0
+        self.films = FilmCount()
         self._began = time.monotonic()
         self._done_before = done
         self._finished_steps = 0
@@ -54,7 +55,7 @@ class Tally:
 
     def running(self, activity: SlotActivity) -> None:
         """Counts the steps that a slot has made of an episode that is not recorded yet."""
-        self._running_steps[activity.worker, activity.slot] = activity.steps
+        self._running_steps[activity.worker, activity.slot] = 0 if activity.replay else activity.steps
 
     @property
     def steps(self) -> int:
@@ -85,6 +86,9 @@ class Tally:
             parts.append(count(self.errors, "error"))
         if self.retries:
             parts.append(count(self.retries, "retry", "retries"))
+        if self.films.wanted:
+            missing = f", {self.films.missing} missing" if self.films.missing else ""
+            parts.append(f"{self.films.made}/{self.films.wanted} films{missing}")
         if eta is not None and self.done < self.total:
             parts.append(f"ETA {_clock(eta)}")
         return " · ".join(parts)
@@ -122,6 +126,9 @@ class Display(RunListener):
     def on_activity(self, activity: SlotActivity) -> None:
         self.tally.running(activity)
 
+    def on_films(self, films: FilmCount) -> None:
+        self.tally.films = films
+
     def on_end(self, end: RunEnd) -> None:
         self.close()
 
@@ -144,7 +151,15 @@ class PlainDisplay(Display):
         super().on_result(row)
         if row.outcome == "error":
             self._say(f"error: {row.task} #{row.index}: {row.error}")
-        if time.monotonic() - self._last >= _PLAIN_SECONDS or self.tally.done == self.tally.total:
+        self._say_line(at_once=self.tally.done == self.tally.total)
+
+    def on_films(self, films: FilmCount) -> None:
+        super().on_films(films)
+        if self.tally.done == self.tally.total:
+            self._say_line(at_once=films.made + films.missing == films.wanted)
+
+    def _say_line(self, *, at_once: bool) -> None:
+        if at_once or time.monotonic() - self._last >= _PLAIN_SECONDS:
             self._last = time.monotonic()
             self._say(self.tally.line())
 
@@ -209,6 +224,8 @@ class LiveDisplay(Display):
         slots = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
         for (worker, number), activity in sorted(self._slots.items())[:16]:
             doing = f"{activity.task} #{activity.index}" if activity.task else "idle"
+            if activity.replay:
+                doing = f"filming {doing}"
             steps = f"step {activity.steps}" if activity.steps else ""
             slots.add_row(Text(f"{worker}/{number}", style="dim"), Text(doing), Text(steps, style="dim"))
         notes = [Text(note, style="yellow", no_wrap=True, overflow="ellipsis") for note in self._notes]

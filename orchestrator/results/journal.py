@@ -23,7 +23,7 @@ from sparring.orchestrator.results.damage import (
 from sparring.orchestrator.results.finite import finite
 from sparring.orchestrator.results.makers import Maker, makers_of, number_of
 from sparring.orchestrator.results.migrations import prepare
-from sparring.orchestrator.results.reading import JournalEvent, actions_of, events_of, rows_of
+from sparring.orchestrator.results.reading import JournalEvent, actions_of, events_of, row_of, rows_of
 from sparring.orchestrator.results.row import CHECKSUM, EpisodeRow, checksum
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.advice import Hint
@@ -155,6 +155,23 @@ class Journal:
             if recorded:
                 write_actions(self._connection, row.id, actions)
             return recorded
+
+    def filmed(self, row: EpisodeRow) -> None:
+        """Writes down where the film of an episode is, which is recorded already.
+
+        Raises:
+            JournalError: If it cannot be written.
+        """
+        where = (row.video, checksum(row.cells()), row.benchmark, row.task, row.index)
+        with _explained(self.path):
+            self._connection.execute(
+                'UPDATE episodes SET video = ?, checksum = ? WHERE benchmark = ? AND task = ? AND "index" = ?', where
+            )
+
+    def row(self, episode: EpisodeId) -> EpisodeRow:
+        """Returns the row of an episode that is recorded."""
+        with _reading(self.path):
+            return row_of(self._connection, episode)
 
     def actions(self, episode: EpisodeId) -> bytes:
         """Returns the packed actions of an episode; nothing, if none are kept."""

@@ -115,7 +115,21 @@ def is_running(folder: Path) -> bool:
 
 def rows_of(connection: sqlite3.Connection) -> list[EpisodeRow]:
     """Returns all finished episodes, sorted by task and index."""
-    cursor = connection.execute('SELECT * FROM episodes ORDER BY benchmark, task, "index"')
+    return _as_rows(connection.execute('SELECT * FROM episodes ORDER BY benchmark, task, "index"'))
+
+
+def row_of(connection: sqlite3.Connection, episode: EpisodeId) -> EpisodeRow:
+    """Returns the row of an episode that is recorded."""
+    (row,) = _as_rows(
+        connection.execute(
+            'SELECT * FROM episodes WHERE benchmark = ? AND task = ? AND "index" = ?',
+            (episode.benchmark, episode.task, episode.index),
+        )
+    )
+    return row
+
+
+def _as_rows(cursor: sqlite3.Cursor) -> list[EpisodeRow]:
     names = [column for column, *_ in cursor.description]
     return [EpisodeRow.from_cells(dict(zip(names, row, strict=True))) for row in cursor]
 

@@ -42,6 +42,11 @@ def _names(wanted: str) -> Iterator[str]:
     yield from (f"{wanted}.{number}" for number in itertools.count(2))
 
 
+def _lease_of(message: pb.WorkerMessage) -> int:
+    """Returns the number of the lease that a message ends."""
+    return message.result.lease or message.lost.lease or message.refused.lease
+
+
 @dataclass
 class _Worker:
     benchmark: str
@@ -84,6 +89,7 @@ class Coordinator:
             max_parallel_tasks=settings.plan.max_parallel_tasks,
         )
         self._recorder = Recorder(plan, settings, journal, folder, listener, self._scheduler, dialect)
+        self._films = self._recorder.films
         self._workers: dict[str, _Worker] = {}
         self._asking: dict[str, OrderedDict[SlotId, None]] = {}
         """Slots that have asked and not been answered, by benchmark; who asked first is first."""
@@ -121,12 +127,12 @@ class Coordinator:
 
     @property
     def unfinished(self) -> int:
-        """Episodes without a final result."""
-        return self._scheduler.unfinished
+        """Episodes without a final result, and films that are yet to be made."""
+        return self._scheduler.unfinished + self._films.unfinished
 
     def pending(self, benchmark: str) -> int:
-        """Returns how many episodes of a benchmark wait for a slot."""
-        return self._scheduler.pending(benchmark)
+        """Returns how many episodes of a benchmark wait for a slot, to be played or to be filmed."""
+        return self._scheduler.pending(benchmark) + self._films.pending(benchmark)
 
     def unattended(self) -> set[str]:
         """Returns the benchmarks with episodes that wait, and no worker to run them."""
@@ -225,7 +231,10 @@ class Coordinator:
                 self._lost_by.setdefault(worker, []).append(lease.episode)
                 self._left.setdefault(worker, []).append(lease)
                 self._lost(lease, reason, worker)
+            for replay in self._films.leases_of(worker):
+                self._recorder.replay_lost(worker, replay, reason)
             self._listener.on_worker(worker, 0)
+            self._end_if_finished()
             self._serve_waiting()
 
     def handle(self, worker: str, message: pb.WorkerMessage) -> None:
@@ -313,11 +322,14 @@ class Coordinator:
         if kind == "ready":
             self._ready(worker, message.ready.slot)
             self._serve_waiting()
-        elif kind == "result":
-            self._result(worker, message.result)
         elif kind == "piece":
             if self._held(worker, message.piece.lease, "piece of a film or a recording") is not None:
                 self._recorder.piece(message.piece)
+        elif kind in ("result", "lost", "refused") and (replay := self._films.holder(_lease_of(message))) is not None:
+            if replay.slot.worker == worker:
+                self._replay_ended(worker, replay, message)
+        elif kind == "result":
+            self._result(worker, message.result)
         elif kind == "lost":
             lease = self._held(worker, message.lost.lease, "loss")
             if lease is None:
@@ -351,7 +363,7 @@ class Coordinator:
         if asking.leaving:
             return
         free = SlotId(asking.benchmark, worker, slot)
-        if self._scheduler.lent_to(free) is None:
+        if self._scheduler.lent_to(free) is None and self._films.lent_to(free) is None:
             self._asking.setdefault(asking.benchmark, OrderedDict())[free] = None
 
     def _forget_asking(self, worker: str) -> None:
@@ -361,11 +373,13 @@ class Coordinator:
 
     def _heartbeat(self, worker: str, activity: pb.SlotActivity) -> None:
         """Passes on what a slot is doing, if it is what it was given to do."""
-        lease = self._scheduler.lent_to(SlotId(self._workers[worker].benchmark, worker, activity.slot))
-        given = ("", 0) if lease is None else (lease.episode.task, lease.episode.index)
+        slot = SlotId(self._workers[worker].benchmark, worker, activity.slot)
+        lease, replay = self._scheduler.lent_to(slot), self._films.lent_to(slot)
+        playing = lease or replay
+        given = ("", 0) if playing is None else (playing.episode.task, playing.episode.index)
         if not activity.task or (activity.task, activity.index) == given:
             self._listener.on_activity(
-                SlotActivity(worker, activity.slot, activity.task, activity.index, activity.steps)
+                SlotActivity(worker, slot.number, activity.task, activity.index, activity.steps, replay is not None)
             )
 
     def _policy_lost(self, lease: Lease, lost: pb.Lost) -> None:
@@ -388,22 +402,31 @@ class Coordinator:
         for asking in self._asking.values():
             while asking:
                 slot = next(iter(asking))
-                lease = self._scheduler.lease(slot, among=group)
-                if lease is None:
+                lease, replay = self._scheduler.lease(slot, among=group), None
+                if lease is not None:
+                    order = lease_message(self._settings, self._plan, self._films, lease)
+                elif group is None and (replay := self._replay_for(slot)) is not None:
+                    order = self._films.message(replay)
+                else:
                     break  # what one slot cannot have, the others of this benchmark cannot have either
                 del asking[slot]
-                message = pb.OrchestratorMessage(lease=lease_message(self._settings, self._plan, lease))
-                self._workers[slot.worker].send(message)
+                self._workers[slot.worker].send(pb.OrchestratorMessage(lease=order))
                 self._listener.on_activity(
-                    SlotActivity(slot.worker, slot.number, lease.episode.task, lease.episode.index)
+                    SlotActivity(slot.worker, slot.number, order.task, order.index, replay=replay is not None)
                 )
+
+    def _replay_for(self, slot: SlotId) -> Lease | None:
+        replay = self._films.lease(slot, at=self._scheduler.task_at(slot))
+        if replay is not None:
+            self._scheduler.moved(slot, replay.episode)
+        return replay
 
     def _is_alone(self, group: Collection[EpisodeId]) -> bool:
         return all(lease.episode in group for lease in self._scheduler.in_flight())
 
     def _held(self, worker: str, number: int, what: str) -> Lease | None:
         """Returns the lease that a worker speaks of, if it has that on loan; about others it has nothing to say."""
-        lease = self._scheduler.holder(number)
+        lease = self._scheduler.holder(number) or self._films.holder(number)
         if lease is None:
             log.info("a late %s of worker %s changes nothing: its lease had ended", what, worker)
         elif lease.slot.worker != worker:
@@ -427,6 +450,19 @@ class Coordinator:
         self._suspects.ended(lease.episode)
         self._no_place_since = None
         self.results_of[worker] = self.results_of.get(worker, 0) + 1
+        self._end_if_finished()
+        self._serve_waiting()
+
+    def _replay_ended(self, worker: str, replay: Lease, message: pb.WorkerMessage) -> None:
+        """Deals with what came of an episode that was played again to be filmed; its outcome stays what it was."""
+        kind = message.WhichOneof("message")
+        if kind != "result":
+            self._recorder.replay_lost(worker, replay, message.lost.reason or message.refused.reason)
+        elif not self._recorder.is_whole(message.result):
+            self._recorder.replay_lost(worker, replay, "a part of the film is missing.")
+        else:
+            self._recorder.replayed(worker, replay, message.result)
+            self.results_of[worker] = self.results_of.get(worker, 0) + 1
         self._end_if_finished()
         self._serve_waiting()
 
@@ -515,5 +551,5 @@ class Coordinator:
         self.dismiss(worker, reason)
 
     def _end_if_finished(self) -> None:
-        if self._scheduler.unfinished == 0 and not self.ended.done():
+        if self.unfinished == 0 and not self.ended.done():
             self.ended.set_result(None)

@@ -191,7 +191,7 @@ class _Execution:
         watch = StatsWatch({}, earlier=self._journal.meta("server_counts"), on_warning=self._files.warn)
         policy = load()
         programs = self._files.claim(policy.describe())
-        if not self._scheduler.unfinished:
+        if not self._scheduler.unfinished and not self._recorder.films.unfinished:
             return
         self._files.stats_watch = watch
         host, versions = socket.gethostname(), installed_versions()
@@ -215,18 +215,34 @@ class _Execution:
         player = Player(benchmark, own_settings, _LocalSessions(policy, part.benchmark), self._attach)
         try:
             while (lease := self._scheduler.lease(SlotId(part.benchmark, WORKER, 0))) is not None:
-                message = lease_message(self._settings, self._plan, lease)
+                message = lease_message(self._settings, self._plan, self._recorder.films, lease)
                 self._record(player.play(message, assignment, [self._progress(lease)]))
                 if time.monotonic() - self._kept >= _KEEP_SECONDS:
                     self._kept = time.monotonic()
                     watch.heard(HOSTED, policy.stats())
                     self._files.keep()
+            self._film(SlotId(part.benchmark, WORKER, 0), player, assignment)
         finally:
             player.close()
 
-    def _progress(self, lease: Lease) -> Progress:
+    def _film(self, slot: SlotId, player: Player, assignment: pb.Assignment) -> None:
+        """Plays again what is to be filmed."""
+        films = self._recorder.films
+        while (lease := films.lease(slot, at=self._scheduler.task_at(slot))) is not None:
+            self._scheduler.moved(slot, lease.episode)
+            ended = player.play(films.message(lease), assignment, [self._progress(lease, replay=True)])
+            try:
+                if ended.WhichOneof("message") == "result":
+                    self._recorder.replayed(WORKER, lease, ended.result)
+                else:
+                    self._recorder.replay_lost(WORKER, lease, ended.lost.reason or ended.refused.reason)
+            except SparringError as error:  # it cannot be written
+                raise RunStopped(error.sentence) from error
+
+    def _progress(self, lease: Lease, *, replay: bool = False) -> Progress:
         def tell(steps: int) -> None:
-            self._listener.on_activity(SlotActivity(WORKER, 0, lease.episode.task, lease.episode.index, steps))
+            episode = lease.episode
+            self._listener.on_activity(SlotActivity(WORKER, 0, episode.task, episode.index, steps, replay))
 
         tell(0)
         return Progress(tell)

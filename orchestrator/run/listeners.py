@@ -58,6 +58,7 @@ class SlotActivity:
         task: Of the episode that it plays; empty if it plays none.
         index: Of that episode.
         steps: That it has made in it.
+        replay: Whether it is played again, from recorded actions, to be filmed.
     """
 
     worker: str
@@ -65,6 +66,22 @@ class SlotActivity:
     task: str = ""
     index: int = 0
     steps: int = 0
+    replay: bool = False
+
+
+@dataclass(frozen=True)
+class FilmCount:
+    """How far films are.
+
+    Attributes:
+        wanted: By replay, in all executions that this one knows of.
+        made: Of these.
+        missing: Of these, which could not be made.
+    """
+
+    wanted: int = 0
+    made: int = 0
+    missing: int = 0
 
 
 class RunListener:
@@ -88,6 +105,9 @@ class RunListener:
 
     def on_result(self, row: EpisodeRow) -> None:
         """Called when an episode is in the journal."""
+
+    def on_films(self, films: FilmCount) -> None:
+        """Called when a film is wanted, made or given up: how many there are of each, by replay."""
 
     def on_warning(self, sentence: str) -> None:
         """Called with a sentence that people should know about this run; each comes once."""
@@ -134,6 +154,9 @@ class Listeners(RunListener):
 
     def on_result(self, row: EpisodeRow) -> None:
         self._tell("on_result", row)
+
+    def on_films(self, films: FilmCount) -> None:
+        self._tell("on_films", films)
 
     def on_warning(self, sentence: str) -> None:
         self._tell("on_warning", sentence)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from sparring.orchestrator.run.films import Films
 from sparring.orchestrator.run.plan import Plan, benchmark_settings
 from sparring.orchestrator.run.scheduler import Lease
 from sparring.orchestrator.settings import Evaluation, RunSettings
@@ -20,7 +21,7 @@ def assignment_message(settings: RunSettings, part: Evaluation) -> pb.Assignment
     )
 
 
-def lease_message(settings: RunSettings, plan: Plan, lease: Lease) -> pb.Lease:
+def lease_message(settings: RunSettings, plan: Plan, films: Films, lease: Lease) -> pb.Lease:
     """Says which episode to play."""
     return pb.Lease(
         lease=lease.number,
@@ -28,7 +29,8 @@ def lease_message(settings: RunSettings, plan: Plan, lease: Lease) -> pb.Lease:
         task=lease.episode.task,
         index=lease.episode.index,
         seed=plan.seed_of(lease.episode),
-        film=settings.output.films(lease.episode.index),
+        film=films.live(lease.episode),
+        film_later=films.later(lease.episode),
         record=settings.output.record is not None,
         keep_actions=settings.output.actions,
     )

@@ -10,6 +10,7 @@ from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.makers import BENCHMARK, POLICY, Maker
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.error_limit import ErrorLimit
+from sparring.orchestrator.run.films import EVENT, Films, difference
 from sparring.orchestrator.run.incoming import Incoming
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId, Plan
@@ -66,6 +67,7 @@ class Recorder:
         if settings.output.record is not None:
             folders["recording"] = settings.output.record
         self._incoming = Incoming(folder, folders)
+        self.films = Films(plan, settings, journal)
         self._tasks = {(name, task.name): task for name, tasks in plan.tasks.items() for task in tasks}
         self._limit = ErrorLimit(settings.plan.max_errors)
         # Who keeps no files has a folder that nobody will look into.
@@ -124,6 +126,9 @@ class Recorder:
         # Before its steps are those of a recorded episode: they count once.
         self._listener.on_activity(SlotActivity(worker, lease.slot.number))
         self._tell(row)
+        if row is not None and self._settings.output.video != "none":
+            self.films.ended(row)
+            self._listener.on_films(self.films.count)
         self._limit.heard(lease.episode, record)
         return True
 
@@ -137,20 +142,68 @@ class Recorder:
         kept = self._tracebacks.keep("simulator", sentence, traceback) if traceback else ""
         return f"{sentence} ({kept})" if kept else sentence
 
+    def replayed(self, worker: str, lease: Lease, result: pb.Result) -> None:
+        """Deals with the result of a replay: its film is kept, if it is one of what was recorded.
+
+        Raises:
+            SparringError: If it cannot be written.
+        """
+        row = self._journal.row(lease.episode)
+        film = self._film_name(lease.episode, row.outcome)
+        problem = difference(row, EpisodeRecord.from_message(result)) or result.missing
+        if not problem:
+            try:
+                if not self._incoming.keep(result, "video", self._folder / film):
+                    problem = "the worker sent none."
+            except AttachmentMissing as error:
+                problem = error.sentence
+        if problem:
+            self._no_film(worker, lease, problem)
+        else:
+            self._journal.filmed(replace(row, video=film))
+        self._end_replay(worker, lease, made=not problem)
+
+    def replay_lost(self, worker: str, lease: Lease, reason: str) -> None:
+        """Deals with a replay that ended without a result.
+
+        Raises:
+            SparringError: If it cannot be written.
+        """
+        self._incoming.drop(lease.number)
+        if not self.films.lose(lease.number):
+            self._no_film(worker, lease, f"nobody could play it again, the last time because: {reason}")
+            self._end_replay(worker, lease, made=False)
+
+    def _end_replay(self, worker: str, lease: Lease, *, made: bool) -> None:
+        self._incoming.drop(lease.number)
+        self.films.finish(lease.number, made=made)
+        self._listener.on_activity(SlotActivity(worker, lease.slot.number))
+        self._listener.on_films(self.films.count)
+
+    def _no_film(self, worker: str, lease: Lease, reason: str) -> None:
+        """Says that there is no film of an episode, and why. It counts as it was recorded."""
+        told = render(f"{lease.episode}: there is no film of it: {reason}", self._dialect)
+        self._journal.note(EVENT, told, episode=lease.episode, worker=worker)
+        self._listener.on_warning(told)
+
     def piece(self, piece: pb.Piece) -> None:
         """Takes a piece of a film or a recording, if the lease was asked for one.
 
         Raises:
             SparringError: If it cannot be written.
         """
-        lease = self._scheduler.holder(piece.lease)
-        wanted = {"video": lease is not None and self._settings.output.films(lease.episode.index), "recording": True}
-        if lease is not None and wanted.get(kind_of(piece) or ""):
+        lease, replay = self._scheduler.holder(piece.lease), self.films.holder(piece.lease)
+        wanted = {
+            "video": replay is not None or (lease is not None and self.films.live(lease.episode)),
+            "recording": lease is not None,
+        }
+        if wanted.get(kind_of(piece) or ""):
             self._incoming.add(piece)
 
     def is_whole(self, result: pb.Result) -> bool:
         """Returns whether the film and the recording of a result have come before it, as far as they are wanted."""
-        return self._scheduler.holder(result.lease) is None or self._incoming.is_whole(result)
+        known = self._scheduler.holder(result.lease) or self.films.holder(result.lease)
+        return known is None or self._incoming.is_whole(result)
 
     def close(self) -> None:
         """Throws away what has come of films and recordings whose result has not."""
@@ -254,7 +307,7 @@ class Recorder:
         if output.record is not None:
             folder = output.record / episode.benchmark / _file_name(episode.task)
             targets["recording"] = folder / f"{episode.index:04d}.npz"
-        if output.video != "failures" or outcome == "failure":
+        if output.wants_film(episode.task, episode.index, outcome):
             targets["video"] = self._folder / film
         kept: set[AttachmentKind] = set()
         for kind, target in targets.items():

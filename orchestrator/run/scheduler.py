@@ -115,6 +115,14 @@ class Scheduler:
         self._help(slot, task)
         return lease
 
+    def task_at(self, slot: SlotId) -> TaskKey | None:
+        """Returns the task that a slot played last: its simulator is up."""
+        return self._last_task.get(slot)
+
+    def moved(self, slot: SlotId, episode: EpisodeId) -> None:
+        """Hears that a slot plays an episode that is none of these, so that its simulator is another now."""
+        self._help(slot, _key(episode))
+
     def lent_to(self, slot: SlotId) -> Lease | None:
         """Returns what a slot has on loan."""
         return self._lent.get(slot)

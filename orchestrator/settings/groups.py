@@ -28,6 +28,7 @@ from sparring.protos.advice import Hint
 from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import UsageError
 from sparring.protos.net.address import Address, parse_listen, parse_servers
+from sparring.protos.record import Outcome
 
 MAX_SEED: Final = 2**63 - 1
 """The largest whole number that a journal holds."""
@@ -316,7 +317,14 @@ class WorkerSettings(SettingsGroup):
 class OutputSettings(SettingsGroup):
     """What is written, and where."""
 
-    video: str = Field("none", description="films: none, failures, all or first:N")
+    video: str = Field(
+        "none",
+        description="films: none, failures, successes, all, first:N, or single episodes, TASK:INDEX, comma-separated; "
+        "they are made by playing episodes again, when no outcome is waited for",
+    )
+    video_live: bool = Field(
+        False, description="film while the policy plays, for simulators that cannot play an episode again"
+    )
     video_fps: float = Field(20.0, gt=0, description="frames per simulated second in films")
     video_names: Literal["sparring", "lerobot"] = Field(
         "sparring", description="films are TASK_INDEX_OUTCOME.mp4, or LeRobot's GROUP_ID/eval_episode_INDEX.mp4"
@@ -334,15 +342,31 @@ class OutputSettings(SettingsGroup):
     @field_validator("video")
     @classmethod
     def _known_video(cls, video: str) -> str:
-        if not re.fullmatch(r"none|failures|all|first:\d+", video):
-            raise ValueError("must be none, failures, all or first:N")
+        if not re.fullmatch(r"none|failures|successes|all|first:\d+|[^,]+:\d+(,[^,]+:\d+)*", video):
+            raise ValueError("must be none, failures, successes, all, first:N, or TASK:INDEX,...")
         return video
 
-    def films(self, index: int) -> bool:
-        """Returns whether an episode is filmed; with `failures` all are, and the others' films are dropped."""
+    def may_film(self, task: str, index: int) -> bool:
+        """Returns whether a film of an episode may be wanted, before its outcome is known."""
+        return self.wants_film(task, index, "success") or self.wants_film(task, index, "failure")
+
+    def wants_film(self, task: str, index: int, outcome: Outcome) -> bool:
+        """Returns whether a film of an episode is wanted that has ended so. Of an error there is none."""
+        if outcome == "error":
+            return False
+        if self.video in _FILMED:
+            return outcome in _FILMED[self.video]
         if self.video.startswith("first:"):
             return index < int(self.video.removeprefix("first:"))
-        return self.video in ("all", "failures")
+        return f"{task}:{index}" in self.video.split(",")
+
+
+_FILMED: Final[Mapping[str, Sequence[Outcome]]] = {
+    "none": (),
+    "failures": ("failure",),
+    "successes": ("success",),
+    "all": ("failure", "success", "played"),
+}
 
 
 def _or_value_error(read: Callable[[str], object], text: str) -> None:

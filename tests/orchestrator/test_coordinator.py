@@ -342,7 +342,7 @@ def test_films_are_asked_for_and_kept_as_the_settings_say(
         found = sorted(str(path.relative_to(run.folder)) for path in run.folder.glob("videos/*"))
         assert found == sorted(filter(None, kept))
 
-    in_run(test, video=video)
+    in_run(test, video=video, video_live=True)
 
 
 def test_recordings_are_asked_for_and_kept_where_they_belong(in_run: Callable[..., None], tmp_path: Path) -> None:
@@ -364,7 +364,7 @@ def test_a_film_that_cannot_be_written_stops_the_run(in_run: Callable[..., None]
         with pytest.raises(RunStopped, match="cannot be written"):
             await run.coordinator.ended
 
-    in_run(test, video="all")
+    in_run(test, video="all", video_live=True)
 
 
 def test_the_next_run_takes_over_workers_and_slots_that_have_asked(tmp_path: Path) -> None:

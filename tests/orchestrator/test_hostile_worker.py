@@ -160,7 +160,7 @@ def test_films_of_others_episodes_are_not_taken(in_run: Callable[..., None]) -> 
         honest.finishes(lease, video_bytes=6)
         assert (run.folder / "videos" / "short_0000_success.mp4").read_bytes() == b"a film"
 
-    in_run(test, video="all")
+    in_run(test, video="all", video_live=True)
 
 
 def test_what_it_says_of_episodes_that_it_does_not_play_is_not_shown(in_run: Callable[..., None]) -> None:

@@ -26,7 +26,7 @@ def in_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
 
     def run(test: Test, **settings: Any) -> None:
         async def work() -> None:
-            await test(Run(tmp_path / "run", video="all", record=tmp_path / "demos", **settings))
+            await test(Run(tmp_path / "run", video="all", video_live=True, record=tmp_path / "demos", **settings))
 
         asyncio.run(asyncio.wait_for(work(), 20))
 

@@ -15,6 +15,7 @@ from sparring.orchestrator.machine.capacity import Capacity
 from sparring.orchestrator.settings import groups, parse_pairs, read_settings, setting_fields
 from sparring.protos.advice import FLAGS
 from sparring.protos.errors import UsageError
+from sparring.protos.record import Outcome
 
 BASE = {"benchmark": "toy", "task": "short", "policy": "zero"}
 
@@ -52,7 +53,7 @@ def test_files_with_mistakes(tmp_path: Path, text: str, sentence: str) -> None:
         ({"retries_of": {"polcy": 0}}, "--retries-of: .*'policy'"),
         ({"retries_of": {"policy": -1}}, "--retries-of: .*greater than or equal to 0"),
         ({"slots": 0}, "--slots: must be at least 1, or auto"),
-        ({"video": "some"}, "--video: must be none, failures, all or first:N"),
+        ({"video": "some"}, "--video: must be none, failures, successes, all, first:N, or TASK:INDEX,..."),
         ({"policy": None}, "give either --policy"),
         ({"policy_server": "a:1"}, "give either --policy"),
         ({"policy_token_file": "token"}, "--policy-token-file goes with --policy-server"),
@@ -99,9 +100,17 @@ def test_automatic_slots_are_what_this_machine_is_good_for(monkeypatch: pytest.M
 
 
 def test_which_episodes_are_filmed() -> None:
-    assert [read_settings({**BASE, "video": "first:2"}).output.films(n) for n in range(4)] == [True, True, False, False]
-    assert not read_settings(BASE).output.films(0)
-    assert read_settings({**BASE, "video": "failures"}).output.films(5)
+    def filmed(video: str) -> list[str]:
+        output = read_settings({**BASE, "video": video}).output
+        outcomes: list[Outcome] = ["success", "failure", "error"]
+        return [f"{n} {o}" for n in range(3) for o in outcomes if output.wants_film("a/1", n, o)]
+
+    assert filmed("none") == []
+    assert filmed("failures") == ["0 failure", "1 failure", "2 failure"]
+    assert filmed("successes") == ["0 success", "1 success", "2 success"]
+    assert filmed("first:1") == ["0 success", "0 failure"]
+    assert filmed("a/1:2,b:0") == ["2 success", "2 failure"]
+    assert len(filmed("all")) == 6
 
 
 def test_several_benchmarks_in_one_file(tmp_path: Path) -> None:

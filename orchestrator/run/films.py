@@ -1,0 +1,175 @@
+"""Films by replay: which finished episodes are played again to be filmed, and by whom. An evaluation renders nothing.
+
+Pure bookkeeping, as the scheduler's: slots that have no outcome to play for get a replay.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import Final
+
+from sparring.env_worker.registry import get_benchmark
+from sparring.orchestrator.results.journal import Journal
+from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.run.listeners import FilmCount
+from sparring.orchestrator.run.plan import EpisodeId, Plan
+from sparring.orchestrator.run.scheduler import Lease, SlotId, TaskKey
+from sparring.orchestrator.settings import RunSettings
+from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.advice import Hint
+from sparring.protos.errors import UsageError
+from sparring.protos.record import EpisodeRecord
+
+EVENT: Final = "film"
+"""The kind of an event in the journal: why there is no film of an episode."""
+
+_MOST_LOSSES: Final = 3
+_CLOSE: Final = 1e-6
+"""Relative: machines of one run may differ in the last digits of a reward."""
+
+
+class Films:
+    """Knows which episodes are filmed, when, and by whom.
+
+    Args:
+        plan: Of the run.
+        settings: Of the run.
+        journal: With what earlier executions have left: films that they did not come to are made now.
+
+    Raises:
+        UsageError: If single episodes are named that the plan does not have.
+    """
+
+    def __init__(self, plan: Plan, settings: RunSettings, journal: Journal) -> None:
+        self._plan = plan
+        self._output = settings.output
+        self._journal = journal
+        self._live = {name for name in plan.tasks if not self._replays(name)}
+        self._waiting: dict[TaskKey, deque[EpisodeId]] = {}
+        self._leases: dict[int, Lease] = {}
+        self._losses: Counter[EpisodeId] = Counter()
+        self.count = FilmCount()
+        if self._output.video != "none":
+            check_named(self._output.video, plan)
+            given_up = {event.episode for event in journal.events() if event.kind == EVENT}
+            for row in journal.rows():
+                if not row.video and row.id not in given_up:
+                    self.ended(row)
+
+    def live(self, episode: EpisodeId) -> bool:
+        """Returns whether an episode is filmed while it is played, whatever will come of it."""
+        return episode.benchmark in self._live and self._output.may_film(episode.task, episode.index)
+
+    def later(self, episode: EpisodeId) -> bool:
+        """Returns whether an episode may be played again to be filmed."""
+        return episode.benchmark not in self._live and self._output.may_film(episode.task, episode.index)
+
+    def ended(self, row: EpisodeRow) -> None:
+        """Hears of an episode that is recorded: it is played again, if its film is wanted."""
+        wanted = self._output.wants_film(row.task, row.index, row.outcome)
+        if wanted and row.benchmark not in self._live and self._journal.actions(row.id):
+            self._waiting.setdefault(_key(row.id), deque()).append(row.id)
+            self.count = FilmCount(self.count.wanted + 1, self.count.made, self.count.missing)
+
+    @property
+    def unfinished(self) -> int:
+        """Films that wait or are being made."""
+        return sum(map(len, self._waiting.values())) + len(self._leases)
+
+    def pending(self, benchmark: str) -> int:
+        """Returns how many films of a benchmark wait."""
+        return sum(len(queue) for (name, _), queue in self._waiting.items() if name == benchmark)
+
+    def lease(self, slot: SlotId, *, at: TaskKey | None) -> Lease | None:
+        """Lends an episode to a slot that has no outcome to play for; None if no film waits.
+
+        Args:
+            slot: That is free.
+            at: The task whose simulator it has.
+        """
+        waiting = [task for task, queue in self._waiting.items() if queue and task[0] == slot.benchmark]
+        if not waiting:
+            return None
+        task = at if at in waiting else max(waiting, key=lambda task: len(self._waiting[task]))
+        lease = Lease(1 + secrets.randbelow(2**63 - 1), self._waiting[task].popleft(), slot)
+        self._leases[lease.number] = lease
+        return lease
+
+    def message(self, lease: Lease) -> pb.Lease:
+        """Says which episode to play again, and how."""
+        return pb.Lease(
+            lease=lease.number,
+            slot=lease.slot.number,
+            task=lease.episode.task,
+            index=lease.episode.index,
+            seed=self._plan.seed_of(lease.episode),
+            film=True,
+            replay=self._journal.actions(lease.episode),
+        )
+
+    def holder(self, number: int) -> Lease | None:
+        """Returns the replay of that number, if it has not ended."""
+        return self._leases.get(number)
+
+    def lent_to(self, slot: SlotId) -> Lease | None:
+        """Returns the replay that a slot plays."""
+        return next((lease for lease in self._leases.values() if lease.slot == slot), None)
+
+    def leases_of(self, worker: str) -> Sequence[Lease]:
+        """Returns the replays that a worker plays."""
+        return [lease for lease in self._leases.values() if lease.slot.worker == worker]
+
+    def finish(self, number: int, *, made: bool) -> None:
+        """Ends a replay, with its film or without."""
+        del self._leases[number]
+        count = self.count
+        self.count = FilmCount(count.wanted, count.made + made, count.missing + (not made))
+
+    def lose(self, number: int) -> bool:
+        """Ends a replay that nothing came of; returns whether somebody else tries it again."""
+        lease = self._leases[number]
+        self._losses[lease.episode] += 1
+        if self._losses[lease.episode] >= _MOST_LOSSES:
+            return False
+        del self._leases[number]
+        self._waiting[_key(lease.episode)].appendleft(lease.episode)
+        return True
+
+    def _replays(self, benchmark: str) -> bool:
+        return self._output.actions and not self._output.video_live and get_benchmark(benchmark).replays
+
+
+def check_named(video: str, plan: Plan) -> None:
+    """Checks that the single episodes that are to be filmed are in a plan.
+
+    Raises:
+        UsageError: If one is not.
+    """
+    if video in ("none", "failures", "successes", "all") or video.startswith("first:"):
+        return
+    known = {f"{episode.task}:{episode.index}" for episode in plan.ids()}
+    for name in video.split(","):
+        if name not in known:
+            raise UsageError(f"{Hint('video')} names {name!r}, and no episode of this plan is that.")
+
+
+def difference(recorded: EpisodeRecord, again: EpisodeRecord) -> str:
+    """Says in what a replay is not the episode that was recorded; nothing, if it is."""
+    if again.outcome == "error":
+        return again.error
+    for name in ("outcome", "steps"):
+        was, now = getattr(recorded, name), getattr(again, name)
+        if was != now:
+            return f"its replay is not the episode that was recorded: {name} {was} then, {now} now."
+    for name in ("reward_sum", "reward_max"):
+        was, now = getattr(recorded, name), getattr(again, name)
+        if not math.isclose(was, now, rel_tol=_CLOSE, abs_tol=1e-9):
+            return f"its replay is not the episode that was recorded: {name} {was!r} then, {now!r} now."
+    return ""
+
+
+def _key(episode: EpisodeId) -> TaskKey:
+    return episode.benchmark, episode.task
