@@ -85,7 +85,9 @@ def _stay(options: argparse.Namespace) -> int:
 
     try:
         address = Address.parse(options.orchestrator)
-        secret = _join_token(options)
+        file = None if options.join_token_file in ("", _STANDARD_INPUT) else Path(options.join_token_file)
+        # A run's own file comes with the run; whatever else is wrong with it is told now.
+        secret = "" if file is not None and not file.exists() else _join_token(options)
     except UsageError as error:
         sys.stderr.write(f"error: {error.told(FLAGS)}\n")
         return 2
@@ -94,7 +96,7 @@ def _stay(options: argparse.Namespace) -> int:
     if options.join_token_file == _STANDARD_INPUT:
         worker = PersistentWorker(address, [*flags, f"--join-token-file={_STANDARD_INPUT}"], secret=secret)
     else:  # read anew for each run: the next one may have another
-        worker = PersistentWorker(address, [*flags, f"--join-token-file={options.join_token_file}"])
+        worker = PersistentWorker(address, [*flags, f"--join-token-file={options.join_token_file}"], token_file=file)
     return asyncio.run(_until_told(worker.run, options))
 
 

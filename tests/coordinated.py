@@ -75,12 +75,14 @@ class Run:
 class Hand:
     """A worker that does by hand what a test tells it to."""
 
-    def __init__(self, run: Run, name: str = "w", *, slots: int = 1, benchmark: str = "toy") -> None:
+    def __init__(
+        self, run: Run, name: str = "w", *, slots: int = 1, benchmark: str = "toy", launched: bool = True
+    ) -> None:
         self.run = run
         self.inbox: list[pb.OrchestratorMessage] = []
         register = pb.Register(worker=name, versions={"numpy": "1"})
         assignment = pb.Assignment(benchmark=benchmark, slots=slots)
-        self.name = run.coordinator.join(register, assignment, self.inbox.append)
+        self.name = run.coordinator.join(register, assignment, self.inbox.append, launched=launched)
 
     def says(self, **message: Any) -> None:
         self.run.coordinator.handle(self.name, pb.WorkerMessage(**message))

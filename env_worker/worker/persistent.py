@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, Literal
 
 from sparring.env_worker.worker.addresses import knock
@@ -57,10 +58,15 @@ class PersistentWorker:
         address: Where runs listen.
         arguments: Of `python -m sparring.env_worker`, for the worker of each run.
         secret: That each of them waits for on its standard input; empty: none does.
+        token_file: That each of them reads; where there is none, none is started. A run's own file comes and goes with
+            the run.
     """
 
-    def __init__(self, address: Address, arguments: Sequence[str], *, secret: str = "") -> None:
+    def __init__(
+        self, address: Address, arguments: Sequence[str], *, secret: str = "", token_file: Path | None = None
+    ) -> None:
         self._address = address
+        self._token_file = token_file
         self._secret = secret
         self._arguments = list(arguments)
         self._said = ""
@@ -71,21 +77,26 @@ class PersistentWorker:
         self._say("waiting for a run at %s", self._address)
         while not stop.is_set():
             # To start a worker for nothing costs a second of work each time.
-            if await knock(self._address) == "answers":
+            if self._has_no_token():
+                self._say("there is no join token at %s; waiting for a run that writes one", self._token_file)
+            elif await knock(self._address) == "answers":
                 attempt = _Attempt(self._address, self._secret)
                 ending = await attempt.run(self._arguments, stop)
-                if ending == "usage":
+                if ending == "usage" and not self._has_no_token():  # which may have gone a moment ago
                     return _USAGE
                 if attempt.joined:
                     self._said = ""
                     if ending != "broken":  # one that breaks each time it has joined must not do so in a hurry
                         pause = FIRST_PAUSE
-                if not stop.is_set():
+                if not stop.is_set() and ending != "usage":
                     self._report(ending, attempt.reason)
             await _sleep(pause, stop)
             pause = min(2 * pause, LONGEST_PAUSE)
         log.info("told to stop")
         return 0
+
+    def _has_no_token(self) -> bool:
+        return self._token_file is not None and not self._token_file.exists()
 
     def _report(self, ending: Ending, reason: str) -> None:
         if ending == "run ended":

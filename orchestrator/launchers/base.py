@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -122,8 +122,10 @@ class Launcher(ABC, Generic[S]):
         name: That `--launcher` takes.
         summary: A line for people.
         settings: The class of its own settings.
+        starts_workers: Whether it does; otherwise they come by themselves.
     """
 
+    starts_workers: ClassVar[bool] = True
     name: str
     summary: str
     settings: type[S]

@@ -12,6 +12,7 @@ from sparring.protos.net.address import Address
 class NoLauncher(Launcher[LauncherSettings]):
     """Workers are started by somebody else: `sparring worker --orchestrator ...`."""
 
+    starts_workers = False
     name = "none"
     summary = "workers come by themselves, from anywhere: sparring worker --orchestrator HOST:PORT"
     settings = LauncherSettings

@@ -35,7 +35,8 @@ class Admission:
     """Who may join a run.
 
     Attributes:
-        token: The join token, that workers bring. It goes to those who shall join, and nowhere else.
+        token: The join token, that workers from elsewhere bring. It goes to those who shall join, and nowhere else.
+        launched: The same for workers that the run has started itself, which it can tell from others by it.
         file: Where people find it, if they have named a file.
         tcp_without: Whether over TCP nobody needs it: a certificate lets them in, or the user lets in everybody.
         credentials: Encrypt what comes over TCP.
@@ -43,6 +44,7 @@ class Admission:
     """
 
     token: str = field(repr=False)
+    launched: str = field(default_factory=new_token, repr=False)
     file: Path | None = None
     tcp_without: bool = False
     credentials: grpc.ServerCredentials | None = field(default=None, repr=False)
@@ -61,14 +63,20 @@ class Admission:
         credentials = server_credentials(*paths, flags=_TLS)
         insecure = worker.insecure and listen is not None and listen.leaves_the_machine
         shown = worker.listen_client_ca is not None
-        return cls(token, file, file is None and (shown or insecure), credentials, shown)
+        return cls(token, new_token(), file, file is None and (shown or insecure), credentials, shown)
 
     def fault(self, context: grpc.aio.ServicerContext[Any, Any]) -> str:
         """Returns why a call is not let in; empty if it is."""
         if self.tcp_without and not came_by_socket(context.peer()):
             return ""
+        if self.is_launched(context):
+            return ""
         found = brought(context.invocation_metadata() or (), self.token)
         return {"right": "", "missing": _MISSING, "wrong": _WRONG}[found]
+
+    def is_launched(self, context: grpc.aio.ServicerContext[Any, Any]) -> bool:
+        """Returns whether a call is of a worker that the run has started itself."""
+        return brought(context.invocation_metadata() or (), self.launched) == "right"
 
     @contextmanager
     def written_to(self, folder: Path) -> Iterator[str]:

@@ -52,6 +52,8 @@ class _Worker:
     benchmark: str
     slots: int
     send: Callable[[pb.OrchestratorMessage], None]
+    launched: bool
+    """Whether it is one that the run has started itself."""
     leaving: bool = False
     """Whether it was sent away: it gets nothing more."""
 
@@ -108,6 +110,11 @@ class Coordinator:
         """Leases that were in flight when the policy server ended the last time: what they say of it is old."""
         self.restart_policy: Callable[..., bool] | None = None
         """`PolicyHost.restart`, if the policy is ours to host."""
+        self._has_answered = False
+        """Whether the policy has ever answered, in this execution."""
+        self._warned_of_first_answer = False
+        self._convicted_in_silence = False
+        """Whether an episode was given up for a policy that had not answered anything by then."""
         self._no_place_since: float | None = None
         self._told_of_full = False
         self._lost_by: dict[str, list[EpisodeId]] = {}
@@ -140,9 +147,20 @@ class Coordinator:
         return {name for name in self._plan.tasks if name not in attended and self.pending(name)}
 
     def join(
-        self, register: pb.Register, assignment: pb.Assignment, send: Callable[[pb.OrchestratorMessage], None]
+        self,
+        register: pb.Register,
+        assignment: pb.Assignment,
+        send: Callable[[pb.OrchestratorMessage], None],
+        *,
+        launched: bool = False,
     ) -> str:
         """Takes in a worker that has dialled in and been assigned.
+
+        Args:
+            register: What it says of itself.
+            assignment: What it is for.
+            send: Says something to it.
+            launched: Whether the run has started it itself.
 
         Returns:
             What it is called here: its name, with a number if another one has that already.
@@ -156,7 +174,7 @@ class Coordinator:
             raise OutOfBounds(f"{MAX_WORKERS} workers are connected, and no more are taken in.")
         program = self._program_of(register, assignment.benchmark)
         worker = next(name for name in _names(register.worker) if name not in self._workers)
-        self._workers[worker] = _Worker(assignment.benchmark, assignment.slots, send)
+        self._workers[worker] = _Worker(assignment.benchmark, assignment.slots, send, launched)
         self.versions[worker] = dict(register.versions)
         self.machines[register.host] = dict(register.machine)
         self._recorder.joined(worker, register.host, register.versions, {assignment.benchmark: program})
@@ -267,7 +285,15 @@ class Coordinator:
             return False
         finding = self._suspects.crashed(list(dict.fromkeys([*gone, *(lease.episode for lease in leases)])))
         with self._or_stop():
-            if finding == "convicted":
+            if end.kind == "hung" and not self._has_answered and self._convicted_in_silence:
+                seconds = self._settings.policy.policy_timeout
+                self.stop(
+                    RunStopped(
+                        f"the policy has not given its first answer within {seconds:g} s, whatever is played. Raise "
+                        f"{Hint('policy_timeout')}, or see the policy server's log."
+                    )
+                )
+            elif finding == "convicted":
                 (episode,) = {*gone, *(lease.episode for lease in leases)}
                 self._convict(episode, end)
             elif finding == "hopeless":
@@ -289,6 +315,7 @@ class Coordinator:
     def _convict(self, episode: EpisodeId, end: ServerEnd) -> None:
         sentence = f"the policy server {end.sentence} each time this episode was played, the last time by itself."
         log.warning("%s #%d: %s", episode.task, episode.index, sentence)
+        self._convicted_in_silence = self._convicted_in_silence or (end.kind == "hung" and not self._has_answered)
         self._recorder.convicted(episode, EpisodeRecord.failed("limit" if end.kind == "hung" else "policy", sentence))
         self._end_if_finished()
 
@@ -354,6 +381,7 @@ class Coordinator:
         elif kind == "heartbeat":
             if any(activity.task and activity.steps for activity in message.heartbeat.slots):
                 self._no_place_since = None  # somebody has one
+                self._has_answered = True
             for activity in message.heartbeat.slots:
                 self._heartbeat(worker, activity)
 
@@ -390,7 +418,8 @@ class Coordinator:
         if lost.policy_unanswered or lost.policy_gone:
             self._gone = [(when, who) for when, who in self._gone if now - when < _GONE_SECONDS]
             self._gone.append((now, lease.episode))
-        if lost.policy_unanswered:
+        if lost.policy_unanswered and self._is_believed(lease.slot.worker):
+            self._warn_of_first_answer()
             unanswered = f"did not answer within {self._settings.policy.policy_timeout:g} s and was killed"
             if self.restart_policy(unanswered):
                 self._policy_is_up = False  # who has just lost an episode must not take another one there
@@ -444,6 +473,7 @@ class Coordinator:
             return
         if not self._recorder.result(worker, result):
             return
+        self._has_answered = self._has_answered or result.round_trips > 0
         self._in_vain.clear()
         self._in_vain_of.pop(worker, None)
         self._playing.add(lease.slot.benchmark)
@@ -515,14 +545,16 @@ class Coordinator:
     def _policy_unreachable(self, worker: str, reason: str) -> None:
         """Gives the run up when all who play say that the policy is gone; while others play, it is one's own affair."""
         stopped = "does not answer and was killed"
+        believed = self._is_believed(worker)
         if self.restart_policy is not None and self.restart_policy(stopped, only_if_stopped=True):
             self._policy_is_up = False
             return
-        self._in_vain[worker] += 1
         self._in_vain_of[worker] += 1
-        if self._scheduler.busy_workers() - set(self._in_vain):
+        if believed:
+            self._in_vain[worker] += 1
+        if not believed or self._scheduler.busy_workers() - set(self._in_vain):
             if self._rules.gives_up_unreachable(self._in_vain_of[worker]):
-                self._send_away(worker, f"it cannot reach the policy, and others can: {reason}")
+                self._send_away(worker, f"it says that it cannot reach the policy: {reason}")
         elif self._rules.gives_up_unreachable(self._in_vain.total()):
             self.stop(RunStopped(reason))
 
@@ -530,18 +562,35 @@ class Coordinator:
         """Ends the run as the user's mistake, where a worker's word that nothing can be played may be right.
 
         It is enough where nobody else is there to play that benchmark. Where others are, two must say so, and none may
-        have played it: otherwise it is that worker's own affair.
+        have played it: otherwise it is that worker's own affair. So it is always with one that came by itself to a run
+        that starts workers of its own: those will say so, too, if it is true.
         """
         benchmark = lease.slot.benchmark
-        refusers = self._refusers.setdefault(benchmark, set())
-        refusers.add(worker)
-        others = {name for name, other in self._workers.items() if other.benchmark == benchmark} - refusers
-        if not others or (len(refusers) > 1 and benchmark not in self._playing):
-            self.stop(UsageError(reason))
-            return
+        if self._is_believed(worker):
+            refusers = self._refusers.setdefault(benchmark, set())
+            refusers.add(worker)
+            believed = {name for name, other in self._workers.items() if other.benchmark == benchmark}
+            others = {name for name in believed if self._is_believed(name)} - refusers
+            if not others or (len(refusers) > 1 and benchmark not in self._playing):
+                self.stop(UsageError(reason))
+                return
         self._lost(lease, reason, worker)
-        self._send_away(worker, f"it cannot play what others can: {reason}")
+        self._send_away(worker, f"it says that it cannot play: {reason}")
         self._serve_waiting()
+
+    def _is_believed(self, worker: str) -> bool:
+        """Returns whether what a worker says of the policy is about the run: that of any, where none is our own."""
+        return self._workers[worker].launched or not self._settings.launcher.starts_workers
+
+    def _warn_of_first_answer(self) -> None:
+        """Says what may be wrong with a policy that has not answered anything yet, once."""
+        if not self._has_answered and not self._warned_of_first_answer:
+            self._warned_of_first_answer = True
+            log.warning(
+                "the policy has answered nothing within %g s. If its first answer takes longer than that, raise %s",
+                self._settings.policy.policy_timeout,
+                render(str(Hint("policy_timeout")), self._dialect),
+            )
 
     def _send_away(self, worker: str, reason: str) -> None:
         """Tells a worker to go, and gives it nothing more meanwhile."""

@@ -283,7 +283,7 @@ class Execution:
             results_of=lambda worker: service.coordinator.results_of.get(worker, 0),
             explain=lambda worker, reason: service.coordinator.explain(worker, reason),
             given_up=service.attendance.given_up,
-            join_token=admission.token,
+            join_token=admission.launched,
         )
         keeping = _background(self._launch(order))
         return RunningWorkers(service, to_join, await stack.enter_async_context(keeping))

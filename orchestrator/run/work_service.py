@@ -201,7 +201,8 @@ class WorkService(WorkServicer):
             member = await self._returning(first.register)
             assignment = self._assignment(first) if member is None else self._same_assignment(member)
             register = first.register
-            name = self.coordinator.join(register, assignment, outbox.put_nowait)
+            launched = self._admission.is_launched(context)
+            name = self.coordinator.join(register, assignment, outbox.put_nowait, launched=launched)
             assignment.membership = register.membership or secrets.token_urlsafe(16)
             assignment.rejoin_seconds = REJOIN_SECONDS
             if member is not None:

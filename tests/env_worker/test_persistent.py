@@ -57,13 +57,14 @@ def started(tmp_path: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-def serve(port: int, until: Callable[[], bool], *, listen: bool = True) -> int:
+def serve(port: int, until: Callable[[], bool], *, listen: bool = True, token_file: Path | None = None) -> int:
     """Works until something is true, with somebody who listens at the address."""
 
     async def work() -> int:
         stop = asyncio.Event()
         knocks = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", port) if listen else None
-        working = asyncio.create_task(PersistentWorker(Address("tcp", "127.0.0.1", port), ["--slots=2"]).run(stop))
+        persistent = PersistentWorker(Address("tcp", "127.0.0.1", port), ["--slots=2"], token_file=token_file)
+        working = asyncio.create_task(persistent.run(stop))
         deadline = time.monotonic() + 20
         while not until() and not working.done():
             assert time.monotonic() < deadline, "it never came to that"
@@ -191,3 +192,25 @@ def test_what_a_worker_reports_is_what_is_heard(tmp_path: Path) -> None:
             {"kind": "refused", "text": "no room."},
             {"kind": "lost", "text": "gone."},
         ]
+
+
+def test_while_a_runs_token_is_not_there_it_waits_and_says_so(
+    worker: Callable[[str], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = tmp_path / "join-token"
+    token.touch()
+    worker(f"""rm {token}; echo '{{"kind": "joined", "text": "2 slots for toy"}}' > $report""")
+    waiting = f"there is no join token at {token}; waiting for a run that writes one"
+    assert serve(free_port(), lambda: waiting in caplog.messages, token_file=token) == 0
+    assert started(tmp_path) == 1, "nobody is started without one"
+    token.touch()
+    assert serve(free_port(), lambda: started(tmp_path) >= 2, token_file=token) == 0
+
+
+def test_a_token_that_goes_while_its_worker_starts_is_no_mistake_of_the_user(
+    worker: Callable[[str], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = tmp_path / "join-token"
+    token.touch()
+    worker(f"rm {token}; exit 2")
+    assert serve(free_port(), lambda: any("no join token" in line for line in caplog.messages), token_file=token) == 0

@@ -80,13 +80,18 @@ class Counted(Coordinator):
         self.left: list[str] = []
 
     def join(
-        self, register: pb.Register, assignment: pb.Assignment, send: Callable[[pb.OrchestratorMessage], None]
+        self,
+        register: pb.Register,
+        assignment: pb.Assignment,
+        send: Callable[[pb.OrchestratorMessage], None],
+        *,
+        launched: bool = False,
     ) -> str:
         def counted(message: pb.OrchestratorMessage) -> None:
             self.sent[name] += 1
             send(message)
 
-        name = super().join(register, assignment, counted)
+        name = super().join(register, assignment, counted, launched=launched)
         self.sent[name] = 1  # its assignment
         return name
 

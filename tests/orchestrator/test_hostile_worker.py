@@ -235,3 +235,69 @@ def test_when_two_refuse_and_nobody_has_played_the_run_ends(in_run: Callable[...
             await run.coordinator.ended
 
     in_run(test, episodes=3)
+
+
+def test_workers_from_elsewhere_cannot_end_a_run_that_starts_its_own(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        for name in ("liar", "another"):  # nobody else is there yet, and two of one word are two liars
+            liar = Hand(run, name, launched=False)
+            liar.says(refused=pb.Refused(lease=liar.takes().lease, reason="it wants a camera."))
+            assert stops(liar) == 1
+            assert liar.ready() is None, "it gets nothing more"
+        assert not run.coordinator.ended.done()
+        honest = Hand(run, "honest")
+        while (lease := honest.ready()) is not None:
+            honest.finishes(lease)
+        await run.coordinator.ended
+        assert [row.outcome for row in run.journal.rows()] == ["success"] * 3
+
+    in_run(test, episodes=3)
+
+
+def test_a_worker_that_the_run_has_started_is_believed_at_once(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        stranger, own = Hand(run, "stranger", launched=False), Hand(run, "own")
+        stranger.takes()
+        own.says(refused=pb.Refused(lease=own.takes().lease, reason="it wants a camera."))
+        with pytest.raises(UsageError, match="it wants a camera"):
+            await run.coordinator.ended
+
+    in_run(test, episodes=3)
+
+
+def test_where_all_come_from_elsewhere_the_only_one_is_believed(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        only = Hand(run, launched=False)
+        only.says(refused=pb.Refused(lease=only.takes().lease, reason="it wants a camera."))
+        with pytest.raises(UsageError, match="it wants a camera"):
+            await run.coordinator.ended
+
+    in_run(test, launcher="none")
+
+
+def test_that_the_policy_is_gone_is_believed_of_those_that_the_run_has_started(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        liar = Hand(run, "liar", slots=2, launched=False)
+        for slot in range(2):
+            unreachable(liar, liar.takes(slot))
+        assert not run.coordinator.ended.done()
+        assert stops(liar) == 1
+        own = Hand(run, "own", slots=2)
+        for slot in range(2):
+            unreachable(own, own.takes(slot))
+        with pytest.raises(RunStopped, match="no policy server answered"):
+            await run.coordinator.ended
+
+    in_run(test, episodes=4)
+
+
+def test_so_is_that_it_does_not_answer(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        restarts: list[str] = []
+        run.coordinator.restart_policy = lambda why, **_: bool(restarts.append(why))
+        for launched in (False, True):
+            worker = Hand(run, launched=launched)
+            worker.says(lost=pb.Lost(lease=worker.takes().lease, reason="it hangs.", policy_unanswered=True))
+            assert len(restarts) == launched
+
+    in_run(test, episodes=3)

@@ -536,3 +536,24 @@ def test_an_address_has_so_many_connections_and_no_more(
                 writer.close()
 
     in_service(test)
+
+
+def test_workers_that_the_run_has_started_are_told_from_others_by_their_token(in_service: Callable[..., None]) -> None:
+    admission = Admission(TOKEN)
+
+    async def test(service: Service) -> None:
+        for token, ends in ((TOKEN, False), (admission.launched, True)):
+            async with service.worker(token=token) as worker:
+                await worker.hear("assignment")
+                await worker.say(ready=pb.Ready(slot=0))
+                lease = await worker.hear("lease")
+                await worker.say(refused=pb.Refused(lease=lease.lease, reason="no."))
+                if not ends:
+                    assert (await worker.hear("stop")).reason
+                else:
+                    await until(service.run.coordinator.ended.done)
+            assert service.run.coordinator.ended.done() == ends
+        with pytest.raises(UsageError):
+            service.run.coordinator.ended.result()
+
+    in_service(test, admission=admission)

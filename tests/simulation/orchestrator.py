@@ -66,14 +66,19 @@ class _WatchedCoordinator(Coordinator):
     ledger: Ledger
 
     def join(
-        self, register: pb.Register, assignment: pb.Assignment, send: Callable[[pb.OrchestratorMessage], None]
+        self,
+        register: pb.Register,
+        assignment: pb.Assignment,
+        send: Callable[[pb.OrchestratorMessage], None],
+        *,
+        launched: bool = False,
     ) -> str:
         def sent(message: pb.OrchestratorMessage) -> None:
             if message.WhichOneof("message") == "lease":
                 self.ledger.granted(name, message.lease)
             send(message)
 
-        name = super().join(register, assignment, sent)
+        name = super().join(register, assignment, sent, launched=launched)
         return name
 
     def take_back(self, worker: str, held: Collection[int]) -> Sequence[int]:
