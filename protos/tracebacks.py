@@ -61,6 +61,8 @@ def was_raised_in(error: BaseException, package: str) -> bool:
 def traceback_of(error: BaseException) -> str:
     """Returns the traceback of an exception as text, from users' code on."""
     told = traceback.TracebackException(type(error), error, _of_users(error.__traceback__), compact=True)
+    if isinstance(error.__context__, SparringError):  # what we were dealing with meanwhile, such as others of a batch
+        told.__context__ = None
     return _bounded("".join(told.format()))
 
 

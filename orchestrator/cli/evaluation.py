@@ -10,20 +10,22 @@ import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.logging import RichHandler
+from rich.text import Text
 
 from sparring.orchestrator.cli.finished import finished_already
+from sparring.orchestrator.display.errors import attempts_in_short
 from sparring.orchestrator.display.progress import make_display
-from sparring.orchestrator.display.screen import count, error_console
+from sparring.orchestrator.display.screen import error_console, show
 from sparring.orchestrator.display.table import print_table
 from sparring.orchestrator.display.title import title
 from sparring.orchestrator.results.finite import finite
-from sparring.orchestrator.results.reading import read_journal
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
 from sparring.orchestrator.run.execution import prepare
@@ -42,6 +44,8 @@ log = logging.getLogger(__name__)
 
 EXIT_ERRORS: Final = 3
 EXIT_INTERRUPTED: Final = 130
+_ERRORS: Final = 3
+"""That are told when a run has ended before its plan."""
 _LINES: Final = 40
 """Of a traceback that are shown; the file has all of them."""
 _SECRET: Final = re.compile(
@@ -130,20 +134,29 @@ def _show_traceback(error: SparringError, folder: Path, console: Console) -> Non
 
 
 def _tell_partial(error: SparringError, folder: Path, console: Console) -> None:
-    console.print(f"[bold red]stopped:[/] {_escaped(plain(error.told(FLAGS)))}", highlight=False, soft_wrap=True)
-    recorded = _recorded(folder)
+    """Shows what there is of a run that has ended before its plan: a table, the errors, and how to go on."""
+    said = plain(error.told(FLAGS))
+    try:
+        results = Results.load(folder)
+    except UsageError:  # it did not come to a journal
+        results = None
+    if results is not None:
+        begun = {(row.benchmark, row.task) for row in results.rows}
+        tasks = {name: [t for t in tasks if (name, t.name) in begun] for name, tasks in results.plan.tasks.items()}
+        if begun:
+            shown = replace(results.plan, tasks={name: left for name, left in tasks.items() if left})
+            print_table(replace(results, plan=shown), console)
+        others = [line for line in attempts_in_short(results, _ERRORS) if line.partition(" (")[0] not in said]
+        if others and not results.overall.errors:  # else they stand under the table
+            show(Group("errors so far:", *(Text(f"  {line}") for line in others)), console)
+    console.print(f"[bold red]stopped:[/] {_escaped(said)}", highlight=False, soft_wrap=True)
+    recorded = 0 if results is None else len(results.rows)
+    of = "" if results is None else f" of {len(results.plan.ids())}"
     console.print(
-        f"Recorded: {count(recorded, 'episode')}. Go on with: sparring resume {shlex.quote(str(folder))}",
+        f"Recorded: {recorded}{of} episodes. Go on with: sparring resume {shlex.quote(str(folder))}",
         highlight=False,
         soft_wrap=True,
     )
-
-
-def _recorded(folder: Path) -> int:
-    try:
-        return len(read_journal(folder).rows)
-    except UsageError:  # it did not come to a journal
-        return 0
 
 
 def _new_folder(settings: RunSettings) -> Path:

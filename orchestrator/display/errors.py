@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from sparring.orchestrator.display.notes import Notes
 from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.results.reading import JournalEvent
 from sparring.orchestrator.results.results import Results
@@ -63,6 +65,33 @@ def _collapsed(entries: Sequence[_Entry], folder: Path | None) -> Iterator[str]:
         else:
             yield f"the same error, {len(alike)} times: {said}"
             yield f"  {', '.join(entry.who for entry in alike)}"
+
+
+def rows_in_short(results: Results, most: int) -> list[str]:
+    """Returns a line for each of the errors that episodes ended in, the most frequent first; no more than so many."""
+    notes = Notes()
+    for row in results.rows:
+        if row.outcome == "error":
+            notes.add(row.id, row.error, attempts=row.attempts)
+    return _in_short(notes, results.folder, most)
+
+
+def attempts_in_short(results: Results, most: int) -> list[str]:
+    """Returns a line for each error that attempts have ended in, the most frequent first; no more than so many."""
+    notes = Notes()
+    for event in results.events:
+        if event.kind == "error" and event.episode is not None:
+            notes.add(event.episode, event.message)
+    return _in_short(notes, results.folder, most)
+
+
+def _in_short(notes: Notes, folder: Path | None, most: int) -> list[str]:
+    found = sorted(notes.latest(sys.maxsize), key=lambda note: -len(note.episodes))
+    lines = []
+    for note in found[:most]:
+        said = note.sentence.splitlines()[0] if note.sentence else ""
+        lines.append(f"{said if folder is None else located(said, folder)} - {note.who}")
+    return lines
 
 
 def errors_json(results: Results) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from sparring.orchestrator.display.notes import Note, Notes
 from sparring.orchestrator.display.screen import Plain, bounds, count, numbers
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.listeners import FilmCount, RunEnd, RunListener, RunStart, SlotActivity
@@ -19,6 +20,10 @@ from sparring.protos.plain_text import plain
 
 _PLAIN_SECONDS: Final = 5.0
 _RATE_WINDOW: Final = 10.0
+_MOST_SLOTS: Final = 16
+"""That are shown one by one, where there is room for them."""
+_MARGIN: Final = 1
+"""Lines of the screen that are left free: for the cursor."""
 
 
 class Tally:
@@ -109,6 +114,7 @@ class Display(RunListener):
 
     def __init__(self) -> None:
         self.tally = Tally(0, 0, 0)
+        self.notes = Notes()
 
     def on_start(self, start: RunStart) -> None:
         """Counts from where earlier executions left off."""
@@ -143,6 +149,8 @@ class PlainDisplay(Display):
         super().__init__()
         self._console = console
         self._last = time.monotonic()
+        self._repeated: dict[int, Note] = {}
+        """Errors that have come again since they were told of."""
 
     def on_worker(self, worker: str, slots: int) -> None:
         self._say(f"worker {worker} joined with {count(slots, 'slot')}" if slots else f"worker {worker} left")
@@ -150,7 +158,7 @@ class PlainDisplay(Display):
     def on_result(self, row: EpisodeRow) -> None:
         super().on_result(row)
         if row.outcome == "error":
-            self._say(f"error: {row.task} #{row.index}: {row.error}")
+            self._error("error", row.id, row.error)
         self._say_line(at_once=self.tally.done == self.tally.total)
 
     def on_films(self, films: FilmCount) -> None:
@@ -161,11 +169,28 @@ class PlainDisplay(Display):
     def _say_line(self, *, at_once: bool) -> None:
         if at_once or time.monotonic() - self._last >= _PLAIN_SECONDS:
             self._last = time.monotonic()
+            self._say_repeated()
             self._say(self.tally.line())
 
     def on_retry(self, episode: EpisodeId, reason: str) -> None:
         super().on_retry(episode, reason)
-        self._say(f"trying again: {episode.task} #{episode.index}: {reason}")
+        self._error("trying again", episode, reason)
+
+    def close(self) -> None:
+        self._say_repeated()
+
+    def _error(self, what: str, episode: EpisodeId, sentence: str) -> None:
+        """Tells of an error the first time that it comes, and now and then how many have it by now."""
+        note = self.notes.add(episode, sentence)
+        if note.attempts == 1:
+            self._say(f"{what}: {episode.task} #{episode.index}: {sentence}")
+        else:
+            self._repeated[id(note)] = note
+
+    def _say_repeated(self) -> None:
+        for note in self._repeated.values():
+            self._say(f"{note.who}: {note.sentence.splitlines()[0]}")
+        self._repeated.clear()
 
     def _say(self, line: str) -> None:
         self._console.print(plain(line), highlight=False, markup=False, soft_wrap=True)
@@ -178,7 +203,8 @@ class LiveDisplay(Display):
         super().__init__()
         self._title = title
         self._slots: dict[tuple[str, int], SlotActivity] = {}
-        self._notes: list[str] = []
+        self._console = console
+        self._left: list[str] = []
         self._bar = Progress(TextColumn("{task.description}"), BarColumn(bar_width=40), TaskProgressColumn())
         self._episodes = self._bar.add_task("episodes")
         self._live = Live(
@@ -198,40 +224,58 @@ class LiveDisplay(Display):
         for number in range(slots):
             self._slots[worker, number] = SlotActivity(worker, number)
         if not slots:
-            self._note(f"worker {worker} left")
+            self._left = [*self._left, f"worker {worker} left"][-1:]
 
     def on_result(self, row: EpisodeRow) -> None:
         super().on_result(row)
         self._bar.update(self._episodes, completed=self.tally.done)
         if row.outcome == "error":
-            self._note(f"error: {row.task} #{row.index}: {row.error}")
+            self.notes.add(row.id, row.error)
 
     def on_retry(self, episode: EpisodeId, reason: str) -> None:
         super().on_retry(episode, reason)
-        self._note(f"trying again: {episode.task} #{episode.index}: {reason}")
+        self.notes.add(episode, reason)
 
     def on_activity(self, activity: SlotActivity) -> None:
         super().on_activity(activity)
         self._slots[activity.worker, activity.slot] = activity
 
-    def _note(self, text: str) -> None:
-        self._notes = [*self._notes, text.splitlines()[0]][-3:]
-
-    def _shown(self) -> RenderableType:
-        return Plain(self._picture())
-
     def _picture(self) -> RenderableType:
-        slots = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-        for (worker, number), activity in sorted(self._slots.items())[:16]:
+        """Makes the picture, no higher than the screen: what scrolls off it cannot be taken back."""
+        width, height = self._console.size
+        tally = Text(self.tally.line()).wrap(self._console, width)
+        room = height - _MARGIN - 2 - len(tally)
+        notes = [Text(note, style="yellow", no_wrap=True, overflow="ellipsis") for note in self._left]
+        if not self._slots:
+            notes.append(Text("starting ...", style="dim"))
+        # Errors come first: slots that there is no room for are not missed.
+        errors = list(self.notes.shown(self._console, width, max(2, room // 2)))[: max(0, room)]
+        slots = self._shown_slots(room - len(errors) - len(notes))
+        return Group(
+            Text(self._title, style="bold", no_wrap=True, overflow="ellipsis"),
+            self._bar,
+            *tally,
+            slots,
+            *notes,
+            *errors,
+        )
+
+    def _shown_slots(self, room: int) -> RenderableType:
+        slots = sorted(self._slots.items())
+        shown = min(_MOST_SLOTS, max(0, room))
+        left = ""
+        if len(slots) > shown:
+            shown = max(0, shown - 1)  # a line says how many there are
+            left = f"... and {count(len(slots) - shown, 'more slot')}" if shown else count(len(slots), "slot")
+        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+        for (worker, number), activity in slots[:shown]:
             doing = f"{activity.task} #{activity.index}" if activity.task else "idle"
             if activity.replay:
                 doing = f"filming {doing}"
             steps = f"step {activity.steps}" if activity.steps else ""
-            slots.add_row(Text(f"{worker}/{number}", style="dim"), Text(doing), Text(steps, style="dim"))
-        notes = [Text(note, style="yellow", no_wrap=True, overflow="ellipsis") for note in self._notes]
-        if not self._slots:
-            notes.append(Text("starting ...", style="dim"))
-        return Group(Text(self._title, style="bold"), self._bar, Text(self.tally.line()), slots, *notes)
+            table.add_row(Text(f"{worker}/{number}", style="dim"), Text(doing), Text(steps, style="dim"))
+        parts: list[RenderableType] = [table] if shown and slots else []
+        return Group(*parts, *([Text(left, style="dim")] if left and room > 0 else []))
 
 
 def make_display(console: Console, title: str, *, plain: bool = False) -> Display:

@@ -10,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from sparring.orchestrator.display.errors import rows_in_short
 from sparring.orchestrator.display.lines import (
     Level,
     cautions,
@@ -23,6 +24,9 @@ from sparring.orchestrator.display.screen import show
 from sparring.orchestrator.results.results import Results
 
 _STYLES: Final[Mapping[Level, str]] = {"group": "cyan", "benchmark": "cyan bold", "overall": "bold"}
+
+_MOST_ERRORS: Final = 5
+"""That are told under the table, each once."""
 
 
 def results_table(results: Results, most: int | None = None) -> RenderableType:
@@ -74,10 +78,7 @@ def _errors(results: Results) -> list[RenderableType]:
     if not failed:
         return []
     lines: list[RenderableType] = [Text(f"{errors_left_out(results)}:", style="red")]
-    lines += [
-        Text(f"  {row.task} #{row.index}: {row.error.splitlines()[0] if row.error else ''}") for row in failed[:5]
-    ]
-    if len(failed) > 5:
-        see = "" if results.folder is None else f", see: sparring show {shlex.quote(str(results.folder))} --errors"
-        lines.append(Text(f"  ... and {len(failed) - 5} more{see}"))
+    lines += [Text(f"  {line}") for line in rows_in_short(results, _MOST_ERRORS)]
+    if len(failed) > 1 and results.folder is not None:
+        lines.append(Text(f"  each of them: sparring show {shlex.quote(str(results.folder))} --errors"))
     return lines

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
 
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.orchestrator.run.retry import is_incurable
 from sparring.protos.advice import Hint
 from sparring.protos.record import EpisodeRecord
+
+_OUTLIVED: Final = 3
+"""So many attempts that began later and have failed already, and one that still goes on is waited for."""
 
 
 class ErrorLimit:
@@ -24,9 +30,18 @@ class ErrorLimit:
         self._seen = ""
         self._attempts = 0
         self._episodes: set[EpisodeId] = set()
+        self._outlived: Counter[int] = Counter()
 
-    def heard(self, episode: EpisodeId, record: EpisodeRecord) -> None:
+    def heard(
+        self, episode: EpisodeId, record: EpisodeRecord, *, lease: int = 0, in_flight: Sequence[int] = ()
+    ) -> None:
         """Hears what came of an attempt.
+
+        Args:
+            episode: That was tried.
+            record: What came of it.
+            lease: The number of its loan.
+            in_flight: The numbers of all loans that have not ended, this one among them, in the order of lending.
 
         Raises:
             RunStopped: If all attempts so far have ended in this error, and they were enough.
@@ -40,8 +55,12 @@ class ErrorLimit:
         self._seen = error
         self._attempts += 1
         self._episodes.add(episode)
+        older = in_flight[: in_flight.index(lease)] if lease in in_flight else ()
+        self._outlived.update(older)
         enough = min(2, self._most) if is_incurable(record.error) else self._most
-        if self._attempts >= enough and len(self._episodes) > 1:
+        # Errors come sooner than successes: who has outlived some of them may well be one.
+        hopeful = any(self._outlived[number] >= _OUTLIVED for number in in_flight if number != lease)
+        if self._attempts >= enough and len(self._episodes) > 1 and not hopeful:
             raise RunStopped(
                 f"the run stops, because all {self._attempts} attempts so far, of {len(self._episodes)} episodes, "
                 f"ended in the same error: {record.error} (To go on in any case: {Hint('max_errors', value=0)}.)"

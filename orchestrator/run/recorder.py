@@ -107,6 +107,7 @@ class Recorder:
         if lease is None or verdict == "stale":
             return False
         record = replace(record, error=self.with_traceback(record.error, result.traceback))
+        in_flight = [other.number for other in self._scheduler.in_flight()] if record.outcome == "error" else []
         # The lease ends when all is written: what cannot be written is not played, and the run has not finished.
         row: EpisodeRow | None = None
         if record.outcome == "error":
@@ -121,7 +122,7 @@ class Recorder:
         self._scheduler.finish(result.lease, record)
         if verdict == "retry":
             self._listener.on_retry(lease.episode, record.error)
-            self._limit.heard(lease.episode, record)
+            self._limit.heard(lease.episode, record, lease=lease.number, in_flight=in_flight)
             return True
         # Before its steps are those of a recorded episode: they count once.
         self._listener.on_activity(SlotActivity(worker, lease.slot.number))
@@ -129,7 +130,7 @@ class Recorder:
         if row is not None and self._settings.output.video != "none":
             self.films.ended(row)
             self._listener.on_films(self.films.count)
-        self._limit.heard(lease.episode, record)
+        self._limit.heard(lease.episode, record, lease=lease.number, in_flight=in_flight)
         return True
 
     def with_traceback(self, sentence: str, traceback: str) -> str:

@@ -504,3 +504,46 @@ def test_tracebacks_of_code_that_never_came_to_play_are_kept(
     assert "self.weights = {}['weights']" in kept.read_text()
     mine.write_text("from toy_policies import Forward\n\nclass Mine(Forward):\n    pass\n")
     assert sparring(*command).returncode == 0
+
+
+def test_who_interrupts_a_run_sees_what_there_is_of_it(usage: Sparring, tmp_path: Path) -> None:
+    (tmp_path / "interrupted_policy.py").write_text(
+        "from toy_policies import Forward\n\n"
+        "class Mine(Forward):\n"
+        "    def new_session(self, task, seed):\n"
+        "        if task.episode == 3:\n"
+        "            raise KeyboardInterrupt  # as Ctrl-C does\n"
+        "        if task.episode == 1:\n"
+        "            raise ValueError('odd')\n"
+    )
+    ended = usage(*TOY, "--task", "short,long", "--episodes", "5", "--policy", "interrupted_policy:Mine", HERE)
+    assert ended.returncode == 130, ended.stderr
+    lines = ended.stderr.splitlines()
+    lines = lines[next(n for n, line in enumerate(lines) if line.startswith("task ")) :]
+    assert [line.split()[:4] for line in lines if line.startswith(("short", "long", "overall"))] == [
+        ["short", "2", "1", "100.0"],
+        ["overall", "2", "1", "100.0"],
+    ], "no line for a task that was not begun"
+    assert any("raised ValueError: odd (policy" in line and "short #1, 4 attempts" in line for line in lines)
+    assert lines[-2:] == [
+        "stopped: interrupted by SIGINT.",
+        "Recorded: 3 of 10 episodes. Go on with: sparring resume out",
+    ]
+    assert ended.stdout == ""
+
+
+def test_errors_that_are_tried_again_are_told_when_a_run_is_interrupted(usage: Sparring, tmp_path: Path) -> None:
+    (tmp_path / "interrupted_soon.py").write_text(
+        "from toy_policies import Forward\n\n"
+        "class Mine(Forward):\n"
+        "    tries = 0\n\n"
+        "    def new_session(self, task, seed):\n"
+        "        self.tries += 1\n"
+        "        raise KeyboardInterrupt if self.tries == 3 else ValueError('odd')\n"
+    )
+    ended = usage(*TOY, "--task", "short", "--episodes", "5", "--policy", "interrupted_soon:Mine", HERE)
+    assert ended.returncode == 130, ended.stderr
+    told = ended.stderr.partition("errors so far:")[2].splitlines()
+    assert "raised ValueError: odd" in told[1]
+    assert told[1].endswith(" - short #0, 2 attempts")
+    assert told[-1].startswith("Recorded: 0 of 5 episodes.")

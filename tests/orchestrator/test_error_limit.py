@@ -38,6 +38,28 @@ def test_the_sentence_says_what_happened_and_how_to_go_on() -> None:
         limit.heard(*error("b", 0))
 
 
+def test_errors_that_come_sooner_than_successes_do_not_stop_a_run() -> None:
+    """Lease 1 goes on and on while those after it fail at their first step; it is waited for, whatever comes of it."""
+    limit = ErrorLimit(5)
+    for n in range(2, 30):
+        limit.heard(*error("a", n), lease=n, in_flight=[1, n])
+    with pytest.raises(RunStopped, match="all 29 attempts"):
+        limit.heard(*error("a", 1), lease=1, in_flight=[1, 30])
+    limit = ErrorLimit(5)
+    for n in range(2, 30):
+        limit.heard(*error("a", n), lease=n, in_flight=[1, n])
+    limit.heard(EpisodeId("toy", "a", 1), EpisodeRecord(outcome="success", steps=3), lease=1, in_flight=[1])
+    assert stopped_after(limit, (error("a", n) for n in range(30, 99))) is None
+
+
+def test_those_who_began_last_are_not_waited_for() -> None:
+    limit = ErrorLimit(5)
+    for n in range(4):
+        limit.heard(*error("a", n), lease=n, in_flight=[n, 97, 98, 99])
+    with pytest.raises(RunStopped):
+        limit.heard(*error("a", 4), lease=4, in_flight=[4, 97, 98, 99])
+
+
 def test_one_episode_alone_ends_by_the_rules_of_trying_again() -> None:
     assert stopped_after(ErrorLimit(3), (error("a", 0) for _ in range(10))) is None
 

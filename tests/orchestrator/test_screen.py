@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -18,7 +19,7 @@ from sparring.orchestrator.display.table import results_table
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.listeners import RunStart, SlotActivity
-from sparring.orchestrator.run.plan import Plan
+from sparring.orchestrator.run.plan import EpisodeId, Plan
 
 
 def episode(steps: int) -> EpisodeRow:
@@ -68,6 +69,86 @@ def test_a_rate_that_errors_are_left_out_of_says_so_while_the_run_goes() -> None
     for _ in range(10):
         tally.count(replace(episode(1), outcome="error"))
     assert "success 95.0 % (63.3 - 96.7 % with errors) ·" in tally.line()
+
+
+RAISED = (
+    "the policy's act() raised RuntimeError: the images have shape (1, {}, 3, 224, 224), which is not what the network "
+    "wants (policy 'my_module:Mine', step 0; traceback: errors/policy-0123abcd.txt)"
+)
+
+
+def seen(display: LiveDisplay, console: Console) -> list[str]:
+    """The picture, as a terminal of this size shows it."""
+    lines = console.render_lines(display._picture(), console.options.update(height=None), pad=False)
+    return ["".join(segment.text for segment in line).rstrip() for line in lines]
+
+
+def failing(display: PlainDisplay | LiveDisplay, *, slots: int, times: int) -> None:
+    plan = Plan({"toy": [Task("coffee-button-v3", "Go", "toy", number=0)]}, 50, 0)
+    display.on_start(RunStart(plan, [], {}, None))
+    display.on_worker("toy-0", slots)
+    for number in range(times):
+        display.on_retry(EpisodeId("toy", "coffee-button-v3", number), RAISED.format(number))
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 12), (120, 40)])
+@pytest.mark.parametrize("slots", [2, 40])
+def test_the_cause_is_seen_whole_on_every_screen_however_many_slots_there_are(
+    width: int, height: int, slots: int
+) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, height=height)
+    display = LiveDisplay(console, "mine on toy: 1 task × 50 episodes")
+    failing(display, slots=slots, times=37)
+    picture = seen(display, console)
+    display.close()
+    assert len(picture) < height, "what scrolls off the screen cannot be taken back: the header would stand twice"
+    together = " ".join(line.strip() for line in picture)
+    assert RAISED.format(0) in together
+    assert together.count("coffee-button-v3 #36") == 1
+    assert "the same error, 37 episodes (37 attempts); the last: coffee-button-v3 #36" in together
+    assert together.count("mine on toy") == 1
+    if slots == 2:
+        assert "toy-0/1" in together
+    else:
+        assert "more slots" in together
+
+
+def test_different_errors_share_the_room() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=80, height=24)
+    display = LiveDisplay(console, "title")
+    failing(display, slots=1, times=5)
+    display.on_retry(EpisodeId("toy", "reach-v3", 1), "the simulator raised ValueError: it came apart")
+    display.close()
+    together = " ".join(line.strip() for line in seen(display, console))
+    assert RAISED.format(0) in together
+    assert "the simulator raised ValueError: it came apart reach-v3 #1" in together
+
+
+def test_lines_of_an_error_that_comes_again_are_few() -> None:
+    file = io.StringIO()
+    display = PlainDisplay(Console(file=file, width=80))
+    failing(display, slots=1, times=37)
+    display.close()
+    said = file.getvalue().splitlines()
+    assert said == [
+        "worker toy-0 joined with 1 slot",
+        f"trying again: coffee-button-v3 #0: {RAISED.format(0)}",
+        f"the same error, 37 episodes (37 attempts); the last: coffee-button-v3 #36: {RAISED.format(0)}",
+    ]
+
+
+def test_errors_under_the_table_are_told_once_each() -> None:
+    rows = [
+        replace(episode(1), index=n, outcome="error", error=RAISED.format(n), error_kind="policy") for n in range(9)
+    ]
+    rows.append(replace(episode(1), index=9, outcome="error", error="it hung", error_kind="limit"))
+    file = io.StringIO()
+    plan = Plan({"toy": [Task("good", "Go", "good", number=0)]}, 10, 0)
+    show(results_table(Results(plan, rows, 1.0, Path("out"))), Console(file=file))
+    said = file.getvalue()
+    located = RAISED.format(0).replace("errors/", "out/errors/")
+    assert f"  {located} - the same error, 9 episodes (9 attempts); the last: good #8\n  it hung - good #9\n" in said
+    assert "sparring show out --errors" in said
 
 
 HOSTILE = "\x1b]0;pwned\x07\x1b[2J"

@@ -42,6 +42,19 @@ def test_one_file_for_each_that_differs(tmp_path: Path) -> None:
     assert f'File "{__file__}"' in text
 
 
+def test_what_we_were_dealing_with_meanwhile_is_none_of_it() -> None:
+    """A batch has failed, and its rows are tried one by one: the same row has the same traceback in any company."""
+    alone = traceback_of(raised("boom"))
+    try:
+        raise SparringError("the batch failed.")
+    except SparringError:
+        assert traceback_of(raised("boom")) == alone
+    try:
+        raise KeyError("their own")
+    except KeyError:
+        assert "During handling" in traceback_of(raised("boom"))
+
+
 def test_a_text_with_references_says_where_they_are() -> None:
     said = "it raised (step 0; traceback: errors/policy-0123abcd.txt) and errors/other.txt"
     assert references(said) == ["errors/policy-0123abcd.txt"]
