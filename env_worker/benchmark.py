@@ -91,6 +91,7 @@ class Simulator(ABC):
         camera: The observation that films are made of: uint8 (height, width, 3), upright; None if there is none.
         max_steps: After how many steps an episode is truncated.
         success_advice: What to set so that it says what success is, if anything, in a sentence for people.
+        warnings: Sentences that whoever evaluates should know, by the end of an episode: each is told once in a run.
     """
 
     offers: Offer
@@ -98,6 +99,7 @@ class Simulator(ABC):
     camera: str | None = None
     max_steps: int
     success_advice: str = ""
+    warnings: Sequence[str] = ()
 
     @abstractmethod
     def reset(self, *, seed: int, index: int, look: Names) -> Observation:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -15,13 +15,17 @@ import numpy as np
 
 from sparring import env_worker
 from sparring.env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task, setting
+from sparring.env_worker.benchmarks._gym.drawing import Drawing, draw_on_look, find_drawing
+from sparring.env_worker.benchmarks._gym.registration import make
+from sparring.env_worker.benchmarks._gym.spaces import action_space, images_among, named
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
 from sparring.protos.spec import Offer, TensorSpec, spec_of
 from sparring.protos.tensor import Array
 
 IMAGE: Final = "observation.image"
-OBSERVATION: Final = "observation"
+EVERY_STEP: Final = "every-step"
+ON_LOOK: Final = "on-look"
 _SUCCESS_KEYS: Final = ("is_success", "success")
 _TRIAL_SECONDS: Final = 1.0
 """For an episode of random actions, to see whether the environment says what success is."""
@@ -36,12 +40,18 @@ class GymSettings:
         success_return: An episode with at least this sum of rewards is a success; NaN: as the environment says.
         max_steps: Truncate after this many steps; 0: as the environment says.
         kwargs: Keyword arguments of gymnasium.make.
+        draw: Of environments whose observations have images: "every-step" leaves them as they are, "on-look" has them
+            draw only where somebody looks.
+        drawn_by: The function that draws, from the environment inside all wrappers on: "_env.physics.render"; empty:
+            wherever it is known to be.
     """
 
     render: bool = False
     success_return: float = math.nan
     max_steps: int = setting(0, least=0)
     kwargs: Mapping[str, Any] | None = None
+    draw: str = setting(EVERY_STEP, choices=[EVERY_STEP, ON_LOOK])
+    drawn_by: str = ""
 
 
 class Gym(Benchmark):
@@ -68,31 +78,11 @@ class Gym(Benchmark):
         return {}
 
     def make(self, task: Task, settings: GymSettings) -> Simulator:
-        import gymnasium
-
         arguments = dict(settings.kwargs or {})
         if settings.render:
             arguments.setdefault("render_mode", "rgb_array")
-        module, colon, _ = task.name.rpartition(":")
-        if colon and not _importable(module):
-            raise UsageError(
-                f"there is no module {module!r} to take the environment {task.name!r} from; run from the folder it is "
-                "in, or put that on PYTHONPATH."
-            )
-        try:
-            env = gymnasium.make(task.name, **arguments)
-        except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as error:
-            raise UsageError(f"there is no Gymnasium environment {task.name!r}: {error}") from error
-        except (gymnasium.error.Error, TypeError) as error:  # of what is missing, or arguments that it does not take
-            raise UsageError(f"gymnasium cannot make {task.name!r}: {error}") from error
-        return GymSimulator(env, settings, lambda: gymnasium.make(task.name, **arguments))
-
-
-def _importable(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except (ModuleNotFoundError, ValueError):  # its package is not there, or what was given is no name of a module
-        return False
+        another = partial(make, task.name, arguments)
+        return GymSimulator(another(), settings, another)
 
 
 def _speaks_of_success(make: Callable[[], Any], most: int) -> bool | None:
@@ -147,8 +137,15 @@ class GymSimulator(Simulator):
         self._steps = 0
         self._return = 0.0
         self.meter = RenderMeter()
-        low, high, self._to_action = _action_space(env.action_space)
-        specs = {name: spec_of(array) for name, array in _named(env.observation_space.sample()).items()}
+        low, high, self._to_action = action_space(env.action_space)
+        shown = named(env.observation_space.sample())
+        specs = {name: spec_of(array) for name, array in shown.items()}
+        self._images = images_among(shown)
+        self._drawing: Drawing | None = None
+        if self._images:
+            self._drawing = find_drawing(env, settings.drawn_by, self.meter)
+            if settings.draw == ON_LOOK:
+                self._drawing = draw_on_look(env, self._drawing)
         if settings.render:
             env.reset(seed=0)
             specs[IMAGE] = TensorSpec("uint8", self._render().shape)
@@ -157,12 +154,14 @@ class GymSimulator(Simulator):
         self.offers = Offer(observations=specs, action_low=tuple(low), action_high=tuple(high), control_hz=hz)
 
     def reset(self, *, seed: int, index: int, look: Names) -> Observation:
-        raw, _ = self._env.reset(seed=seed)
+        with self._looked_at(look):
+            raw, _ = self._env.reset(seed=seed)
         self._steps, self._return = 0, 0.0
         return self._observe(raw, look)
 
     def step(self, action: Array, *, look: Names) -> Step:
-        raw, reward, terminated, truncated, info = self._env.step(self._to_action(action))
+        with self._looked_at(look):
+            raw, reward, terminated, truncated, info = self._env.step(self._to_action(action))
         self._steps += 1
         self._return += float(reward)
         truncated = bool(truncated) or self._steps >= self.max_steps
@@ -183,6 +182,28 @@ class GymSimulator(Simulator):
     def close(self) -> None:
         self._env.close()
 
+    @contextmanager
+    def _looked_at(self, look: Names) -> Iterator[None]:
+        """Counts what is drawn in a reset or a step, and lets an environment that can leave out what is not seen."""
+        before = self.meter.renders
+        if self._drawing is not None:
+            self._drawing.wanted = look
+        yield
+        if self._drawing is None:
+            self.meter.renders += len(self._images)  # at least; how long that took is not known
+        if self.meter.renders > before and not look & self._images:
+            self.warnings = [self._drawn_unseen()]
+
+    def _drawn_unseen(self) -> str:
+        name = self._env.spec.id if self._env.spec else str(self._env)
+        always = f"{name} draws its images in every step, whether the policy looks or not"
+        if self._drawing is not None:
+            return f"{always}. To have them drawn where it looks: {Hint('benchmark_arg', 'draw', ON_LOOK)}."
+        return (
+            f"{always}, with a function that is not known: their time counts as physics. Name it with "
+            f"{Hint('benchmark_arg', 'drawn_by')} to have them drawn where the policy looks."
+        )
+
     def _success(self, info: Mapping[str, Any], ended: bool) -> bool | None:
         for key in _SUCCESS_KEYS:
             if key in info:
@@ -192,42 +213,15 @@ class GymSimulator(Simulator):
         return None
 
     def _observe(self, raw: Any, look: Names) -> Observation:
-        observation = {name: array for name, array in _named(raw).items() if name in look}
+        observation = {name: array for name, array in named(raw).items() if name in look}
         if IMAGE in look and IMAGE not in observation:
             with self.meter.image():
                 observation[IMAGE] = self._render()
         return observation
 
     def _render(self) -> Array:
-        frame = self._env.render()
+        with self._drawing.drawn_for_others() if self._drawing else nullcontext():
+            frame = self._env.render()
         if not isinstance(frame, np.ndarray) or frame.ndim != 3:
             raise UsageError(f"{self._env.spec.id if self._env.spec else self._env} does not render to an RGB array.")
         return np.ascontiguousarray(frame)
-
-
-def _named(raw: Any) -> dict[str, Array]:
-    if isinstance(raw, Mapping):
-        flat: dict[str, Array] = {}
-        for key, value in raw.items():
-            inner = _named(value)
-            flat.update({key if name == OBSERVATION else f"{key}.{name}": array for name, array in inner.items()})
-        return flat
-    return {OBSERVATION: np.asarray(raw)}
-
-
-def _action_space(space: Any) -> tuple[list[float], list[float], Any]:
-    """Bounds of a flat vector of actions, and how such a vector becomes an action of the space."""
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Box):
-        low, high = space.low.ravel().tolist(), space.high.ravel().tolist()
-        return low, high, lambda vector: np.asarray(vector, dtype=space.dtype).reshape(space.shape)
-    if isinstance(space, spaces.Discrete):
-        first, last = int(space.start), int(space.start + space.n - 1)
-        # The nearest whole number counts, so each has a whole unit of the range: uniform in the range is uniform in the
-        # actions, which it would not be if the range began at the first and ended at the last.
-        return [first - 0.5], [last + 0.5], lambda vector: int(np.clip(round(float(vector[0])), first, last))
-    raise UsageError(
-        f"actions of the kind {type(space).__name__} are not supported; "
-        "wrap the environment to have a Box or Discrete space."
-    )

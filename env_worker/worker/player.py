@@ -159,6 +159,7 @@ class Player:
             if rules.metric == "success" and record.outcome == "played":
                 raise _silent_on_success(stage)
             result = record.to_message(lease.lease)
+            result.warnings.extend(stage.simulator.warnings)
             for executed in actions:
                 result.actions = executed.content
                 result.missing = f"its actions are missing: {executed.missing}" if executed.missing else ""

@@ -25,6 +25,8 @@ MAX_VERSIONS: Final = 1024
 MAX_METRICS: Final = 1024
 MAX_FILES: Final = 4096
 """Source files of benchmarks, and facts of a machine."""
+MAX_WARNINGS: Final = 16
+"""Of one episode."""
 
 
 class OutOfBounds(UsageError):
@@ -73,6 +75,9 @@ def bounded(message: pb.WorkerMessage, slots: int) -> pb.WorkerMessage:
         _check(size <= most, f"the actions of an episode have {size:,} bytes; {most:,} are the most")
         message.result.error = shortened(message.result.error, MAX_SENTENCE)
         message.result.missing = shortened(message.result.missing, MAX_SENTENCE)
+        warnings = [shortened(sentence, MAX_SENTENCE) for sentence in message.result.warnings[:MAX_WARNINGS]]
+        message.result.ClearField("warnings")
+        message.result.warnings.extend(warnings)
         message.result.traceback = message.result.traceback[:MAX_TRACEBACK]
     elif kind == "lost":
         message.lost.reason = shortened(message.lost.reason, MAX_SENTENCE)

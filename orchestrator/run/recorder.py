@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.makers import BENCHMARK, POLICY, Maker
@@ -21,6 +22,9 @@ from sparring.protos.advice import FLAGS, Dialect, render
 from sparring.protos.pieces import AttachmentKind, AttachmentMissing, kind_of
 from sparring.protos.record import EpisodeRecord, Outcome
 from sparring.protos.tracebacks import Tracebacks
+
+_MOST_WARNINGS: Final = 100
+"""Of benchmarks, in one go at a run."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class Recorder:
         self._tracebacks = Tracebacks(kept_in, logged=settings.plan.in_process)
         self._players: dict[str, _Player] = {}
         self._makers: dict[tuple[str, str], int] = {}
+        self._warned: set[str] = set()
 
     def joined(
         self, worker: str, host: str, versions: Mapping[str, str], programs: Mapping[str, str] | None = None
@@ -115,6 +120,7 @@ class Recorder:
         if verdict == "record":
             if result.missing:
                 self._missing(worker, lease, result.missing)
+            self._warn(worker, lease, result.warnings)
             film = self._save_attachments(worker, lease, result, record.outcome)
             actions = result.actions if record.outcome != "error" and self._settings.output.actions else b""
             row = self._record(worker, lease.episode, record, tries=1, film=film, actions=actions)
@@ -318,6 +324,15 @@ class Recorder:
             except AttachmentMissing as error:
                 self._missing(worker, lease, f"its {kind} is missing: {error.sentence}")
         return film if "video" in kept else ""
+
+    def _warn(self, worker: str, lease: Lease, sentences: Iterable[str]) -> None:
+        """Tells what a benchmark has to say, each sentence once, and no end of them."""
+        for sentence in sentences:
+            told = render(sentence, self._dialect)
+            if told not in self._warned and len(self._warned) < _MOST_WARNINGS:
+                self._warned.add(told)
+                self._journal.note("warning", told, episode=lease.episode, worker=worker)
+                self._listener.on_warning(told)
 
     def _missing(self, worker: str, lease: Lease, sentence: str) -> None:
         """Says that an episode counts, without its film or recording."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -157,3 +158,24 @@ def test_an_unknown_environment_is_named() -> None:
     for module in ("no_such_module", "no_such.module", ""):
         with pytest.raises(UsageError, match=f"there is no module '{module}'.*PYTHONPATH"):
             make(f"{module}:Thing-v0")
+
+
+def test_the_module_of_a_namespace_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    register = "import gymnasium; gymnasium.register('{}/Cart-v0', 'gymnasium.envs.classic_control:CartPoleEnv')"
+    (tmp_path / "gym_of_mine.py").write_text(register.format("gym_of_mine"))
+    (tmp_path / "gym_of_others.py").write_text(register.format("gym-of-others"))
+    (tmp_path / "gym_of_nothing.py").write_text("")
+    (tmp_path / "gym_that_is_broken.py").write_text("import no_such_dependency")
+    for name in ("gym_of_mine/Cart-v0", "gym-of-others/Cart-v0"):
+        assert make(name, success_return=1.0).offers.action_dim == 1
+    with pytest.raises(UsageError, match=r"'gym_of_mine/Crat-v0'.*Cart"):
+        make("gym_of_mine/Crat-v0")
+    with pytest.raises(UsageError, match="The module 'gym_of_nothing' was imported, and does not register it"):
+        make("gym_of_nothing/Cart-v0")
+    with pytest.raises(UsageError, match=r"'gym_that_is_broken'.*cannot be imported: ModuleNotFoundError.*no_such_dep"):
+        make("gym_that_is_broken/Cart-v0")
+    with pytest.raises(
+        UsageError, match=r"A module 'gym-not-here' and 'gym_not_here' would have been.*env create gym --w"
+    ):
+        make("gym-not-here/Cart-v0")
