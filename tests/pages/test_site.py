@@ -77,6 +77,15 @@ def test_nothing_is_loaded_from_another_host(site: Path) -> None:
         assert re.findall(r"(?:url\(|@import )[\"']?(?:https?:)?//[^)]*", sheet.read_text()) == [], sheet
 
 
+@pytest.mark.processes
+@pytest.mark.requires("docs")
+def test_lists_and_tables_are_what_they_are_elsewhere(site: Path) -> None:
+    """MkDocs wants a blank line before a list, and four spaces before one inside another; elsewhere it goes without."""
+    for page in site.rglob("*.html"):
+        text = re.sub(r"<(pre|script|style)\b.*?</\1>", "", page.read_text(), flags=re.DOTALL)
+        assert re.findall(r"\n *(?:-|\d+\.|\|) .*", text) == [], page
+
+
 def test_a_page_that_loads_something_is_seen() -> None:
     parser = Loads()
     parser.feed('<a href="https://x"></a><img src="https://y"><link href="//z"><script src="a.js"></script>')
