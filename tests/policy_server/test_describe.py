@@ -27,7 +27,7 @@ def test_what_is_hosted_is_described() -> None:
 
 
 def test_nobody_there_is_a_sentence() -> None:
-    with pytest.raises(SparringError, match=r"127\.0\.0\.1:1\b"):
+    with pytest.raises(SparringError, match=r"127\.0\.0\.1:1\b.*\(--timeout\)"):
         CliRunner().invoke(
             cli, ["describe", "127.0.0.1:1", "--timeout", "0.5"], catch_exceptions=False, standalone_mode=False
         )

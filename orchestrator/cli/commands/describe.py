@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -11,9 +13,19 @@ from rich.text import Text
 
 from sparring.orchestrator.display.screen import show
 from sparring.policy_server.client import Description, PolicyClient
+from sparring.protos.advice import FLAGS, Hint
+from sparring.protos.errors import SparringError
 from sparring.protos.net.access import Identity, read_ca, read_token
 from sparring.protos.net.address import Address
 from sparring.protos.spec import TensorSpec
+
+
+@dataclass(frozen=True)
+class _OwnFlags:
+    """The words of this command, whose `--token-file` is a run's `--policy-token-file`."""
+
+    def phrase(self, hints: Sequence[Hint]) -> str:
+        return FLAGS.phrase([replace(hint, setting=hint.setting.removeprefix("policy_")) for hint in hints])
 
 
 @click.command(short_help="show what a policy server hosts")
@@ -45,8 +57,12 @@ def describe(
         ca=b"" if ca is None else read_ca(ca, flag="--ca"),
         identity=Identity.read(tls_cert, tls_key, flags=("--tls-cert", "--tls-key")),
     )
-    with client:
-        found = client.describe()
+    try:
+        with client:
+            found = client.describe()
+    except SparringError as error:
+        error.dialect = error.dialect or _OwnFlags()
+        raise
     if as_json:
         click.echo(json.dumps(_document(found), allow_nan=False))
         return
