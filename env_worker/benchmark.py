@@ -128,7 +128,14 @@ class Simulator(ABC):
         return None
 
 
-def setting(default: Any, *, least: float | None = None, most: float | None = None, choices: Sequence[Any] = ()) -> Any:
+def setting(
+    default: Any,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    choices: Sequence[Any] = (),
+    only_seen: bool = False,
+) -> Any:
     """Returns a field of a benchmark's settings that says which values it takes: a run with others is refused.
 
     Args:
@@ -136,8 +143,10 @@ def setting(default: Any, *, least: float | None = None, most: float | None = No
         least: The smallest value.
         most: The largest.
         choices: The only values, where they can be listed.
+        only_seen: Whether it changes what is seen and nothing else: the same actions come to the same end.
     """
-    return field(default=default, metadata={"least": least, "most": most, "choices": tuple(choices)})
+    metadata = {"least": least, "most": most, "choices": tuple(choices), "only_seen": only_seen}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)

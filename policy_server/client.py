@@ -32,6 +32,7 @@ from sparring.policy_server.options import Option, ServerOptions, server_options
 from sparring.policy_server.session_client import Description, PolicyProgram, SessionClient, serialized
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.chunk import Chunk
+from sparring.protos.conditions import Conditions
 from sparring.protos.errors import SparringError
 from sparring.protos.net.access import Identity
 from sparring.protos.net.address import Address
@@ -165,7 +166,13 @@ class PolicyClient:
             raise PolicyRefused(f"the server at {self.address} describes what cannot be: {error.sentence}") from error
 
     def open(
-        self, offer: Offer, *, benchmark: str = "", client: str = "", connect_timeout: float | None = None
+        self,
+        offer: Offer,
+        *,
+        benchmark: str = "",
+        client: str = "",
+        connect_timeout: float | None = None,
+        conditions: Conditions | None = None,
     ) -> RemoteSession:
         """Opens a session and says hello.
 
@@ -175,6 +182,7 @@ class PolicyClient:
             client: Who calls, for the server's log.
             connect_timeout: Seconds to wait for the server's welcome, where there are others to turn to; a server that
                 is not there is then an error at once. None: as long as for any answer.
+            conditions: By what episodes are played, for policies that depend on it; None: that is not said.
 
         Raises:
             PolicyRefused: If the policy and the offer do not fit together, with both sides as a table.
@@ -195,7 +203,7 @@ class PolicyClient:
         seconds = self.timeout if connect_timeout is None else connect_timeout
         try:
             session._connect(self._unless_at_odds, seconds)
-            session._greet(offer, benchmark=benchmark, client=client, seconds=seconds)
+            session._greet(offer, benchmark=benchmark, client=client, seconds=seconds, conditions=conditions)
         except SparringError:
             session.close()
             raise

@@ -58,6 +58,7 @@ class HostedPolicy(Generic[R]):
             on_episode=self.stats.episode,
             on_warning=self._warn,
             on_welcome=lambda: self.stats.policy_warnings(warnings_of(self.policy)),
+            check_conditions=getattr(self.policy, "check_conditions", lambda benchmark, conditions: None),
         )
 
     def _warn(self, sentence: str) -> None:
@@ -136,7 +137,10 @@ def described(
     )
     if code is not None:
         # A policy that names the hash of its weights has read the files that its arguments name, however large.
-        program = program_of(code, name, {} if own_word else data_of(arguments))
+        data = {} if own_word else data_of(arguments)
+        if other := getattr(policy, "data_sha256", ""):
+            data["what it has read"] = str(other)
+        program = program_of(code, name, data)
         description.program.CopyFrom(program)
         description.program_sha256 = program_sha256(program)
     return description

@@ -27,6 +27,7 @@ from sparring.policy_server.session import SessionHandler
 from sparring.policy_server.session_client import Description, SessionClient, serialized
 from sparring.policy_server.stats import StatsCounter
 from sparring.protos import policy_pb2 as pb
+from sparring.protos.conditions import Conditions
 from sparring.protos.errors import SparringError
 from sparring.protos.spec import Offer
 from sparring.protos.tracebacks import Tracebacks
@@ -86,19 +87,20 @@ class LocalPolicy:
         """Returns what it has done so far."""
         return self._stats.to_message()
 
-    def open(self, offer: Offer, *, benchmark: str = "") -> LocalSession:
+    def open(self, offer: Offer, *, benchmark: str = "", conditions: Conditions | None = None) -> LocalSession:
         """Opens a session.
 
         Args:
             offer: What the policy may look at, and the action space.
             benchmark: Name of the benchmark, empty for a robot.
+            conditions: By what episodes are played, for policies that depend on it; None: that is not said.
 
         Raises:
             PolicyRefused: If the policy and the offer do not fit together, with both sides as a table.
             PolicyFailed: If the policy raised.
         """
         session = LocalSession(self._hosted.session("local"), self._stats)
-        session._greet(offer, benchmark=benchmark, client="local")
+        session._greet(offer, benchmark=benchmark, client="local", conditions=conditions)
         return session
 
 

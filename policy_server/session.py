@@ -12,6 +12,7 @@ from sparring.policy_server.errors import PolicyFailed
 from sparring.policy_server.policies.base import Instruction, Observation
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
+from sparring.protos.conditions import Conditions
 from sparring.protos.errors import SparringError
 from sparring.protos.limits import MAX_HELLO_BYTES, MAX_NAME
 from sparring.protos.spec import Offer, PolicySpec, SpecMismatch
@@ -54,12 +55,15 @@ class SessionHandler:
         on_episode: Callable[[], None] = lambda: None,
         on_warning: Callable[[str], None] = lambda sentence: None,
         on_welcome: Callable[[], None] = lambda: None,
+        check_conditions: Callable[[str, Conditions], None] = lambda benchmark, conditions: None,
     ) -> None:
         self.name = name
         self.draining = False
         self._on_episode = on_episode
         self._on_warning = on_warning
         self._on_welcome = on_welcome
+        self._check_conditions = check_conditions
+        self._conditions: Conditions | None = None
         self._description = description
         self._spec_for = spec_for
         self._runner = runner
@@ -131,12 +135,24 @@ class SessionHandler:
         self._offer = Offer.from_message(hello.offer)
         spec = self._spec(hello.benchmark)
         self._needs = spec.settle(self._offer)
+        if hello.HasField("conditions"):
+            self._conditions = self._checked_conditions(hello)
         for sentence in spec.warnings(self._offer):
             self._on_warning(sentence)
         self._codec = ObservationCodec(self._needs)
         self._benchmark = hello.benchmark
         self._on_welcome()
         return pb.Welcome(policy=self._description, needs=self._needs.to_message(), session=self.name)
+
+    def _checked_conditions(self, hello: pb.Hello) -> Conditions:
+        try:
+            conditions = Conditions.from_message(hello.conditions)
+            self._check_conditions(hello.benchmark, conditions)
+        except SparringError as refusal:
+            raise SpecMismatch(refusal.sentence) from refusal
+        except Exception as error:  # a user's policy may raise anything
+            raise PolicyFailed(f"the policy's check_conditions() raised {type(error).__name__}: {error}") from error
+        return conditions
 
     def _spec(self, benchmark: str) -> PolicySpec:
         try:
@@ -156,7 +172,12 @@ class SessionHandler:
                 "the policy server is shutting down; start the episode on another one, or on this one when it is back."
             )
         task = Instruction(
-            start.instruction, benchmark=self._benchmark, name=start.task, episode=start.index, offer=self._offer
+            start.instruction,
+            benchmark=self._benchmark,
+            name=start.task,
+            episode=start.index,
+            offer=self._offer,
+            conditions=self._conditions,
         )
         # Until the new memory exists there is no episode: an observation that arrives after a failed
         # start must never be answered from the memory of the episode before.

@@ -15,6 +15,7 @@ from sparring.policy_server.errors import PolicyFailed, PolicyRefused
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.chunk import Chunk
+from sparring.protos.conditions import Conditions
 from sparring.protos.errors import SparringError
 from sparring.protos.spec import Offer, PolicySpec, check_settled, spec_of
 from sparring.protos.tensor import Array, TensorError, decode, encode_into
@@ -164,8 +165,18 @@ class SessionClient(ABC):
         except PolicyFailed as failure:
             raise PolicyFailed(f"{self._server} broke its word: {failure.sentence}") from failure
 
-    def _greet(self, offer: Offer, *, benchmark: str, client: str, seconds: float | None = None) -> None:
+    def _greet(
+        self,
+        offer: Offer,
+        *,
+        benchmark: str,
+        client: str,
+        seconds: float | None = None,
+        conditions: Conditions | None = None,
+    ) -> None:
         hello = pb.Hello(protocol=PROTOCOL_VERSION, client=client, benchmark=benchmark, offer=offer.to_message())
+        if conditions is not None:
+            hello.conditions.CopyFrom(conditions.to_message())
         welcome = self._exchange(pb.RolloutRequest(hello=hello), "welcome", seconds).welcome
         try:
             self.needs = PolicySpec.from_message(welcome.needs)

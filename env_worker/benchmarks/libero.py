@@ -91,7 +91,7 @@ class LiberoSettings:
         loop: `fast`: steps with the bits of robosuite's, computed once; `robosuite`: its own, to compare.
     """
 
-    resolution: int = setting(256, least=16, most=4096)
+    resolution: int = setting(256, least=16, most=4096, only_seen=True)
     control: str = setting("relative", choices=("relative", "absolute"))
     assets: str = ""
     loop: str = setting("fast", choices=("fast", "robosuite"))

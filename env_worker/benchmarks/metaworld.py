@@ -126,7 +126,7 @@ class MetaworldSettings:
         resolution: Height and width of the image, in pixels, 16 to 4096.
     """
 
-    resolution: int = setting(480, least=16, most=4096)
+    resolution: int = setting(480, least=16, most=4096, only_seen=True)
 
 
 class Metaworld(Benchmark):

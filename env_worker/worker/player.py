@@ -13,10 +13,11 @@ import gc
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, Protocol
 
 from sparring.env_worker.benchmark import Benchmark, Simulator, Task
+from sparring.env_worker.conditions import conditions_of
 from sparring.env_worker.episode.actions import UnplayableAction
 from sparring.env_worker.episode.film import Film, check_camera
 from sparring.env_worker.episode.kept_actions import KeptActions
@@ -26,6 +27,7 @@ from sparring.env_worker.episode.recording import Recording
 from sparring.env_worker.episode.replay import replay_episode
 from sparring.env_worker.episode.session import Session
 from sparring.policy_server.client import (
+    Description,
     PolicyChanged,
     PolicyFailed,
     PolicyFull,
@@ -36,6 +38,7 @@ from sparring.policy_server.client import (
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.action_list import unpack
 from sparring.protos.advice import Hint
+from sparring.protos.conditions import plain
 from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.pieces import AttachmentKind, AttachmentMissing, declare, pieces_of, size_of
@@ -147,7 +150,7 @@ class Player:
                 seed=lease.seed,
                 rules=rules,
             )
-            attachments = self._attachments(stage, lease, order, assignment)
+            attachments = self._attachments(stage, lease, order, assignment, getattr(session, "policy", None))
             for attachment in attachments.values():
                 kept.callback(attachment.close)
             actions = [KeptActions()] if lease.keep_actions else []
@@ -194,7 +197,12 @@ class Player:
         return pb.WorkerMessage(result=result), attachments
 
     def _attachments(
-        self, stage: _Stage, lease: pb.Lease, order: Order, assignment: pb.Assignment
+        self,
+        stage: _Stage,
+        lease: pb.Lease,
+        order: Order,
+        assignment: pb.Assignment,
+        policy: Description | None,
     ) -> dict[AttachmentKind, Film | Recording]:
         attachments: dict[AttachmentKind, Film | Recording] = {}
         if lease.film_later:
@@ -202,7 +210,7 @@ class Player:
         if lease.film:
             attachments["video"] = Film(stage.simulator, fps=assignment.video_fps)
         if lease.record:
-            attachments["recording"] = Recording(self._about(order))
+            attachments["recording"] = Recording(self._about(order, policy))
         return attachments
 
     def _hand_over(self, result: pb.Result, attachments: _Attachments) -> None:
@@ -220,13 +228,19 @@ class Player:
                 missing.append(f"its {kind} is missing: {error.sentence}")
         result.missing = " ".join(missing)
 
-    def _about(self, order: Order) -> dict[str, object]:
+    def _about(self, order: Order, policy: Description | None) -> dict[str, object]:
+        """Returns which episode it is, and what it was made with."""
+        conditions = conditions_of(self._benchmark, self._settings, order.rules)
+        known = {f.name: plain(getattr(self._settings, f.name)) for f in fields(self._settings)}
         return {
             "benchmark": self._benchmark.name,
             "task": order.task.name,
             "index": order.index,
             "seed": order.seed,
             "instruction": order.task.instruction,
+            "settings": known,
+            "conditions": conditions.to_json(),
+            "policy": None if policy is None else _about_policy(policy),
         }
 
     def _staged(self, name: str) -> _Stage:
@@ -273,6 +287,16 @@ def _silent_on_success(stage: _Stage) -> _Refused:
         f"the simulator of {stage.task.name!r} does not say what success is. {Hint('metric', value='return')} "
         f"evaluates the sum of rewards instead. {stage.simulator.success_advice}".rstrip()
     )
+
+
+def _about_policy(policy: Description) -> dict[str, object]:
+    return {
+        "name": policy.name,
+        "arguments": plain(policy.arguments),
+        "checkpoint_sha256": policy.checkpoint_sha256,
+        "program_sha256": policy.program_sha256,
+        "server_version": policy.server_version,
+    }
 
 
 def _kind(error: Exception) -> ErrorKind:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sparring.policy_server.client import Offer, PolicyClient, PolicyFull, PolicyUnreachable, RemoteSession
+from sparring.protos.conditions import Conditions
 from sparring.protos.net.address import Address
 
 _WELCOME_SECONDS: Final = 5.0
@@ -44,7 +45,7 @@ class PolicyServers:
         self._left_home = time.monotonic()
         self._pause = _FIRST_PAUSE
 
-    def open(self, offer: Offer, *, benchmark: str, client: str) -> RemoteSession:
+    def open(self, offer: Offer, *, benchmark: str, client: str, conditions: Conditions | None = None) -> RemoteSession:
         """Opens a session; where there is no place, tries once more after a pause, which grows from time to time.
 
         Raises:
@@ -54,25 +55,25 @@ class PolicyServers:
             PolicyUnreachable: If no server can be had in time.
         """
         try:
-            session = self._open(offer, benchmark=benchmark, client=client)
+            session = self._open(offer, benchmark=benchmark, client=client, conditions=conditions)
         except PolicyFull:
             time.sleep(self._pause)
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-            session = self._open(offer, benchmark=benchmark, client=client)
+            session = self._open(offer, benchmark=benchmark, client=client, conditions=conditions)
         self._pause = _FIRST_PAUSE
         return session
 
-    def _open(self, offer: Offer, *, benchmark: str, client: str) -> RemoteSession:
+    def _open(self, offer: Offer, **hello: Any) -> RemoteSession:
         deadline = time.monotonic() + self._timeout
         if len(self._addresses) == 1:
-            return self._open_at_last(offer, benchmark=benchmark, client=client, deadline=deadline)
+            return self._open_at_last(offer, deadline=deadline, **hello)
         while True:
             full: PolicyFull | None = None
             for place in [*range(self._at, len(self._addresses)), *range(self._at)]:
                 left = deadline - time.monotonic()
                 try:
                     session = self._client_at(place).open(
-                        offer, benchmark=benchmark, client=client, connect_timeout=max(0.1, min(_WELCOME_SECONDS, left))
+                        offer, connect_timeout=max(0.1, min(_WELCOME_SECONDS, left)), **hello
                     )
                 except PolicyUnreachable as error:
                     last = error
@@ -91,11 +92,11 @@ class PolicyServers:
                 ) from last
             time.sleep(_ROUND_PAUSE)
 
-    def _open_at_last(self, offer: Offer, *, benchmark: str, client: str, deadline: float) -> RemoteSession:
+    def _open_at_last(self, offer: Offer, *, deadline: float, **hello: Any) -> RemoteSession:
         """Opens a session at the only server; waits for one that dies while it is asked as if it were not there yet."""
         while True:
             try:
-                return self._client_at(0).open(offer, benchmark=benchmark, client=client)
+                return self._client_at(0).open(offer, **hello)
             except PolicyFull:
                 raise
             except PolicyUnreachable:

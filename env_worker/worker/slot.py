@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
+from sparring.env_worker.conditions import assigned_conditions
 from sparring.env_worker.episode.progress import Progress
 from sparring.env_worker.registry import get_benchmark
 from sparring.env_worker.worker.player import Player
@@ -176,7 +177,8 @@ class _RemoteSessions:
             self.end()
         if self._session is None:
             who = f"{socket.gethostname()}/{os.getpid()}/slot-{self._number}"
-            session = self._servers.open(offer, benchmark=self._assignment.benchmark, client=who)
+            benchmark, conditions = self._assignment.benchmark, assigned_conditions(self._assignment)
+            session = self._servers.open(offer, benchmark=benchmark, client=who, conditions=conditions)
             wanted, found = self._assignment.policy_program, session.policy.program_sha256
             if wanted and found != wanted:
                 session.close()

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from sparring.env_worker.episode.session import Session
+from sparring.policy_server.client import Description
 from sparring.protos.chunk import Chunk
 from sparring.protos.spec import PolicySpec
 from sparring.protos.tensor import Array
@@ -61,6 +62,10 @@ class WatchedSession:
     @property
     def needs(self) -> PolicySpec:
         return self.session.needs
+
+    @property
+    def policy(self) -> Description | None:
+        return getattr(self.session, "policy", None)
 
     def start(self, *, task: str = "", instruction: str = "", seed: int = 0, index: int = 0) -> None:
         with self._wait.begun():

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
+from sparring.env_worker.conditions import assigned_conditions
 from sparring.env_worker.episode.progress import Progress
 from sparring.env_worker.episode.session import Session
 from sparring.env_worker.gl import choose_backend
@@ -212,7 +213,7 @@ class _Execution:
         benchmark = get_benchmark(part.benchmark)
         own_settings = benchmark.read_settings(json.loads(assignment.benchmark_settings))
         benchmark.prepare(own_settings)
-        player = Player(benchmark, own_settings, _LocalSessions(policy, part.benchmark), self._attach)
+        player = Player(benchmark, own_settings, _LocalSessions(policy, assignment), self._attach)
         try:
             while (lease := self._scheduler.lease(SlotId(part.benchmark, WORKER, 0))) is not None:
                 message = lease_message(self._settings, self._plan, self._recorder.films, lease)
@@ -272,15 +273,15 @@ def _files_of(benchmark: str) -> dict[str, str]:
 class _LocalSessions:
     """A session of the policy in this process, a new one when the last failed or offered something else."""
 
-    def __init__(self, policy: LocalPolicy, benchmark: str) -> None:
+    def __init__(self, policy: LocalPolicy, assignment: pb.Assignment) -> None:
         self._policy = policy
-        self._benchmark = benchmark
+        self._benchmark, self._conditions = assignment.benchmark, assigned_conditions(assignment)
         self._session: Session | None = None
         self._offered: Offer | None = None
 
     def session_for(self, offer: Offer) -> Session:
         if self._session is None or self._offered != offer:
-            self._session = self._policy.open(offer, benchmark=self._benchmark)
+            self._session = self._policy.open(offer, benchmark=self._benchmark, conditions=self._conditions)
             self._offered = offer
         return self._session
 

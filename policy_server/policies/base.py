@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sparring.protos.conditions import Conditions
 from sparring.protos.spec import Offer, PolicySpec, TensorSpec
 from sparring.protos.tensor import Array
 
@@ -23,10 +24,22 @@ class Instruction(str):
     name: str
     episode: int
     offer: Offer
+    conditions: Conditions | None
+    """By what the episode is played; None: the client does not say."""
 
-    def __new__(cls, text: str, *, benchmark: str = "", name: str = "", episode: int = 0, offer: Offer) -> Instruction:
+    def __new__(
+        cls,
+        text: str,
+        *,
+        benchmark: str = "",
+        name: str = "",
+        episode: int = 0,
+        offer: Offer,
+        conditions: Conditions | None = None,
+    ) -> Instruction:
         self = super().__new__(cls, text)
         self.benchmark, self.name, self.episode, self.offer = benchmark, name, episode, offer
+        self.conditions = conditions
         return self
 
 
@@ -66,6 +79,9 @@ class Policy:
     checkpoint_sha256: str = ""
     """Hash of the weights, if there are any; saved with the results."""
 
+    data_sha256: str = ""
+    """Hash of what it has read that is no weights, and that no argument names as a file; a run notices a change."""
+
     warnings: Sequence[str] = ()
     """Sentences that whoever evaluates it should know: every run has them among its warnings. While it is at work they
     may become more, and never fewer."""
@@ -73,6 +89,12 @@ class Policy:
     def spec_for(self, benchmark: str) -> PolicySpec:
         """Returns what the policy needs on a benchmark; the same everywhere, unless a policy says otherwise."""
         return self.spec
+
+    def check_conditions(self, benchmark: str, conditions: Conditions) -> None:
+        """Called when a session begins, with what its episodes are played by; what it raises ends the run.
+
+        Nothing is asked of them, unless a policy says otherwise: one that plays recorded actions needs the same ones.
+        """
 
     def warm_up(self) -> None:
         """Does what is slow only the first time, such as compiling; nothing, unless a policy says otherwise.

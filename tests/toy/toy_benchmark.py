@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 import psutil
 
-from sparring.env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task
+from sparring.env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task, setting
 from sparring.env_worker.task_table import TaskTable
 from sparring.protos.spec import Offer, TensorSpec
 from sparring.protos.tensor import Array
@@ -60,8 +60,10 @@ def _limited_memory() -> Iterator[None]:
 class ToySettings:
     step_seconds: float = 0.0
     flag_folder: str = ""
-    noise: int = 0
+    noise: int = setting(0, only_seen=True)
     """The side of images that are of noise, which nothing makes smaller; 0: small and plain ones."""
+    reach: float = 0.1
+    """How far an action of 1 moves the point."""
 
 
 class Toy(Benchmark):
@@ -118,7 +120,7 @@ class ToySimulator(Simulator):
         self.looked.append(look)
         if self._steps == 3:
             self._misbehave(self._mood)
-        self._position += float(action[0]) * 0.1
+        self._position += float(action[0]) * self._settings.reach
         success = self._position >= 1.0
         truncated = self._steps >= self.max_steps
         return Step(
