@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import psutil
 
 from sparring.env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task, setting
 from sparring.env_worker.task_table import TaskTable
@@ -48,6 +47,8 @@ _HOSTILE = ("unmeasured", "raises", "segfaults", "limited", "exits", "raises", "
 @contextmanager
 def _limited_memory() -> Iterator[None]:
     """Lets this process have no more memory than it has."""
+    import psutil  # here, because worker images have none
+
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + 2**26, before[1]))
     try:
