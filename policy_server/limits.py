@@ -36,6 +36,8 @@ class Limits:
         taking_seconds: For a client to take an answer.
         farewell_seconds: For a client to take the status that its stream ends with.
         sweep_seconds: Between two looks at who is late.
+        handshake_seconds: For a connection to begin to speak gRPC.
+        unused_seconds: For a connection without a call.
         keepalive_seconds: Between two pings of a connection.
         vanished_seconds: For the answer to a ping.
     """
@@ -50,6 +52,8 @@ class Limits:
     taking_seconds: float = 60.0
     farewell_seconds: float = 10.0
     sweep_seconds: float = 1.0
+    handshake_seconds: float = 20.0
+    unused_seconds: float = 120.0
     keepalive_seconds: float = 20.0
     vanished_seconds: float = 10.0
 
@@ -78,8 +82,8 @@ class Limits:
             ("grpc.http2.ping_timeout_ms", round(1000 * self.vanished_seconds)),
             ("grpc.http2.max_pings_without_data", 0),
             # Who connects and says nothing, or nothing more.
-            ("grpc.server_handshake_timeout_ms", 20_000),
-            ("grpc.max_connection_idle_ms", 120_000),
+            ("grpc.server_handshake_timeout_ms", round(1000 * self.handshake_seconds)),
+            ("grpc.max_connection_idle_ms", round(1000 * self.unused_seconds)),
             ("grpc.max_concurrent_streams", self.sessions + _SPARE_STREAMS),
             ("grpc.max_allowed_incoming_connections", 2 * self.sessions + _SPARE_CONNECTIONS),
         ]

@@ -115,6 +115,30 @@ def test_who_says_too_much_of_itself_is_not_taken_in(
     in_run(test)
 
 
+def test_up_to_its_bounds_a_worker_may_say_everything(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        name = "w" * MAX_NAME
+        register = pb.Register(
+            worker=name,
+            slots=MAX_SLOTS,
+            host=name,
+            benchmarks=[name] * MAX_BENCHMARKS,
+            versions={f"{k}".rjust(MAX_NAME): name for k in range(MAX_VERSIONS)},
+        )
+        joined = run.coordinator.join(register, pb.Assignment(benchmark="toy", slots=MAX_SLOTS), lambda _: None)
+        assert joined == name
+        slots = [pb.SlotActivity(slot=slot, task=name) for slot in range(MAX_SLOTS)]
+        metrics = {f"{k}".rjust(MAX_NAME): 1.0 for k in range(MAX_METRICS)}
+        for message in (
+            pb.WorkerMessage(ready=pb.Ready(slot=MAX_SLOTS - 1)),
+            pb.WorkerMessage(heartbeat=pb.Heartbeat(slots=slots)),
+            pb.WorkerMessage(result=pb.Result(lease=1, metrics=metrics)),
+        ):
+            run.coordinator.handle(name, message)
+
+    in_run(test)
+
+
 def test_the_number_of_workers_has_an_end(in_run: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator, "MAX_WORKERS", 2)
 

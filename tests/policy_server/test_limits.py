@@ -419,6 +419,29 @@ def test_a_peer_has_so_many_connections_and_others_are_not_disturbed(serve: Serv
     assert "7 connections too many were ended, of 127.0.0.9" in server.log
 
 
+@pytest.mark.processes
+def test_connections_have_an_end_in_number_and_in_time(serve: Serve) -> None:
+    few = limits(sessions=1, connections_per_peer=1000, handshake_seconds=4.0, unused_seconds=1.0)
+    server = serve(POLICY, few, program=LIMITED)
+    host, _, port = server.address.rpartition(":")
+    with PolicyClient(server.address, timeout=TIMEOUT) as client, client.open(OFFER) as session:
+        with contextlib.ExitStack() as stack:
+            crowd = [stack.enter_context(socket.create_connection((host, int(port)), TIMEOUT)) for _ in range(100)]
+            counts: list[int] = []
+            wait_until(
+                lambda: counts.append(sum(map(is_open, crowd))) or counts[-1] <= 66,  # type: ignore[func-returns-value]
+                "there are more than twice the sessions and 64",
+            )
+            assert counts[-1] >= 50, "so many there may be"
+            wait_until(lambda: not any(map(is_open, crowd)), "who never begins to speak is held for ever")
+        with grpc.insecure_channel(server.address) as channel:
+            unused: list[grpc.ChannelConnectivity] = []
+            channel.subscribe(unused.append, try_to_connect=True)
+            wait_until(lambda: grpc.ChannelConnectivity.READY in unused, "it could not connect")
+            wait_until(lambda: unused[-1] == grpc.ChannelConnectivity.IDLE, "who asks for nothing is held for ever")
+        play(session)
+
+
 def is_open(connection: socket.socket) -> bool:
     """Whether nobody has ended a connection; what came on it is no matter."""
     connection.settimeout(0.01)
