@@ -149,6 +149,18 @@ class Launcher(ABC, Generic[S]):
         """
         return run.worker.listen_address
 
+    def preview(self, run: RunSettings, slots: Mapping[str, int]) -> Sequence[str]:
+        """Returns lines on what it would start, for `sparring run --dry-run`; starts and fetches nothing.
+
+        Args:
+            run: Its settings.
+            slots: Episodes at once, for each benchmark.
+
+        Raises:
+            SparringError: If it is plain that it could not.
+        """
+        return [f"{benchmark}: {number} slots" for benchmark, number in slots.items()]
+
     @abstractmethod
     async def run(self, order: WorkerOrder) -> None:
         """Starts workers and replaces those that die; never returns, and is cancelled to end them all.

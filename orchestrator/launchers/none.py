@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from sparring.env_worker.worker.addresses import to_dial
 from sparring.orchestrator.launchers.base import DEFAULT_LISTEN, Launcher, LauncherSettings, WorkerOrder
+from sparring.orchestrator.run.admission import FILE_NAME as TOKEN_FILE
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos.net.address import Address
 
@@ -19,6 +24,15 @@ class NoLauncher(Launcher[LauncherSettings]):
 
     def listen(self, run: RunSettings) -> Address | None:
         return run.worker.listen_address or DEFAULT_LISTEN
+
+    def preview(self, run: RunSettings, slots: Mapping[str, int]) -> Sequence[str]:
+        address = to_dial(run.worker.listen_address or DEFAULT_LISTEN)
+        token = run.worker.join_token_file or (run.output.folder or Path("OUTPUT")) / TOKEN_FILE
+        return [
+            f"{benchmark}: started by you: sparring worker --benchmark {benchmark} --orchestrator {address} "
+            f"--join-token-file {shlex.quote(str(token))}"
+            for benchmark in slots
+        ]
 
     async def run(self, order: WorkerOrder) -> None:
         await asyncio.get_running_loop().create_future()  # nothing to do until the run has ended

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.launchers.base import Launcher, LauncherSettings, WorkerOrder
 from sparring.orchestrator.launchers.command import CommandWorker
@@ -23,6 +25,12 @@ class ProcessLauncher(Launcher[LauncherSettings]):
         for part in run.plan.parts:
             interpreter(get_benchmark(part.benchmark))
             fetch_assets(run, part)
+
+    def preview(self, run: RunSettings, slots: Mapping[str, int]) -> Sequence[str]:
+        return [
+            f"{benchmark}: a process of {interpreter(get_benchmark(benchmark))}, with {number} slots"
+            for benchmark, number in slots.items()
+        ]
 
     async def run(self, order: WorkerOrder) -> None:
         await keep_all([self._keep(benchmark, order) for benchmark in order.slots])

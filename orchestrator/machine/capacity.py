@@ -16,7 +16,7 @@ _SMALL: Final = 4
 """Cores up to which all are used: there, one core left free is a large part of the machine."""
 _SHARE: Final = 0.7
 """Of a larger machine's cores; the rest is for the policy and for everybody else."""
-_SLOT_BYTES: Final = 2**30
+SLOT_BYTES: Final = 2**30
 """Of memory for one slot: a LIBERO simulator that renders takes about half of that."""
 _SLURM: Final = ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE")
 _NO_LIMIT: Final = 2**60
@@ -37,9 +37,26 @@ class Capacity:
 
     def slots(self, episodes: int) -> int:
         """Returns how many slots are a good number for so many episodes."""
+        return max(1, min(self._limits(episodes).values()))
+
+    def reason(self, episodes: int) -> str:
+        """Returns why it is that number, for people."""
+        limits = self._limits(episodes)
+        return min(limits, key=lambda reason: limits[reason])
+
+    def _limits(self, episodes: int) -> dict[str, int]:
+        """Returns how many slots there may be, by the reason."""
+        share = "all" if self.cores <= _SMALL else f"{_SHARE:g}"
         by_cores = self.cores if self.cores <= _SMALL else max(_SMALL, math.floor(_SHARE * self.cores))
-        by_memory = MAX_SLOTS if self.memory is None else self.memory // _SLOT_BYTES
-        return max(1, min(by_cores, by_memory, episodes, MAX_SLOTS))
+        limits = {
+            "one for each episode that is left": episodes,
+            f"{share} of the {self.cores} cores that may be used here": by_cores,
+            f"{MAX_SLOTS} are the most that are taken without being asked for": MAX_SLOTS,
+        }
+        if self.memory is not None:
+            each = f"{SLOT_BYTES / 2**30:g} GiB each"
+            limits[f"{self.memory / 2**30:.1f} GiB of memory may be used here, {each}"] = self.memory // SLOT_BYTES
+        return limits
 
 
 def capacity(root: Path = Path("/"), environment: Mapping[str, str] | None = None) -> Capacity:

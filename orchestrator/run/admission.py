@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -89,7 +90,7 @@ class Admission:
         if self.tcp_without:
             yield shown
         elif self.file is not None:
-            yield f" --join-token-file {self.file}{shown}"
+            yield f" --join-token-file {_quoted(self.file)}{shown}"
         else:
             path = folder / FILE_NAME
             try:
@@ -100,9 +101,14 @@ class Admission:
             except OSError as error:
                 raise SparringError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
             try:
-                yield f" --join-token-file {path}"
+                yield f" --join-token-file {_quoted(path)}"
             finally:
                 path.unlink(missing_ok=True)
+
+
+def _quoted(path: Path) -> str:
+    """Returns a path for a command that may be typed in another folder."""
+    return shlex.quote(str(path.absolute()))
 
 
 def check_admission(settings: RunSettings) -> None:

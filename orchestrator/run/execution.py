@@ -267,7 +267,15 @@ class Execution:
         to_join = ""
         if public != local:
             to_join = f"--orchestrator {to_dial(public)}{stack.enter_context(admission.written_to(location.home))}"
-            log.info("more workers may join: sparring worker %s", to_join)
+            if settings.launcher.starts_workers:
+                log.info("more workers may join: sparring worker %s", to_join)
+            else:
+                for benchmark in self._plan.tasks:
+                    log.info(
+                        "this run starts no workers. Start them here or elsewhere: sparring worker --benchmark %s %s",
+                        benchmark,
+                        to_join,
+                    )
 
         waiting = {name: n for name in self._plan.tasks if (n := coordinator.pending(name))}
         order = WorkerOrder(

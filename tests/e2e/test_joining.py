@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import time
@@ -116,3 +117,24 @@ def test_a_persistent_worker_hands_what_it_was_told_to_each_of_its_workers(
             assert worker.wait(20) == 0
         finally:
             worker.kill()
+
+
+def test_a_run_that_starts_no_workers_says_the_command_that_does(
+    start_sparring: StartSparring,
+) -> None:
+    run = start_sparring(
+        "run", "--benchmark", "toy", "--task", "short", "--policy", "expert", "--episodes", "2", "--launcher", "none",
+        "--listen", f"127.0.0.1:{free_port()}", "--output", "my run",
+    )  # fmt: skip
+    assert run.stderr is not None
+    said = ""
+    while "sparring worker" not in said:
+        said = run.stderr.readline()
+        assert said, "it ended without a word"
+    assert "more workers" not in said, "there is none"
+    command = shlex.split(said[said.index("sparring worker") :])
+    worker = subprocess.run(  # in another folder than the run
+        [sys.executable, "-m", *command], cwd="/", capture_output=True, text=True, timeout=60, check=False
+    )
+    assert worker.returncode == 0, worker.stderr
+    assert run.wait(60) == 0

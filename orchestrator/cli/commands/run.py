@@ -13,6 +13,7 @@ from sparring.orchestrator.settings import (
     read_settings,
     setting_fields,
 )
+from sparring.protos.plain_text import plain
 
 
 @click.command(short_help="evaluate a policy on a benchmark")
@@ -20,9 +21,10 @@ from sparring.orchestrator.settings import (
     "--config", type=click.Path(path_type=Path), help="YAML file with any of these settings; flags win over it"
 )
 @click.option("--json", "as_json", is_flag=True, help="print the results as JSON, and nothing else, on standard output")
+@click.option("--dry-run", is_flag=True, help="show plan, slots, memory and what would be started, and start nothing")
 @accept_option
 @setting_options(setting_fields())
-def run(config: Path | None, as_json: bool, accept_changes: bool, **values: Any) -> int:
+def run(config: Path | None, as_json: bool, dry_run: bool, accept_changes: bool, **values: Any) -> int:
     """Evaluates a policy and prints a table of success rates.
 
     Running the same command again, with the same --output, goes on where it ended.
@@ -31,4 +33,10 @@ def run(config: Path | None, as_json: bool, accept_changes: bool, **values: Any)
     Exit codes: 0 all episodes have an outcome, 3 some ended in an error,
     2 wrong usage, 1 the run could not be finished, 130 interrupted.
     """  # noqa: D301 - click wants the very character
-    return evaluate_settings(read_settings(given(values), config), as_json, accept_changes=accept_changes)
+    settings = read_settings(given(values), config)
+    if dry_run:
+        from sparring.orchestrator.cli.dry_run import preview
+
+        click.echo("\n".join(map(plain, preview(settings))))
+        return 0
+    return evaluate_settings(settings, as_json, accept_changes=accept_changes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -54,6 +54,12 @@ class DockerLauncher(Launcher[DockerSettings]):
         for part in run.plan.parts:
             if assets_of(run, part):  # what nobody has named is downloaded by containers, into a volume of their own
                 fetch_assets(run, part)
+
+    def preview(self, run: RunSettings, slots: Mapping[str, int]) -> Sequence[str]:
+        return [
+            f"{benchmark}: a container of {self._image_name(run, benchmark)}, with {number} slots"
+            for benchmark, number in slots.items()
+        ]
 
     def listen(self, run: RunSettings) -> Address | None:
         return find_route(run, self.own(run), connect()).listen or run.worker.listen_address

@@ -1,0 +1,125 @@
+"""`sparring run --dry-run`: what a run would do. Starts nothing, fetches nothing and writes nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from sparring.env_worker.registry import get_benchmark
+from sparring.env_worker.worker.memory import format_memory
+from sparring.orchestrator.display.screen import count
+from sparring.orchestrator.launchers.base import share_slots
+from sparring.orchestrator.machine.capacity import SLOT_BYTES, capacity
+from sparring.orchestrator.machine.environments import interpreter
+from sparring.orchestrator.machine.memory import parse_memory
+from sparring.orchestrator.results.document import RUN_FILE
+from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.run.admission import check_admission
+from sparring.orchestrator.run.plan import Plan, make_plan
+from sparring.orchestrator.run.run_files import check_output
+from sparring.orchestrator.settings import RunSettings
+from sparring.protos.advice import FLAGS, Hint, render
+
+
+def preview(settings: RunSettings) -> list[str]:
+    """Returns lines on what a run of these settings would play, how many slots it would have, and what it would start.
+
+    Raises:
+        SparringError: If it would be refused before anything starts.
+    """
+    plan = make_plan(settings)
+    folder = settings.output.folder
+    if folder is not None:
+        check_output(folder)
+    if not settings.plan.in_process:
+        check_admission(settings)
+    done = _recorded(folder)
+    left = len(plan.ids()) - done
+    slots = 1 if settings.plan.in_process else settings.plan.slot_count(left)
+    lines = [*_plan(settings, plan), *_folder(folder, done, left)]
+    if not left:
+        return [*lines, "nothing would be started: every episode has an outcome"]
+    return [
+        *lines,
+        *_slots(settings, left, slots),
+        *_policy(settings),
+        *_workers(settings, plan, slots),
+        "nothing was started, nothing was written",
+    ]
+
+
+def _plan(settings: RunSettings, plan: Plan) -> Iterator[str]:
+    yield f"plan: {count(len(plan.labels()), 'task')} × {count(plan.episodes, 'episode')} = {len(plan.ids())} episodes"
+    last = plan.seed + plan.episodes - 1
+    yield f"  seeds of each task's episodes: {plan.seed}{f' to {last}' if last > plan.seed else ''}"
+    for part in settings.plan.parts:
+        given = "".join(f" {key}={value}" for key, value in part.benchmark_arg.items())
+        yield f"  {part.benchmark}{given}: {', '.join(task.name for task in plan.tasks[part.benchmark])}"
+    most = [_most_steps(settings, task.max_steps) for tasks in plan.tasks.values() for task in tasks]
+    if all(most):
+        yield f"  at most {sum(most) * plan.episodes} steps"
+
+
+def _most_steps(settings: RunSettings, own: int) -> int:
+    """Returns how many steps an episode has at most; 0: only the simulator knows."""
+    asked: int = settings.plan.rules.max_steps
+    return min(asked, own) if asked and own else asked or own
+
+
+def _recorded(folder: Path | None) -> int:
+    """Returns how many episodes of a folder need not be played again."""
+    if folder is None or not (folder / RUN_FILE).exists():
+        return 0
+    return sum(row.outcome != "error" for row in Results.load(folder).rows)
+
+
+def _folder(folder: Path | None, done: int, left: int) -> Iterator[str]:
+    if folder is None:
+        yield "output: a new folder in outputs/"
+    elif done:
+        yield f"output: {folder}, which has {count(done, 'episode')}; {left} are left"
+    else:
+        yield f"output: {folder}"
+
+
+def _slots(settings: RunSettings, left: int, slots: int) -> Iterator[str]:
+    here = capacity()
+    why = f"as {render(str(Hint('slots')), FLAGS)} says"
+    if settings.plan.in_process:
+        why = "everything is played in this process, one episode after the other"
+    elif settings.plan.slots == "auto":
+        why = here.reason(left)
+    yield f"slots: {slots}: {why}"
+    free = "" if here.memory is None else f"; {format_memory(here.memory)} may be used here"
+    limit = parse_memory(settings.plan.slot_memory)
+    replaced = f", and replaced between episodes above {format_memory(limit)}" if limit else ""
+    each = f"{format_memory(SLOT_BYTES)} each{replaced}"
+    yield f"memory: {format_memory(slots * SLOT_BYTES)} for simulators ({each}){free}"
+
+
+def _policy(settings: RunSettings) -> Iterator[str]:
+    policy = settings.policy
+    if policy.name is None:
+        yield f"policy: at {', '.join(map(str, policy.servers))}, which was not asked"
+        return
+    given = "".join(f" {key}={value}" for key, value in policy.arguments.items())
+    where = (
+        "made in this process"
+        if settings.plan.in_process
+        else f"served by a process of {sys.executable} at a unix socket"
+    )
+    yield f"policy: {policy.name}{given}, {where}"
+
+
+def _workers(settings: RunSettings, plan: Plan, slots: int) -> Iterator[str]:
+    if settings.plan.in_process:
+        for name in plan.tasks:
+            yield f"workers: none; {name} is played by {interpreter(get_benchmark(name))}"
+        return
+    shares = share_slots(slots, {name: len(tasks) * plan.episodes for name, tasks in plan.tasks.items()})
+    lines = settings.launcher.preview(settings, shares)
+    yield f"workers: by the launcher {settings.worker.launcher}"
+    yield from (f"  {line}" for line in lines)
+    if settings.launcher.starts_workers and (listen := settings.worker.listen_address) is not None:
+        yield f"  others may dial in at {listen}"

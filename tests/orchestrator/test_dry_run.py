@@ -1,0 +1,84 @@
+"""`sparring run --dry-run`: all that a run would do, and nothing of it is done."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from support import ROOT, Sparring
+
+from sparring.orchestrator.machine.capacity import Capacity
+
+TOY = ("run", "--benchmark", "toy", "--task", "good", "--policy", "expert", "--dry-run")
+GIB = 2**30
+
+
+def test_it_says_what_would_be_done_and_does_nothing(usage: Sparring, tmp_path: Path) -> None:
+    done = usage(
+        *TOY, "--episodes", "3", "--seed", "7", "--max-steps", "9", "--slots", "2", "--slot-memory", "3g",
+        "--benchmark-arg", "noise=4", "--output", "out", "--record", "records",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    memory = lines.pop(6)
+    each = "1.0 GiB each, and replaced between episodes above 3.0 GiB"
+    assert memory.startswith(f"memory: 2.0 GiB for simulators ({each})")
+    assert lines == [
+        "plan: 2 tasks × 3 episodes = 6 episodes",
+        "  seeds of each task's episodes: 7 to 9",
+        "  toy noise=4: short, long",
+        "  at most 54 steps",
+        "output: out",
+        "slots: 2: as --slots says",
+        f"policy: expert, served by a process of {sys.executable} at a unix socket",
+        "workers: by the launcher process",
+        f"  toy: a process of {sys.executable}, with 2 slots",
+        "nothing was started, nothing was written",
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_knows_what_is_done_already(usage: Sparring, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(ROOT / "tests" / "fixtures" / "release-0.1.0" / "unfinished", tmp_path / "out"))
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    done = usage(*TOY, "--output", "out")
+    assert done.returncode == 0, done.stderr
+    assert "output: out, which has " in done.stdout
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_workers_that_come_by_themselves_are_told_how(usage: Sparring) -> None:
+    done = usage(*TOY, "--launcher", "none", "--output", "my run")
+    assert (
+        "  toy: started by you: sparring worker --benchmark toy --orchestrator 127.0.0.1:50052 "
+        "--join-token-file 'my run/join-token'\n"
+    ) in done.stdout
+
+
+def test_in_process_and_elsewhere(usage: Sparring) -> None:
+    assert "policy: expert, made in this process\n" in usage(*TOY, "--in-process").stdout
+    elsewhere = ("run", "--benchmark", "toy", "--task", "good", "--policy-server", "gpu-1:50051", "--dry-run")
+    assert "policy: at gpu-1:50051, which was not asked\n" in usage(*elsewhere).stdout
+
+
+def test_what_would_be_refused_is_refused(usage: Sparring, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    assert usage(*TOY, "--output", ".").returncode == 2
+    assert usage(*TOY, "--benchmark-arg", "no_such=1").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("found", "episodes", "slots", "why"),
+    [
+        (Capacity(2, 64 * GIB), 100, 2, "all of the 2 cores that may be used here"),
+        (Capacity(20, 64 * GIB), 100, 14, "0.7 of the 20 cores that may be used here"),
+        (Capacity(20, 3 * GIB), 100, 3, "3.0 GiB of memory may be used here, 1 GiB each"),
+        (Capacity(20), 5, 5, "one for each episode that is left"),
+        (Capacity(200), 500, 64, "64 are the most that are taken without being asked for"),
+        (Capacity(1, GIB // 2), 9, 1, "0.5 GiB of memory may be used here, 1 GiB each"),
+    ],
+)
+def test_why_there_are_so_many_slots(found: Capacity, episodes: int, slots: int, why: str) -> None:
+    assert (found.slots(episodes), found.reason(episodes)) == (slots, why)
