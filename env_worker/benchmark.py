@@ -264,6 +264,13 @@ class Benchmark(ABC):
         """Called once per worker, before slots are forked."""
         self.fetch(settings)
 
+    def modules(self, tasks: Sequence[Task]) -> Sequence[str]:
+        """Returns modules that tasks come from, where these are not the benchmark's own: a run notices their changes.
+
+        None, unless a benchmark plays what its users write.
+        """
+        return ()
+
     def missing(self) -> list[str]:
         """Returns the required modules that are not installed here."""
         return [name for name in self.requires if importlib.util.find_spec(name) is None]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from typing import Final
@@ -161,7 +162,8 @@ def _spec(name: str, places: Iterable[str] | None) -> ModuleSpec | None:
             spec = finder.find_spec(name, None if places is None else list(places))
             if spec is not None:
                 return spec
-    return None
+    # Programs that are started with `python -m` find what is beside the user, and this one may be a script.
+    return PathFinder.find_spec(name, [os.getcwd()]) if places is None else None
 
 
 def _imports(path: Path, package: str) -> Iterator[str]:

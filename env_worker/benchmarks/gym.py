@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -76,6 +77,11 @@ class Gym(Benchmark):
 
     def groups(self) -> Mapping[str, Sequence[str]]:
         return {}
+
+    def modules(self, tasks: Sequence[Task]) -> Sequence[str]:
+        """Returns the module before the colon of an ID, or else that of its namespace, if there is one of that name."""
+        parts = [re.match(r"([\w.]+):|(\w+)/", task.name) for task in tasks]
+        return list(dict.fromkeys(part[1] or part[2] for part in parts if part is not None))
 
     def make(self, task: Task, settings: GymSettings) -> Simulator:
         arguments = dict(settings.kwargs or {})

@@ -76,7 +76,7 @@ class Coordinator:
         dialect: Dialect = FLAGS,
         programs: ProgramCheck | None = None,
     ) -> None:
-        self._programs = programs or ProgramCheck(settings, journal, accept=False, warn=listener.on_warning)
+        self._programs = programs or ProgramCheck(settings, plan, journal, accept=False, warn=listener.on_warning)
         self._plan = plan
         self._settings = settings
         self._journal = journal

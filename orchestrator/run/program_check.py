@@ -9,11 +9,13 @@ from sparring.env_worker.registry import distribution_of, get_benchmark
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.makers import BENCHMARK, POLICY, Maker
 from sparring.orchestrator.results.programs import NOTE, Program
+from sparring.orchestrator.run.plan import Plan
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
 from sparring.protos.installing import OURS
+from sparring.protos.sources import sources_of
 
 _ALWAYS: Final = "numpy"
 """Decides numbers of every benchmark, whoever names it."""
@@ -28,12 +30,17 @@ class ProgramCheck:
 
     Args:
         settings: Of the run.
+        plan: Of the run.
         journal: Of the run.
         accept: Whether changes are told, and not refused.
         warn: Gets sentences on what people should know.
     """
 
-    def __init__(self, settings: RunSettings, journal: Journal, *, accept: bool, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, settings: RunSettings, plan: Plan, journal: Journal, *, accept: bool, warn: Callable[[str], None]
+    ) -> None:
+        self._plan = plan
+        self._own: dict[str, Mapping[str, str]] = {}
         self._journal = journal
         self._accept = accept
         self._warn = warn
@@ -70,7 +77,10 @@ class ProgramCheck:
         """
         deciding = {_ALWAYS, *get_benchmark(name).packages, distribution_of(name)} - {OURS}
         packages = {package: version for package, version in versions.items() if package in deciding}
-        program = Program(files=dict(files), arguments=self._arguments.get(name, {}))
+        if name not in self._own:  # of what users write, as far as it can be found from here
+            modules = get_benchmark(name).modules(self._plan.tasks.get(name, ()))
+            self._own[name] = sources_of(modules).files if modules else {}
+        program = Program(files={**self._own[name], **files}, arguments=self._arguments.get(name, {}))
         made = [maker for benchmark, maker in self._made if benchmark == name]
         return self._checked(BENCHMARK, f"the benchmark {name!r}", program, "worker", packages, made)
 

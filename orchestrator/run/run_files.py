@@ -139,7 +139,7 @@ class RunFiles:
             UsageError: If it is another plan's or policy's, with the difference.
         """
         accept = self._invocation.accept_changes
-        check = ProgramCheck(self._settings, self._journal, accept=accept, warn=self.warn)
+        check = ProgramCheck(self._settings, self._plan, self._journal, accept=accept, warn=self.warn)
         plan = {**identity(self._settings, self._plan), "policy": policy_identity(policy)}
         self._journal.check(plan, accept_changes=accept)
         program = check.policy(policy)

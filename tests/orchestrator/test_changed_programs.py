@@ -304,3 +304,33 @@ def test_versions_that_were_written_down_before_programs_are_held_against(
 ) -> None:
     change_versions("worker", "numpy", "0.0.1")
     assert "  numpy: 0.0.1 there, " in refused(usage)
+
+
+ENVIRONMENT = """
+import gymnasium
+
+
+class Env(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+    def reset(self, seed=None, options=None):
+        return self.observation_space.low.copy(), {}
+
+    def step(self, action):
+        return self.observation_space.low.copy(), 1.0, True, False, {"success": True}
+
+
+gymnasium.register("Lines-v0", Env)
+"""
+
+
+def test_an_environment_that_a_user_wrote_for_gym_is_held_against_what_it_was(
+    mine: Callable[[], None], usage: Sparring
+) -> None:
+    Path("lines.py").write_text(ENVIRONMENT)
+    interrupted(mine, benchmark="gym", task="lines:Lines-v0", policy="zero")
+    Path("lines.py").write_text(ENVIRONMENT + "# changed\n")
+    said = refused(usage)
+    assert "the benchmark 'gym' is not what made the 2 episodes recorded in 'out':" in said
+    assert "\n  lines.py: was changed\n" in said

@@ -24,6 +24,8 @@ def test_what_is_hosted_is_described() -> None:
     assert document["policy"] == "zero"
     assert document["arguments"] == {"chunk": 7}
     assert document["chunk_length"] == 7
+    assert document["program"]["packages"]["numpy"]
+    assert document["program"]["machine"]["host"] in shown.output
 
 
 def test_nobody_there_is_a_sentence() -> None:

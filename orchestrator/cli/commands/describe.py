@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import click
@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparring.orchestrator.display.screen import show
-from sparring.policy_server.client import Description, PolicyClient
+from sparring.policy_server.client import Description, PolicyClient, PolicyProgram
 from sparring.protos.advice import FLAGS, Hint
 from sparring.protos.errors import SparringError
 from sparring.protos.net.access import Identity, read_ca, read_token
@@ -84,6 +84,8 @@ def _document(found: Description) -> dict[str, object]:
         "action_dim": needs.action_dim,
         "chunk_length": needs.chunk_length,
         "control": needs.control,
+        "program_sha256": found.program_sha256,
+        "program": None if found.program is None else asdict(found.program),
     }
 
 
@@ -100,6 +102,22 @@ def _lines(found: Description) -> list[tuple[str, str]]:
         ("action size", "what the benchmark takes" if needs.action_dim is None else str(needs.action_dim)),
         ("actions in a chunk", f"up to {needs.chunk_length}"),
         *([("actions are", needs.control)] if needs.control else []),
+        *_program(found.program),
+    ]
+
+
+def _program(program: PolicyProgram | None) -> list[tuple[str, str]]:
+    """Returns what the policy is made of, and where it runs; nothing, if its server does not say."""
+    if program is None:
+        return []
+    files = {**program.files, **program.data}
+    commit = f"{program.commit[:12]}, with changes" if program.modified else program.commit[:12]
+    return [
+        *((f"file {name}", sha256[:12]) for name, sha256 in files.items()),
+        *((name, version) for name, version in program.packages.items()),
+        *([("git commit", commit)] if commit else []),
+        *([("package", program.package)] if program.package else []),
+        *program.machine.items(),
     ]
 
 
