@@ -8,11 +8,14 @@ DEV := $(VENV)/.installed-dev
 DOCS := $(VENV)/.installed-docs
 
 LIBERO := .venvs/libero
+GYM := .venvs/packages
 LEROBOTS := 0.4 0.6
 LEROBOT := 0.6
 
 # Runs with LIBERO's worker in its environment, and everything else in ours.
 LIBERO_RUNS := tests/e2e/test_libero_runs.py tests/pages/test_libero_pages.py
+# And those with packages of Gymnasium environments in theirs.
+GYM_RUNS := tests/e2e/test_gym_package_runs.py
 
 # Tests of one file share what is costly to start, so they stay together; tests/longest.py has the order of files. Tests
 # that start processes wait for half of their time, so there are more of them at once than a small machine has cores.
@@ -23,7 +26,7 @@ TEST_JOBS ?= 4
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup eval docs env-libero env-lerobot images lint protos clean
-.PHONY: chaos test test-all test-unit test-plain test-docker test-libero test-lerobot
+.PHONY: chaos test test-all test-unit test-plain test-docker test-gym test-libero test-lerobot
 .PHONY: $(LEROBOTS:%=env-lerobot-%) $(LEROBOTS:%=test-lerobot-%)
 
 setup: $(STAMP)
@@ -97,28 +100,40 @@ test: $(DEV)
 test-all: export SPARRING_TEST_ALL := 1
 test-all: $(DEV)
 	@echo "running all tests, three runs at once; each tells at its end, the first in about ten minutes"
-	@$(MAKE) $(AT_ONCE) --jobs 3 test-docker test-plain lint test-lerobot test-libero
+	@$(MAKE) $(AT_ONCE) --jobs 3 test-docker test-plain lint test-lerobot test-libero test-gym
 
 # What needs no simulator, no server and no other process: the answer while you work.
 test-unit: $(DEV)
-	$(BIN)/python -m pytest -n 2 $(PARALLEL) -m 'not processes' --ignore tests/lerobot --ignore tests/libero
+	$(BIN)/python -m pytest -n 2 $(PARALLEL) -m 'not processes' --ignore tests/gym --ignore tests/lerobot --ignore tests/libero
 
 test-plain: $(DEV)
 	$(BIN)/python -m pytest -n $(TEST_JOBS) $(PARALLEL) --ignore tests/docker --ignore tests/libero --ignore tests/lerobot \
-		$(LIBERO_RUNS:%=--ignore %)
+		--ignore tests/gym --ignore $(GYM_RUNS) $(LIBERO_RUNS:%=--ignore %)
 
 # While one of the two waits for images to be built, the other has those of the toy benchmark.
 test-docker: $(DEV)
 	$(BIN)/python -m pytest -n 2 $(PARALLEL) tests/docker
 
-# Without dependencies, so that no version of LIBERO's moves.
+# What tests need in an environment of a benchmark. Without dependencies, so that no version of the benchmark's moves.
+INSTALL_TESTS := install --quiet --disable-pip-version-check --no-deps -c constraints/dev.txt \
+	cffi cryptography execnet idna iniconfig packaging pluggy psutil pycparser pygments pytest pytest-timeout \
+	pytest-xdist trustme
+
 test-libero: env-libero
-	$(BIN)/python -m pip --python $(LIBERO)/bin/python install --quiet --disable-pip-version-check --no-deps \
-		-c constraints/dev.txt \
-		cffi cryptography execnet idna iniconfig packaging pluggy psutil pycparser pygments pytest pytest-timeout \
-		pytest-xdist trustme
+	$(BIN)/python -m pip --python $(LIBERO)/bin/python $(INSTALL_TESTS)
 	$(LIBERO)/bin/python -m pytest -n 2 --dist load tests/libero
 	$(BIN)/python -m pytest -n 2 $(PARALLEL) $(LIBERO_RUNS)
+
+# Real packages of Gymnasium environments, as a user gets them; in a place of its own, so that other runs do without.
+test-gym: $(GYM)/.installed
+	$(GYM)/gym/bin/python -m pytest tests/gym
+	SPARRING_VENVS=$(CURDIR)/$(GYM) $(BIN)/python -m pytest $(GYM_RUNS)
+
+$(GYM)/.installed: $(DEV) constraints/gym.txt env_worker/environments/gym/constraints.txt
+	SPARRING_VENVS=$(CURDIR)/$(GYM) PIP_CONSTRAINT=$(CURDIR)/constraints/gym.txt \
+		$(BIN)/sparring env create gym --force --with gym-aloha==0.1.5 --with gym-pusht==0.1.8
+	$(BIN)/python -m pip --python $(GYM)/gym/bin/python $(INSTALL_TESTS)
+	@touch $@
 
 test-lerobot: $(LEROBOTS:%=test-lerobot-%)
 

@@ -62,6 +62,15 @@ def _no_libero_assets() -> str:
     return ""
 
 
+def _no_gym() -> str:
+    from sparring.env_worker.benchmarks.gym import Gym
+    from sparring.orchestrator.machine.environments import state
+
+    if not state(Gym()).packages:
+        return f"packages of environments are not here; {_NOT_HERE.format('gym')}"
+    return ""
+
+
 def _not_installed(package: str, how: str) -> Reason:
     def reason() -> str:
         try:
@@ -106,6 +115,7 @@ REQUIREMENTS: Final[dict[str, Reason]] = {
     "atheris": _not_installed("atheris", "not every Python has it"),
     "docker": _no_docker,
     "docs": _not_installed("mkdocs-material", "make docs installs it"),
+    "gym": _no_gym,
     "ipv6": _no_ipv6,
     "lerobot": _not_installed("lerobot", _NOT_HERE.format("lerobot")),
     "libero": _no_libero,
@@ -118,6 +128,7 @@ REQUIREMENTS: Final[dict[str, Reason]] = {
 """Everything that a test may require, by name."""
 
 FOLDERS: Final[dict[str, Reason]] = {
+    "gym": _not_installed("gym-aloha", _NOT_HERE.format("gym")),
     "lerobot": REQUIREMENTS["lerobot"],
     "libero": _not_installed("hf-libero", _NOT_HERE.format("libero")),
 }
