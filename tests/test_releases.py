@@ -12,7 +12,7 @@ from support import ROOT, pins
 from sparring.orchestrator.launchers.docker.engine import release
 from sparring.protos import WORK_PROTOCOL_VERSION
 
-NAMING = [ROOT / "compose.yaml", ROOT / "compose.hosting.yaml", ROOT / ".github/workflows/images.yml"]
+NAMING = [ROOT / "compose.yaml", ROOT / "compose.hosting.yaml"]
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 LIBERO = ROOT / "env_worker/environments/libero/constraints.txt"
 

@@ -14,6 +14,11 @@ import yaml
 from support import ROOT
 
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+MORE = {
+    ("release.yml", "pypi"): {"id-token": "write"},
+    ("release.yml", "images"): {"contents": "read", "packages": "write"},
+}
+"""What single jobs may beside reading."""
 ALL = ("libero", "metaworld", "orchestrator", "policy-server")
 
 
@@ -60,8 +65,10 @@ def test_one_release_of_an_action_is_one_commit() -> None:
 def test_a_workflow_may_read_and_keeps_no_credentials(path: Path) -> None:
     workflow = yaml.safe_load(path.read_text())
     assert workflow["permissions"] == {"contents": "read"}
-    for job in workflow["jobs"].values():
-        assert "permissions" not in job
+    for name, job in workflow["jobs"].items():
+        assert job.get("permissions") == MORE.get((path.name, name))
+        if "permissions" in job:
+            assert job["environment"], "who publishes can be made to wait for somebody's consent"
         for step in job["steps"]:
             if step.get("uses", "").startswith("actions/checkout@"):
                 assert step["with"]["persist-credentials"] is False
@@ -80,6 +87,21 @@ def test_every_image_is_made_from_one_base_listed_and_scanned() -> None:
     assert listed["image"] == builds[0]["tags"]
     assert scanned["sbom"] == listed["output-file"]
     assert scanned["fail-build"] is True
+
+
+def test_a_release_is_of_a_tag_that_is_the_version_and_publishes_what_was_tried() -> None:
+    text = (ROOT / ".github/workflows/release.yml").read_text()
+    workflow = yaml.safe_load(text)
+    assert workflow[True] == {"push": {"tags": ["v*"]}}, "and of nothing else"  # YAML reads `on` as a truth
+    jobs = workflow["jobs"]
+    assert jobs["pypi"]["needs"] == jobs["images"]["needs"] == "build"
+    assert sorted(jobs["images"]["strategy"]["matrix"]["image"]) == sorted(ALL)
+    order = [step.get("name", step.get("uses", "")).partition("@")[0] for step in jobs["images"]["steps"]]
+    assert order.index("Build") < order.index("Smoke") < order.index("docker/login-action") < order.index("Push")
+    assert "password" not in str(jobs["pypi"]), "trusted publishing needs none"
+    (checked,) = [step["run"] for step in jobs["build"]["steps"] if step.get("id") == "version"]
+    for line in re.findall(r"tools/[\w-]+ --[\w-]+", checked):
+        subprocess.run(line.split(), cwd=ROOT, check=True, timeout=30, capture_output=True)
 
 
 def test_ci_demands_what_tests_require() -> None:
