@@ -92,6 +92,7 @@ class Player:
         settings: The benchmark's own.
         sessions: Of the policy.
         attach: Takes films and recordings, in pieces, before the result that they belong to.
+        on_error: Called with whatever an episode raised, before anything is made of it.
     """
 
     def __init__(
@@ -100,7 +101,9 @@ class Player:
         settings: Any,
         sessions: Sessions,
         attach: Callable[[pb.Piece], None] = lambda piece: None,
+        on_error: Callable[[Exception], None] = lambda error: None,
     ) -> None:
+        self._on_error = on_error
         self._benchmark = benchmark
         self._settings = settings
         self._sessions = sessions
@@ -167,6 +170,7 @@ class Player:
                 result.actions = executed.content
                 result.missing = f"its actions are missing: {executed.missing}" if executed.missing else ""
         except UsageError as refusal:  # of whoever: what no attempt can cure, and no other episode either
+            self._on_error(refusal)
             found = _traceback(refusal) if isinstance(refusal, _Refused) else ""  # a sentence of its own needs none
             refused = pb.Refused(lease=lease.lease, reason=refusal.sentence, traceback=found)
             return pb.WorkerMessage(refused=refused), {}
@@ -187,6 +191,7 @@ class Player:
         except bdb.BdbQuit:  # who quits the debugger wants all of it to end
             raise
         except Exception as error:  # noqa: BLE001  # the boundary: whatever is raised becomes an error, never a score
+            self._on_error(error)
             log.warning("%s #%d: %s", lease.task, lease.index, _sentence(error))
             self._sessions.end()
             self._drop_stage()  # a simulator that raised is not to be trusted with another episode

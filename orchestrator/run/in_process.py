@@ -98,31 +98,40 @@ def run_in_process(
         UsageError: If the folder belongs to another plan, or to other programs, or the policy cannot be made.
         Interrupted, RunStopped, and other SparringErrors: If the run could not be finished.
     """
-
-    def load() -> LocalPolicy:
-        from sparring.policy_server.local import LocalPolicy
-        from sparring.policy_server.policies import load_policy
-
-        policy = settings.policy
-        assert policy.name is not None
-        experts = experts_of(part.benchmark for part in settings.plan.parts)
-        name, arguments = policy.name, policy.arguments
-        return LocalPolicy(
-            lambda: load_policy(name, arguments, experts=experts),
-            name=name,
-            arguments=arguments,
-            tracebacks=Tracebacks(folder),
-            experts=experts,
-        )
-
     try:
         with _Signals() as signals, output_folder(folder) as journal:
             execution = _Execution(settings, plan, folder, journal, Listeners(listeners), dialect, invocation)
-            return execution.run(load, signals.raised)
+            return execution.run(lambda: load_local(settings, Tracebacks(folder)), signals.raised)
     except KeyboardInterrupt as interrupt:
         raise Interrupted(f"interrupted by {interrupt.args[0] if interrupt.args else 'SIGINT'}.") from None
     except bdb.BdbQuit:
         raise Interrupted("the debugger was left.") from None
+
+
+def load_local(settings: RunSettings, tracebacks: Tracebacks) -> LocalPolicy:
+    """Makes the policy that settings name, in this process.
+
+    Args:
+        settings: Of the run.
+        tracebacks: Where what its code raises is kept.
+
+    Raises:
+        UsageError: If it cannot be made, or fails in its warm-up.
+    """
+    from sparring.policy_server.local import LocalPolicy
+    from sparring.policy_server.policies import load_policy
+
+    policy = settings.policy
+    assert policy.name is not None
+    experts = experts_of(part.benchmark for part in settings.plan.parts)
+    name, arguments = policy.name, policy.arguments
+    return LocalPolicy(
+        lambda: load_policy(name, arguments, experts=experts),
+        name=name,
+        arguments=arguments,
+        tracebacks=tracebacks,
+        experts=experts,
+    )
 
 
 def evaluate_in_process(
@@ -213,7 +222,7 @@ class _Execution:
         benchmark = get_benchmark(part.benchmark)
         own_settings = benchmark.read_settings(json.loads(assignment.benchmark_settings))
         benchmark.prepare(own_settings)
-        player = Player(benchmark, own_settings, _LocalSessions(policy, assignment), self._attach)
+        player = Player(benchmark, own_settings, LocalSessions(policy, assignment), self._attach)
         try:
             while (lease := self._scheduler.lease(SlotId(part.benchmark, WORKER, 0))) is not None:
                 message = lease_message(self._settings, self._plan, self._recorder.films, lease)
@@ -270,8 +279,13 @@ def _files_of(benchmark: str) -> dict[str, str]:
     return {name.removeprefix(f"{benchmark}:"): sha256 for name, sha256 in source_files([benchmark]).items()}
 
 
-class _LocalSessions:
-    """A session of the policy in this process, a new one when the last failed or offered something else."""
+class LocalSessions:
+    """A session of the policy in this process, a new one when the last failed or offered something else.
+
+    Args:
+        policy: Whose.
+        assignment: Says of which benchmark.
+    """
 
     def __init__(self, policy: LocalPolicy, assignment: pb.Assignment) -> None:
         self._policy = policy
@@ -280,12 +294,14 @@ class _LocalSessions:
         self._offered: Offer | None = None
 
     def session_for(self, offer: Offer) -> Session:
+        """Returns the session there is, if it still will do, or another."""
         if self._session is None or self._offered != offer:
             self._session = self._policy.open(offer, benchmark=self._benchmark, conditions=self._conditions)
             self._offered = offer
         return self._session
 
     def end(self) -> None:
+        """Ends the session."""
         self._session = None
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from sparring.orchestrator.cli.evaluation import evaluate_settings
+from sparring.orchestrator.cli.evaluation import EXIT_ERRORS, evaluate_settings
 from sparring.orchestrator.cli.options import accept_option, given, setting_options
+from sparring.orchestrator.run.plan import make_plan
 from sparring.orchestrator.settings import (
     read_settings,
     setting_fields,
@@ -21,10 +22,26 @@ from sparring.protos.plain_text import plain
     "--config", type=click.Path(path_type=Path), help="YAML file with any of these settings; flags win over it"
 )
 @click.option("--json", "as_json", is_flag=True, help="print the results as JSON, and nothing else, on standard output")
+@click.option(
+    "--debug", is_flag=True, help="play one episode, of the first task, in this process; tell everything, keep nothing"
+)
+@click.option("--pdb", is_flag=True, help="as --debug, and stop in pdb where something is raised")
+@click.option(
+    "--index", type=click.IntRange(min=0), default=0, help="which of the task's episodes --debug plays [default: 0]"
+)
 @click.option("--dry-run", is_flag=True, help="show plan, slots, memory and what would be started, and start nothing")
 @accept_option
 @setting_options(setting_fields())
-def run(config: Path | None, as_json: bool, dry_run: bool, accept_changes: bool, **values: Any) -> int:
+def run(
+    config: Path | None,
+    as_json: bool,
+    debug: bool,
+    pdb: bool,
+    index: int,
+    dry_run: bool,
+    accept_changes: bool,
+    **values: Any,
+) -> int:
     """Evaluates a policy and prints a table of success rates.
 
     Running the same command again, with the same --output, goes on where it ended.
@@ -39,4 +56,13 @@ def run(config: Path | None, as_json: bool, dry_run: bool, accept_changes: bool,
 
         click.echo("\n".join(map(plain, preview(settings))))
         return 0
+    if debug or pdb:
+        from sparring.orchestrator.run.debugging import debug_episode
+
+        record = debug_episode(settings, make_plan(settings), _say, index=index, stop_in_pdb=pdb)
+        return EXIT_ERRORS if record.outcome == "error" else 0
     return evaluate_settings(settings, as_json, accept_changes=accept_changes)
+
+
+def _say(line: str) -> None:
+    click.echo(plain(line))
