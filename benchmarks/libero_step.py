@@ -1,7 +1,8 @@
-"""CPU time of a LIBERO step without rendering: robosuite's own, ours by its loop (as it was), ours, and physics alone.
+"""CPU time of a LIBERO step without rendering: robosuite's own, ours before and now, and the physics alone.
 
 Runs in LIBERO's environment. In each task, the contenders take turns with the same actions from the same initial state,
-and are compared by what they leave behind: positions and velocities have to be the same, bit by bit.
+and have to leave the same positions and velocities behind, bit by bit. They are robosuite's own step; our simulator
+around that, as it was before (`loop=robosuite`); our simulator now; and 25 × (`mj_step1`, `mj_step2`).
 
     .venvs/libero/bin/python benchmarks/libero_step.py [--tasks libero_spatial/0 ...] [--steps 60] [--rounds 3]
 """
@@ -50,7 +51,7 @@ def main() -> None:
         rows.append([suite, *(f"{ms:.2f}" for ms in mean.values()), f"{ratios[suite]:.2f}×", f"{floor[suite]:.2f}×"])
     show(
         f"milliseconds of CPU per step, {len(times)} tasks, {options.steps} steps, medians of {options.rounds} rounds",
-        ["", "robosuite's own", "loop=robosuite", "ours", "physics alone", "robosuite : ours", "ours : physics"],
+        ["", "robosuite", "before", "now", "physics", "robosuite : now", "now : physics"],
         rows,
     )
     conclude(

@@ -20,6 +20,7 @@ from sparring.env_worker.benchmark import (
     WorkerImage,
     setting,
 )
+from sparring.env_worker.benchmarks._metaworld.shortcuts import take_shortcuts
 from sparring.env_worker.task_table import TaskTable
 from sparring.protos.errors import SparringError
 from sparring.protos.spec import Offer, TensorSpec
@@ -175,6 +176,7 @@ class MetaworldSimulator(Simulator):
         env.__dict__.pop("sawyer_observation_space", None)  # cached with the goal hidden
         env._freeze_rand_vec = False
         env.seeded_rand_vec = True
+        take_shortcuts(env, name)
         self._env: Any = env
         self.max_steps = int(env.max_path_length)
         self.meter = RenderMeter()

@@ -6,6 +6,7 @@ import hashlib
 import importlib.metadata
 import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -122,10 +123,27 @@ def test_every_bit_is_that_of_liberos_own_environment(pair: tuple[Official, Libe
     assert traced(ours, actions, looked_at).digests == expected.digests
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[LiberoSimulator]:
+    """A simulator for tests that leave nothing behind."""
+    simulator = make("libero_object/2")
+    yield simulator
+    simulator.close()
+
+
+@pytest.fixture
+def simulator(shared: LiberoSimulator) -> Iterator[LiberoSimulator]:
+    loop, sensors = shared._loop, {name: o._sensor for name, o in shared._environment._observables.items()}
+    yield shared
+    shared._loop = loop
+    for name, read in sensors.items():
+        shared._environment._observables[name]._sensor = read
+
+
 @with_assets
-def test_a_last_bit_is_noticed() -> None:
+def test_a_last_bit_is_noticed(simulator: LiberoSimulator, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the tests above rest on: a controller that is off by the least there is gives another trace."""
-    ours = make("libero_object/2")
+    ours = simulator
     actions = random_actions(8)
     names = everything(ours._environment) - {f"{camera}_image" for camera in CAMERAS}
     right = traced(ours, actions, lambda _: names)
@@ -135,10 +153,9 @@ def test_a_last_bit_is_noticed() -> None:
         begin()
         ours._loop._arm = ours._loop._arm._replace(stiffness=np.nextafter(ours._loop._arm.stiffness, 1e9))
 
-    ours._loop.begin = slightly_off
+    monkeypatch.setattr(ours._loop, "begin", slightly_off)
     wrong = traced(ours, actions, lambda _: names)
     assert all(a != b for a, b in zip(right.digests, wrong.digests, strict=True))
-    ours.close()
 
 
 def compared_tasks() -> list[str]:
@@ -202,9 +219,15 @@ def test_success_comes_in_the_same_step_and_the_stove_glows_in_the_same_frames(a
 
 @with_assets
 @pytest.mark.parametrize("when", ["before a step", "in a step", "by its accelerations"])
-def test_a_simulation_that_explodes_does_so_in_the_original_way(when: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_simulation_that_explodes_does_so_in_the_original_way(
+    when: str,
+    simulator: LiberoSimulator,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
     """MuJoCo starts over where a position, a velocity or an acceleration is beyond 1e10, in the middle of a step."""
-    simulator = make("libero_object/2")
+    monkeypatch.chdir(tmp_path)  # where MuJoCo writes a log of its own
     fast, original = simulator._loop, RobosuiteLoop(simulator._environment)
     data, model = simulator._environment.sim.data._data, simulator._environment.sim.model
     joint = int(model.get_joint_qvel_addr("alphabet_soup_1_joint0")[0])
@@ -241,7 +264,6 @@ def test_a_simulation_that_explodes_does_so_in_the_original_way(when: str, caplo
     assert noticed == (when != "by its accelerations")
     assert first == explode(original)
     assert explode(fast) == first, "the next episode is fast again, and the same"
-    simulator.close()
 
 
 @with_assets
@@ -262,10 +284,11 @@ def test_a_version_that_is_not_known_has_the_original_steps_and_one_line(
 
 
 @with_assets
-def test_an_environment_that_does_more_than_liberos_has_the_original_steps(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_environment_that_does_more_than_liberos_has_the_original_steps(
+    simulator: LiberoSimulator, caplog: pytest.LogCaptureFixture
+) -> None:
     from robosuite.utils.observables import create_deterministic_corrupter
 
-    simulator = make("libero_object/2")
     environment = simulator._environment
     simulator.reset(seed=SEED, index=INDEX, look=NOTHING)
     assert not simulator._loop._slow
@@ -281,20 +304,21 @@ def test_an_environment_that_does_more_than_liberos_has_the_original_steps(caplo
     assert not simulator._loop._slow
     environment.robots[0].controller.impedance_mode = "variable"
     assert isinstance(loops.control_loop(environment, steps=1), RobosuiteLoop)
-    simulator.close()
 
 
 @with_assets
-def test_what_is_compiled_before_slots_are_forked_is_what_steps_call() -> None:
+def test_what_is_compiled_before_slots_are_forked_is_what_steps_call(simulator: LiberoSimulator) -> None:
     from sparring.env_worker.benchmarks._libero import compiled_control
 
     assert Libero.preload[-1].endswith("preloaded")
     loops.warm_up()
-    simulator = make("libero_object/2")
     simulator.reset(seed=SEED, index=INDEX, look=NOTHING)
     simulator.step(np.zeros(7), look=NOTHING)
-    assert len(compiled_control.advance.signatures) == len(compiled_control.sane.signatures) == 1
-    simulator.close()
+    (signature,) = compiled_control._advance.signatures
+    # Numba looks for these types by name when it reads its cache, also that of another Sparring: all must be its own.
+    assert {type(kind).__module__.split(".")[0] for kind in signature} == {"numba"}
+    assert not any(hasattr(kind, "instance_class") for kind in signature), "a class of ours"
+    assert len(compiled_control.sane.signatures) == 1
 
 
 @with_assets

@@ -175,7 +175,7 @@ def warm_up() -> None:
     arm = Arm(indices, indices, indices, some, some, some, some, some)
     fingers = Fingers(indices, some, some, some, some)
     hand = HandPose(np.zeros(3), np.zeros((3, 3)))
-    advance(physics, arm, fingers, hand, some, hand.rotation, Scratch.make(9, 7), 0, True)
+    advance(physics, arm, fingers, hand, (some, hand.rotation), Scratch.make(9, 7), 0, begun=True)
     sane(some, some)
 
 
@@ -199,7 +199,7 @@ def sane(qpos: Any, qvel: Any) -> Any:
     return True
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit  # type: ignore[untyped-decorator]
 def _times(matrix: Any, vector: Any, order: Any) -> Any:
     """Multiplies a matrix with a vector, as numpy's `dot` has it computed for a matrix that lies in this order."""
     rows, columns = matrix.shape
@@ -212,14 +212,14 @@ def _times(matrix: Any, vector: Any, order: Any) -> Any:
     return product
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit  # type: ignore[untyped-decorator]
 def _limited(value: Any, low: Any, high: Any) -> Any:
     if value < low:
         return low
     return high if value > high else value
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit  # type: ignore[untyped-decorator]
 def _torques(physics: Any, arm: Any, hand: Any, goal_position: Any, goal_rotation: Any, scratch: Any) -> Any:
     joints = len(arm.qvel)
     _mj_jac_site(
@@ -256,27 +256,11 @@ def _torques(physics: Any, arm: Any, hand: Any, goal_position: Any, goal_rotatio
     return asked
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def advance(
+@numba.njit  # type: ignore[untyped-decorator]
+def _play(
     physics: Any, arm: Any, fingers: Any, hand: Any, goal_position: Any, goal_rotation: Any, scratch: Any,
     substeps: Any, begun: Any,
 ) -> Any:  # fmt: skip
-    """Plays substeps: both stages of MuJoCo's step with the controller in between.
-
-    Args:
-        physics: What MuJoCo holds.
-        arm: The arm.
-        fingers: The gripper.
-        hand: Gets the pose that the controller saw last.
-        goal_position: Where the hand is to go.
-        goal_rotation: How it is to be turned there.
-        scratch: Memory.
-        substeps: How many.
-        begun: Whether the first one's `mj_step1` was called already.
-
-    Returns:
-        How many were played: fewer if MuJoCo would have started over from its default state in the next one.
-    """
     for substep in range(substeps):
         if not (begun and substep == 0):
             if not sane(physics.qpos, physics.qvel):
@@ -294,3 +278,51 @@ def advance(
             physics.ctrl[arm.actuators[i]] = _limited(torques[i], arm.low[i], arm.high[i])
         _mj_step2(physics.model, physics.data)
     return substeps
+
+
+# This one alone is kept in numba's cache, and it takes arrays and numbers alone: a cache that knows classes of ours by
+# name cannot be read by a Sparring that has others.
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def _advance(
+    model: Any, data: Any, site: Any, qpos: Any, qvel: Any, ctrl: Any, bias: Any, inertia: Any, position: Any,
+    rotation: Any, arm_qpos: Any, arm_qvel: Any, arm_actuators: Any, low: Any, high: Any, stiffness: Any, damping: Any,
+    rest: Any, finger_actuators: Any, finger_bias: Any, finger_weight: Any, command: Any, change: Any,
+    hand_position: Any, hand_rotation: Any, goal_position: Any, goal_rotation: Any, linear: Any, angular: Any,
+    dense: Any, mass: Any, jacobian: Any, jacobian_linear: Any, jacobian_angular: Any, substeps: Any, begun: Any,
+) -> Any:  # fmt: skip
+    physics = Physics(model, data, site, qpos, qvel, ctrl, bias, inertia, position, rotation)
+    arm = Arm(arm_qpos, arm_qvel, arm_actuators, low, high, stiffness, damping, rest)
+    fingers = Fingers(finger_actuators, finger_bias, finger_weight, command, change)
+    hand = HandPose(hand_position, hand_rotation)
+    scratch = Scratch(linear, angular, dense, mass, jacobian, jacobian_linear, jacobian_angular)
+    return _play(physics, arm, fingers, hand, goal_position, goal_rotation, scratch, substeps, begun)
+
+
+def advance(
+    physics: Physics,
+    arm: Arm,
+    fingers: Fingers,
+    hand: HandPose,
+    goal: tuple[Vector, Vector],
+    scratch: Scratch,
+    substeps: int,
+    *,
+    begun: bool,
+) -> int:
+    """Plays substeps: both stages of MuJoCo's step with the controller in between.
+
+    Args:
+        physics: What MuJoCo holds.
+        arm: The arm.
+        fingers: The gripper.
+        hand: Gets the pose that the controller saw last.
+        goal: Where the hand is to go, and the matrix of how it is to be turned there.
+        scratch: Memory.
+        substeps: How many.
+        begun: Whether the first one's `mj_step1` was called already.
+
+    Returns:
+        How many were played: fewer if MuJoCo would have started over from its default state in the next one.
+    """
+    played: int = _advance(*physics, *arm, *fingers, *hand, *goal, *scratch, substeps, begun)
+    return played

@@ -199,10 +199,9 @@ class FastLoop(ControlLoop):
         return done
 
     def _advance(self, substeps: int, *, begun: bool) -> int:
-        played: int = self._compiled.advance(
-            self._physics, self._arm, self._fingers, self._hand, *self._goal, self._scratch, substeps, begun
+        return self._compiled.advance(
+            self._physics, self._arm, self._fingers, self._hand, self._goal, self._scratch, substeps, begun=begun
         )
-        return played
 
     def _read(self, sensors: Names) -> dict[str, Array]:
         environment = self._environment

@@ -1,0 +1,1 @@
+"""What the Meta-World benchmark is made of."""

@@ -1,0 +1,135 @@
+"""Meta-World's shortcuts against its own way: the same bits of everything, in episodes in which things are grasped."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+from support import EVERYTHING
+
+from sparring.env_worker.benchmark import NOTHING
+from sparring.env_worker.benchmarks import metaworld
+from sparring.env_worker.benchmarks._metaworld import shortcuts
+from sparring.env_worker.benchmarks.metaworld import ENVIRONMENT_STATE, TASKS, MetaworldSettings, MetaworldSimulator
+
+LOOK = frozenset({ENVIRONMENT_STATE})
+STEPS = 60
+# Some whose reward asks for contacts, and some of each way to set a scene.
+SAMPLE = (
+    "pick-place-v3",
+    "push-back-v3",
+    "assembly-v3",
+    "faucet-open-v3",
+    "stick-pull-v3",
+    "door-open-v3",
+    "soccer-v3",
+)
+
+
+def plain(name: str, monkeypatch: pytest.MonkeyPatch) -> MetaworldSimulator:
+    with monkeypatch.context() as without:
+        without.setattr(metaworld, "take_shortcuts", lambda env, task: None)
+        return MetaworldSimulator(name, MetaworldSettings())
+
+
+def trace(simulator: MetaworldSimulator, name: str, seed: int) -> list[str]:
+    """A digest per step of an expert's episode with some noise, from its reset on."""
+    from metaworld.policies import ENV_POLICY_MAP
+
+    expert, rng, env = ENV_POLICY_MAP[name](), np.random.default_rng(seed), simulator._env
+    state = simulator.reset(seed=seed, index=0, look=LOOK)[ENVIRONMENT_STATE]
+    digests, reward, success = [], 0.0, False
+    for _ in range(STEPS):
+        digest = hashlib.sha256(repr((reward, success, env.data.time)).encode() + state.tobytes())
+        for values in (env.data.qpos, env.data.qvel, env.data.qacc_warmstart, env.data.mocap_pos, env.data.site_xpos):
+            digest.update(values.tobytes())
+        for values in (env.model.body_pos, env.model.site_pos, env.model.body_quat, env.init_tcp, env._target_pos):
+            digest.update(np.asarray(values).tobytes())
+        digests.append(digest.hexdigest())
+        action = np.clip(expert.get_action(state) + 0.05 * rng.standard_normal(4), -1, 1)
+        step = simulator.step(action, look=LOOK)
+        state, reward, success = step.observation[ENVIRONMENT_STATE], step.reward, step.success
+    return digests
+
+
+@pytest.mark.parametrize("name", sorted(TASKS.instructions) if EVERYTHING else SAMPLE)
+def test_every_bit_is_metaworlds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick, own = MetaworldSimulator(name, MetaworldSettings()), plain(name, monkeypatch)
+    assert "touching_object" in quick._env.__dict__
+    assert "touching_object" not in own._env.__dict__
+    for seed in (3, 4):
+        expected = trace(own, name, seed)
+        assert trace(quick, name, seed) == expected
+    quick.close()
+    own.close()
+
+
+def test_a_last_bit_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "pick-place-v3"
+    quick = MetaworldSimulator(name, MetaworldSettings())
+    expected = trace(quick, name, 3)
+    target = quick._env._get_state_rand_vec
+
+    def slightly_off() -> Any:
+        return np.nextafter(target(), np.inf)
+
+    monkeypatch.setattr(quick._env, "_get_state_rand_vec", slightly_off)
+    assert all(a != b for a, b in zip(trace(quick, name, 3), expected, strict=True))
+    quick.close()
+
+
+def test_what_the_pads_touch_is_found_in_arrays() -> None:
+    """In an episode in which the puck is grasped: both answers are given, and both ways give them."""
+    from metaworld.policies import ENV_POLICY_MAP
+
+    simulator, expert, answers = MetaworldSimulator("pick-place-v3", MetaworldSettings()), None, set()
+    env, expert = simulator._env, ENV_POLICY_MAP["pick-place-v3"]()
+    state = simulator.reset(seed=3, index=0, look=LOOK)[ENVIRONMENT_STATE]
+    for _ in range(STEPS):
+        state = simulator.step(expert.get_action(state), look=LOOK).observation[ENVIRONMENT_STATE]
+        for geom in range(env.model.ngeom):
+            answer = env.touching_object(geom)
+            assert answer == type(env).touching_object(env, geom)
+            answers.add(bool(answer))
+    assert answers == {True, False}
+    simulator.close()
+
+
+def test_physics_is_played_once_in_a_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = {}
+    for kind, simulator in {
+        "quick": MetaworldSimulator("reach-v3", MetaworldSettings()),
+        "own": plain("reach-v3", monkeypatch),
+    }.items():
+        simulator.reset(seed=1, index=0, look=NOTHING)
+        calls: list[int] = []
+        play = simulator._env._step_mujoco_simulation
+
+        def count(ctrl: Any, n_frames: int, play: Any = play, calls: list[int] = calls) -> None:
+            calls.append(n_frames)
+            play(ctrl, n_frames)
+
+        simulator._env._step_mujoco_simulation = count
+        simulator.reset(seed=1, index=0, look=NOTHING)
+        counted[kind] = len(calls)
+        simulator.close()
+    assert counted["quick"] * 2 == counted["own"] > 0
+
+
+def test_another_version_is_left_alone_and_one_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert importlib.metadata.version("metaworld") in shortcuts.KNOWN_VERSIONS
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "99.0")
+    shortcuts._say_once.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            simulator = MetaworldSimulator("reach-v3", MetaworldSettings())
+            assert "touching_object" not in simulator._env.__dict__
+            simulator.close()
+    assert [record.getMessage() for record in caplog.records if "99.0" in record.getMessage()] != []
+    assert len(caplog.records) == 1
