@@ -46,7 +46,8 @@ class Link:
 
     def close(self) -> None:
         """Takes it all away."""
-        _ip("netns", "delete", self._space)  # and the cable with it
+        _ip("link", "delete", self._ends[0])  # with the other end, at once
+        _ip("netns", "delete", self._space)
 
 
 def _ip(*arguments: str) -> None:

@@ -72,7 +72,7 @@ class Setting:
             apart=apart,
             far=seed % 4 == 3 and not missing("netns"),
             small_disk=seed % 3 == 0 and not missing("mount"),
-            slot_memory="1m" if seed % 5 == 4 else "",
+            slot_memory="16m" if seed % 5 == 4 else "",
             takes_down=down,
         )
 
