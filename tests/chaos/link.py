@@ -22,8 +22,16 @@ class Link:
         self._there = f"198.18.{third}.{fourth + 2}"
         self._space = f"sc{_NUMBER}"
         self._ends = f"sch{_NUMBER}", f"sct{_NUMBER}"
-        near, far = self._ends
         _ip("netns", "add", self._space)
+        try:
+            self._lay()
+        except BaseException:
+            _ip("netns", "delete", self._space)
+            raise
+
+    def _lay(self) -> None:
+        """Lays the cable."""
+        near, far = self._ends
         _ip("link", "add", near, "type", "veth", "peer", "name", far)
         _ip("link", "set", far, "netns", self._space)
         _ip("address", "add", f"{self.here}/30", "dev", near)
