@@ -136,14 +136,16 @@ def test_links_lead_to_pages_of_the_site(tmp_path: Path) -> None:
     assert published.with_links("[README](../README.md)", "results.md") == "[README](index.md)"
 
 
-def test_public_names_without_a_docstring_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.requires("docs")
+def test_public_names_without_a_docstring_are_seen(tmp_path: Path) -> None:
     from python_page import undocumented
 
-    assert list(undocumented()) == []
-
-    class Bare:
-        def member(self) -> None: ...
-
-    monkeypatch.setattr(sparring, "Bare", Bare, raising=False)
-    monkeypatch.setattr(sparring, "__all__", [*sparring.__all__, "Bare"])
-    assert list(undocumented()) == ["sparring.Bare", "sparring.Bare.member"]
+    (tmp_path / "sparring").mkdir()
+    (tmp_path / "sparring" / "__init__.py").write_text(
+        "from sparring.home import Bare, Fine\n__all__ = ['Bare', 'Fine', 'bare']\ndef bare(): ...\n"
+    )
+    (tmp_path / "sparring" / "home.py").write_text(
+        "class Fine:\n    'Has one.'\n    def said(self):\n        'Says so.'\n"
+        "class Bare(Fine):\n    def member(self): ...\n    def said(self): ...\n    def _own(self): ...\n"
+    )
+    assert list(undocumented(tmp_path)) == ["sparring.Bare", "sparring.Bare.member", "sparring.bare"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
-from typing import Any, Final
+from pathlib import Path
+from typing import Final
+
+import griffe
+from published import ROOT
 
 import sparring
 
@@ -45,24 +48,29 @@ def python_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def undocumented() -> Iterator[str]:
-    """Yields public names, and public members of public classes, that have no docstring."""
-    for name in sparring.__all__:
-        thing = getattr(sparring, name)
-        if not inspect.isclass(thing) and not inspect.isfunction(thing):
-            continue  # an alias of a type: its docstring is in the source only
-        if not _documented(thing):
+def undocumented(search: Path = ROOT / "src") -> Iterator[str]:
+    """Yields public names, and public members of public classes, that have no docstring.
+
+    It reads the source and imports nothing: whoever builds the site need not have torch.
+
+    Args:
+        search: The folder that the package is in.
+    """
+    package = griffe.load("sparring", search_paths=[search], resolve_aliases=True)
+    for name in package.exports or ():
+        thing = package[str(name)]
+        if not thing.has_docstring:
             yield f"sparring.{name}"
-        for member, value in vars(thing).items() if inspect.isclass(thing) else ():
-            if not member.startswith(("_", "model_")) and _callable(value) and not _documented(getattr(thing, member)):
-                yield f"sparring.{name}.{member}"
+        if thing.is_class:
+            for member in thing.members.values():
+                if _is_public(member) and not member.has_docstring and not _inherited(thing, member.name):
+                    yield f"sparring.{name}.{member.name}"
 
 
-def _callable(value: Any) -> bool:
-    return inspect.isfunction(value) or isinstance(value, (property, classmethod, staticmethod))
+def _is_public(member: griffe.Object | griffe.Alias) -> bool:
+    return not member.name.startswith("_") and (member.is_function or "property" in member.labels)
 
 
-def _documented(thing: Any) -> bool:
-    """Whether it, or what it overrides, has a docstring; what dataclasses make of their own does not count."""
-    text = inspect.getdoc(thing)
-    return bool(text) and not (inspect.isclass(thing) and text.startswith(f"{thing.__name__}("))
+def _inherited(thing: griffe.Object | griffe.Alias, name: str) -> bool:
+    """Whether what a member overrides has a docstring."""
+    return any(name in base.members and base.members[name].has_docstring for base in thing.mro())
