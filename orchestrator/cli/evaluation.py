@@ -145,7 +145,7 @@ def _tell_partial(error: SparringError, folder: Path, console: Console) -> None:
         tasks = {name: [t for t in tasks if (name, t.name) in begun] for name, tasks in results.plan.tasks.items()}
         if begun:
             shown = replace(results.plan, tasks={name: left for name, left in tasks.items() if left})
-            print_table(replace(results, plan=shown), console)
+            print_table(replace(results, plan=shown), console, missing=results.missing)
         others = [line for line in attempts_in_short(results, _ERRORS) if line.partition(" (")[0] not in said]
         if others and not results.overall.errors:  # else they stand under the table
             show(Group("errors so far:", *(Text(f"  {line}") for line in others)), console)

@@ -124,10 +124,16 @@ def counts(results: Results) -> list[str]:
     return said
 
 
-def cautions(results: Results) -> list[str]:
-    """Returns what you should know before you quote it: warnings, and what is missing."""
+def cautions(results: Results, missing: int | None = None) -> list[str]:
+    """Returns what you should know before you quote it: warnings, and what is missing.
+
+    Args:
+        results: What it is about.
+        missing: How many episodes have not been run, where the results are of some tasks only.
+    """
     said = [f"warning: {sentence}" for sentence in results.warnings]
-    return [*said, f"{count(results.missing, 'episode')} not run yet"] if results.missing else said
+    left = results.missing if missing is None else missing
+    return [*said, f"{count(left, 'episode')} not run yet"] if left else said
 
 
 def errors_left_out(results: Results) -> str:

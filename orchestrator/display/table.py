@@ -29,7 +29,7 @@ _MOST_ERRORS: Final = 5
 """That are told under the table, each once."""
 
 
-def results_table(results: Results, most: int | None = None) -> RenderableType:
+def results_table(results: Results, most: int | None = None, missing: int | None = None) -> RenderableType:
     """Makes the table: episodes, errors, and what the run is about with its interval, per task, group and benchmark.
 
     Below stand the other means. Where there were errors, rates that they are left out of are marked, and stand beside
@@ -38,6 +38,7 @@ def results_table(results: Results, most: int | None = None) -> RenderableType:
     Args:
         results: What it is of.
         most: How many tasks of a benchmark have a line; None: all.
+        missing: How many episodes have not been run, where the results are of some tasks only.
     """
     table = _table("task", headings(results))
     for line in result_lines(results, most):
@@ -52,17 +53,17 @@ def results_table(results: Results, most: int | None = None) -> RenderableType:
     if means.row_count:
         lines += [means, Text()]
     lines += [Text(sentence, style="dim") for sentence in counts(results)]
-    lines += [Text(sentence, style="yellow") for sentence in cautions(results)]
+    lines += [Text(sentence, style="yellow") for sentence in cautions(results, missing)]
     lines += _errors(results)
     if results.folder is not None:
         lines.append(Text(f"results: {results.folder}", style="dim"))
     return Group(*lines)
 
 
-def print_table(results: Results, console: Console) -> None:
+def print_table(results: Results, console: Console, missing: int | None = None) -> None:
     """Prints the table."""
     console.print()
-    show(results_table(results), console)
+    show(results_table(results, missing=missing), console)
 
 
 def _table(first: str, others: Sequence[str]) -> Table:

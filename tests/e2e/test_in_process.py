@@ -524,6 +524,7 @@ def test_who_interrupts_a_run_sees_what_there_is_of_it(usage: Sparring, tmp_path
         ["short", "2", "1", "100.0"],
         ["overall", "2", "1", "100.0"],
     ], "no line for a task that was not begun"
+    assert "7 episodes not run yet" in lines, "those of such tasks are among them"
     assert any("raised ValueError: odd (policy" in line and "short #1, 4 attempts" in line for line in lines)
     assert lines[-2:] == [
         "stopped: interrupted by SIGINT.",
