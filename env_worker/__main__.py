@@ -18,7 +18,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _STANDARD_INPUT: Final = "-"
-_OF_A_WORKER: Final = ("orchestrator", "slots", "benchmark", "name", "connect_timeout", "ca", "tls_cert", "tls_key")
+_OF_A_WORKER: Final = (
+    "orchestrator",
+    "slots",
+    "benchmark",
+    "evaluation",
+    "name",
+    "connect_timeout",
+    "ca",
+    "tls_cert",
+    "tls_key",
+)
 
 # Before numpy is imported: a slot is one process per core, and a BLAS with threads of its own only gets in the way.
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -54,6 +64,7 @@ def _work(options: argparse.Namespace) -> int:
             name=options.name,
             slots=options.slots,
             benchmark=options.benchmark,
+            evaluation=options.evaluation,
             connect_timeout=options.connect_timeout,
             on_joined=lambda assignment: reporter.joined(assignment.benchmark, assignment.slots) if reporter else None,
         )
@@ -167,6 +178,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--orchestrator", required=True, help="address of the orchestrator's Work service")
     parser.add_argument("--slots", type=int, default=0, help="episodes at once; 0: the orchestrator decides")
     parser.add_argument("--benchmark", default="", help="work for this benchmark only")
+    parser.add_argument("--evaluation", default="", help="work for this part of the run only, by its name")
     parser.add_argument("--name", default="", help="name of the worker in logs and displays")
     parser.add_argument("--connect-timeout", type=float, default=30.0, help="seconds to wait for the orchestrator")
     parser.add_argument(

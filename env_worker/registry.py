@@ -1,4 +1,4 @@
-"""Finds benchmarks: one file each in `env_worker/benchmarks`, or an entry point of an installed package."""
+"""Finds benchmarks: files in `env_worker/benchmarks`, entry points of installed packages, and any `module:Class`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from typing import Final
 from sparring.env_worker import benchmarks
 from sparring.env_worker.benchmark import Benchmark
 from sparring.env_worker.own_python import versions_of_own
-from sparring.protos.errors import SparringError, unknown
+from sparring.protos.errors import SparringError, UsageError, unknown
 from sparring.protos.installing import OURS
+from sparring.protos.own_modules import import_module_of, look_in_the_current_folder
 from sparring.protos.sources import sources_of
 
 ENTRY_POINTS: Final = "sparring.benchmarks"
@@ -34,13 +35,20 @@ def broken_benchmarks() -> dict[str, SparringError]:
 def get_benchmark(name: str) -> Benchmark:
     """Returns the benchmark of that name.
 
+    Args:
+        name: Of one that is installed, or `module:Class`; the module may be beside the user, as with `python -m`.
+
     Raises:
-        UsageError: If there is none, with the nearest names.
+        UsageError: If there is none, with the nearest names, or the class cannot be used.
         SparringError: If it is one of an installed package that cannot be loaded.
     """
+    if ":" in name:
+        return _own(name)
     known = _found()
     if name not in known:
-        raise unknown("benchmark", name, known, hint="See: sparring ls benchmarks")
+        raise unknown(
+            "benchmark", name, known, hint="See: sparring ls benchmarks. A class of your own is given as module:Class."
+        )
     found = known[name]
     if isinstance(found, SparringError):
         raise found
@@ -60,6 +68,36 @@ def _found() -> dict[str, Benchmark | SparringError]:
     for point in entry_points(group=ENTRY_POINTS):
         found[point.name] = _load(point)
     return dict(sorted(found.items()))
+
+
+def _own(reference: str) -> Benchmark:
+    """Makes the benchmark that `module:Class` names."""
+    module_name, _, attribute = reference.partition(":")
+    look_in_the_current_folder()
+    try:
+        module = import_module_of(
+            reference,
+            "benchmark",
+            elsewhere=" A worker in a container or on another machine needs it there: in its image, on its PYTHONPATH.",
+        )
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
+        raise UsageError(f"importing {module_name!r} failed: {type(error).__name__}: {error}") from error
+    kind = getattr(module, attribute, None)
+    if not (inspect.isclass(kind) and issubclass(kind, Benchmark)):
+        classes = [n for n, v in vars(module).items() if inspect.isclass(v) and issubclass(v, Benchmark)]
+        raise unknown(f"benchmark in {module_name!r}:", attribute, [n for n in classes if n != Benchmark.__name__])
+    lacking = [name for name in ("name", "summary") if not hasattr(kind, name)]
+    lacking += [f"{name}()" for name in sorted(getattr(kind, "__abstractmethods__", ()))]
+    if lacking:
+        raise UsageError(
+            f"the benchmark {reference!r} lacks {' and '.join(lacking)}; docs/benchmarks.md shows one that is whole."
+        )
+    try:
+        return kind()
+    except Exception as error:  # as above
+        raise UsageError(f"the benchmark {reference!r} cannot be made: {type(error).__name__}: {error}") from error
 
 
 def _load(point: EntryPoint) -> Benchmark | SparringError:
@@ -101,9 +139,16 @@ def source_files(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def installed_versions() -> dict[str, str]:
-    """Versions of what can change a number, as installed here."""
+def installed_versions(own: Iterable[str] = ()) -> dict[str, str]:
+    """Versions of what can change a number, as installed here.
+
+    Args:
+        own: Benchmarks that are used; those that are not installed, but a user's own class, are asked, too.
+    """
     packages = dict.fromkeys(_ALWAYS)
+    for name in own:
+        if ":" in name:
+            packages |= dict.fromkeys(get_benchmark(name).packages)
     for name, benchmark in all_benchmarks().items():
         packages |= dict.fromkeys((*benchmark.packages, distribution_of(name)))
     versions = {"python": platform.python_version()}

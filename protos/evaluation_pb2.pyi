@@ -282,6 +282,7 @@ class Register(google.protobuf.message.Message):
     HELD_FIELD_NUMBER: builtins.int
     FILES_FIELD_NUMBER: builtins.int
     MACHINE_FIELD_NUMBER: builtins.int
+    EVALUATION_FIELD_NUMBER: builtins.int
     protocol: builtins.int
     """protocol version of the worker"""
     worker: builtins.str
@@ -292,6 +293,8 @@ class Register(google.protobuf.message.Message):
     """name of the machine"""
     membership: builtins.str
     """Assignment.membership of the stream before, from a worker that comes back; else empty"""
+    evaluation: builtins.str
+    """the part of the run that it was started for, by its name; empty: any of its benchmarks"""
     @property
     def benchmarks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """benchmarks whose dependencies are installed there"""
@@ -325,8 +328,9 @@ class Register(google.protobuf.message.Message):
         held: collections.abc.Iterable[builtins.int] | None = ...,
         files: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         machine: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        evaluation: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["benchmarks", b"benchmarks", "files", b"files", "held", b"held", "host", b"host", "machine", b"machine", "membership", b"membership", "protocol", b"protocol", "slots", b"slots", "versions", b"versions", "worker", b"worker"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["benchmarks", b"benchmarks", "evaluation", b"evaluation", "files", b"files", "held", b"held", "host", b"host", "machine", b"machine", "membership", b"membership", "protocol", b"protocol", "slots", b"slots", "versions", b"versions", "worker", b"worker"]) -> None: ...
 
 global___Register = Register
 

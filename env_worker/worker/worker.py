@@ -74,6 +74,7 @@ class Worker:
         name: str = "",
         slots: int = 0,
         benchmark: str = "",
+        evaluation: str = "",
         connect_timeout: float = 30.0,
         on_joined: Callable[[pb.Assignment], None] = lambda assignment: None,
     ) -> None:
@@ -82,6 +83,7 @@ class Worker:
         self._name = name or f"{socket.gethostname()}-{os.getpid()}"
         self._wanted_slots = slots
         self._benchmark = benchmark
+        self._evaluation = evaluation
         self._connect_timeout = connect_timeout
         self._assignment = pb.Assignment()
         self._on_joined = on_joined
@@ -181,7 +183,8 @@ class Worker:
             worker=self._name,
             slots=self._wanted_slots,
             benchmarks=able,
-            versions=installed_versions(),
+            versions=installed_versions([self._benchmark]),
+            evaluation=self._evaluation,
             host=socket.gethostname(),
             files=source_files(able),
             machine=machine(),

@@ -55,7 +55,7 @@ def _plan(settings: RunSettings, plan: Plan) -> Iterator[str]:
     yield f"  seeds of each task's episodes: {plan.seed}{f' to {last}' if last > plan.seed else ''}"
     for part in settings.plan.parts:
         given = "".join(f" {key}={value}" for key, value in part.benchmark_arg.items())
-        yield f"  {part.benchmark}{given}: {', '.join(task.name for task in plan.tasks[part.benchmark])}"
+        yield f"  {part.label}{given}: {', '.join(task.name for task in plan.tasks[part.label])}"
     most = [_most_steps(settings, task.max_steps) for tasks in plan.tasks.values() for task in tasks]
     if all(most):
         yield f"  at most {sum(most) * plan.episodes} steps"
@@ -115,7 +115,8 @@ def _policy(settings: RunSettings) -> Iterator[str]:
 def _workers(settings: RunSettings, plan: Plan, slots: int) -> Iterator[str]:
     if settings.plan.in_process:
         for name in plan.tasks:
-            yield f"workers: none; {name} is played by {interpreter(get_benchmark(name))}"
+            python = interpreter(get_benchmark(settings.plan.part(name).benchmark))
+            yield f"workers: none; {name} is played by {python}"
         return
     shares = share_slots(slots, {name: len(tasks) * plan.episodes for name, tasks in plan.tasks.items()})
     lines = settings.launcher.preview(settings, shares)

@@ -163,7 +163,7 @@ def _new_folder(settings: RunSettings) -> Path:
     policy = re.sub(r"[^A-Za-z0-9.-]+", "-", settings.policy.name or "remote")
     return (
         Path("outputs")
-        / f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{'+'.join(part.benchmark for part in settings.plan.parts)}_{policy}"
+        / f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{'+'.join(part.label for part in settings.plan.parts)}_{policy}"
     )
 
 

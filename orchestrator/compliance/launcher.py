@@ -256,7 +256,7 @@ async def _dialled(run: RunSettings, service: WorkServicer) -> AsyncIterator[Wor
             yield WorkerOrder(
                 run=run,
                 folder=Path(folder),
-                slots={part.benchmark: 1 for part in run.plan.parts},
+                slots={part.label: 1 for part in run.plan.parts},
                 orchestrator=local,
                 public=public,
                 sockets=sockets,

@@ -17,7 +17,7 @@ from sparring.protos.errors import SparringError
 from sparring.protos.net.address import Address
 
 if TYPE_CHECKING:  # which have the launcher's settings in them
-    from sparring.orchestrator.settings import RunSettings
+    from sparring.orchestrator.settings import Evaluation, RunSettings
 
 
 DEFAULT_LISTEN: Final = Address("tcp", "127.0.0.1", 50052)
@@ -57,7 +57,7 @@ class WorkerOrder:
     Attributes:
         run: The settings of their run.
         folder: Of the run.
-        slots: Episodes at once, for each benchmark.
+        slots: Episodes at once, for each benchmark; or each part of the run by its name, if a benchmark has several.
         orchestrator: The address that they dial on this machine, a unix socket.
         public: The address that they dial from elsewhere; where nothing listens for those, the unix socket again.
         sockets: Folder of the unix sockets, the policy's and ours.
@@ -85,6 +85,10 @@ class WorkerOrder:
     join_token: str = field(repr=False)
     given_up: Callable[[str], Awaitable[str]] = never
 
+    def part(self, label: str) -> Evaluation:
+        """Returns the part of the run that one of `slots` is of: its benchmark, by the name that it is found by."""
+        return self.run.plan.part(label)
+
     def program(self, benchmark: str, name: str, *, orchestrator: Address | None = None) -> list[str]:
         """Returns what a Python is started with to be one of them.
 
@@ -98,11 +102,13 @@ class WorkerOrder:
 
         It dials another address if one is given.
         """
+        part = self.part(benchmark)
         return [
             f"--orchestrator={orchestrator or self.orchestrator}",
-            f"--benchmark={benchmark}",
+            f"--benchmark={part.benchmark}",
             f"--slots={self.slots[benchmark]}",
             f"--name={name}",
+            *([f"--evaluation={part.name}"] if part.name else []),
         ]
 
 
@@ -154,7 +160,7 @@ class Launcher(ABC, Generic[S]):
 
         Args:
             run: Its settings.
-            slots: Episodes at once, for each benchmark.
+            slots: Episodes at once, for each benchmark, as in an order.
 
         Raises:
             SparringError: If it is plain that it could not.

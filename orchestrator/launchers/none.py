@@ -29,7 +29,7 @@ class NoLauncher(Launcher[LauncherSettings]):
         address = to_dial(run.worker.listen_address or DEFAULT_LISTEN)
         token = run.worker.join_token_file or (run.output.folder or Path("OUTPUT")) / TOKEN_FILE
         return [
-            f"{benchmark}: started by you: sparring worker --benchmark {benchmark} --orchestrator {address} "
+            f"{benchmark}: started by you: sparring worker {run.plan.part(benchmark).worker_flags} --orchestrator {address} "
             f"--join-token-file {shlex.quote(str(token))}"
             for benchmark in slots
         ]

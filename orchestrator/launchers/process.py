@@ -28,7 +28,7 @@ class ProcessLauncher(Launcher[LauncherSettings]):
 
     def preview(self, run: RunSettings, slots: Mapping[str, int]) -> Sequence[str]:
         return [
-            f"{benchmark}: a process of {interpreter(get_benchmark(benchmark))}, with {number} slots"
+            f"{benchmark}: a process of {interpreter(get_benchmark(run.plan.part(benchmark).benchmark))}, with {number} slots"
             for benchmark, number in slots.items()
         ]
 
@@ -36,7 +36,7 @@ class ProcessLauncher(Launcher[LauncherSettings]):
         await keep_all([self._keep(benchmark, order) for benchmark in order.slots])
 
     async def _keep(self, benchmark: str, order: WorkerOrder) -> None:
-        python = interpreter(get_benchmark(benchmark))
+        python = interpreter(get_benchmark(order.part(benchmark).benchmark))
 
         async def start(name: str) -> CommandWorker:
             return await CommandWorker.start(

@@ -154,4 +154,4 @@ class _LiveExecution(Execution):
 
 def _made_of(settings: RunSettings) -> tuple[object, ...]:
     """Returns what makes workers what they are: their group of settings, and the benchmarks that they hold."""
-    return settings.worker, [(part.benchmark, part.benchmark_arg) for part in settings.plan.parts]
+    return settings.worker, [(part.label, part.benchmark, part.benchmark_arg) for part in settings.plan.parts]

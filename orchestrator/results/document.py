@@ -42,7 +42,7 @@ class _Part(BaseModel):
 class RunTask(_Part):
     """A task of the plan."""
 
-    benchmark: str = Field(description="the benchmark that it is of")
+    benchmark: str = Field(description="the benchmark that it is of, or the name of its evaluation")
     name: str = Field(description="its name there")
     group: str = Field(description="the part of the selection that it was chosen by: a group, or its own name")
     number: int = Field(description="its place in the group, counted from 0: what LeRobot calls its id")

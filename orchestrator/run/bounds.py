@@ -44,7 +44,13 @@ def check_register(register: pb.Register) -> None:
     _check(len(register.versions) <= MAX_VERSIONS, f"it names more than {MAX_VERSIONS} packages")
     _check(len(register.files) + len(register.machine) <= MAX_FILES, f"it names more than {MAX_FILES} files")
     pairs = (*register.versions.items(), *register.files.items(), *register.machine.items())
-    for text in (register.worker, register.host, *register.benchmarks, *(text for pair in pairs for text in pair)):
+    for text in (
+        register.worker,
+        register.host,
+        register.evaluation,
+        *register.benchmarks,
+        *(text for pair in pairs for text in pair),
+    ):
         _check_name(text)
 
 

@@ -141,6 +141,11 @@ class Coordinator:
         """Returns how many episodes of a benchmark wait for a slot, to be played or to be filmed."""
         return self._scheduler.pending(benchmark) + self._films.pending(benchmark)
 
+    def need(self, benchmark: str) -> float:
+        """Returns how much a benchmark needs one more worker: the episodes that wait, for each slot that it has."""
+        slots = sum(worker.slots for worker in self._workers.values() if worker.benchmark == benchmark)
+        return self.pending(benchmark) / (1 + slots)
+
     def unattended(self) -> set[str]:
         """Returns the benchmarks with episodes that wait, and no worker to run them."""
         attended = {worker.benchmark for worker in self._workers.values()}
@@ -152,6 +157,7 @@ class Coordinator:
         assignment: pb.Assignment,
         send: Callable[[pb.OrchestratorMessage], None],
         *,
+        part: str = "",
         launched: bool = False,
     ) -> str:
         """Takes in a worker that has dialled in and been assigned.
@@ -160,6 +166,7 @@ class Coordinator:
             register: What it says of itself.
             assignment: What it is for.
             send: Says something to it.
+            part: Of the run that it is for, by its label; the benchmark, if none is given.
             launched: Whether the run has started it itself.
 
         Returns:
@@ -172,24 +179,25 @@ class Coordinator:
         check_register(register)
         if len(self._workers) >= MAX_WORKERS:
             raise OutOfBounds(f"{MAX_WORKERS} workers are connected, and no more are taken in.")
-        program = self._program_of(register, assignment.benchmark)
+        part = part or assignment.benchmark
+        program = self._program_of(register, assignment.benchmark, part)
         worker = next(name for name in _names(register.worker) if name not in self._workers)
-        self._workers[worker] = _Worker(assignment.benchmark, assignment.slots, send, launched)
+        self._workers[worker] = _Worker(part, assignment.slots, send, launched)
         self.versions[worker] = dict(register.versions)
         self.machines[register.host] = dict(register.machine)
-        self._recorder.joined(worker, register.host, register.versions, {assignment.benchmark: program})
+        self._recorder.joined(worker, register.host, register.versions, {part: program})
         self._listener.on_worker(worker, assignment.slots)
         return worker
 
-    def _program_of(self, register: pb.Register, benchmark: str) -> str:
+    def _program_of(self, register: pb.Register, benchmark: str, part: str) -> str:
         """Returns the hash of a worker's benchmark; where nobody else can play that, a wrong one ends the run."""
         prefix = f"{benchmark}:"
         files = {n.removeprefix(prefix): sha256 for n, sha256 in register.files.items() if n.startswith(prefix)}
         try:
-            return self._programs.benchmark(benchmark, files, register.versions)
+            return self._programs.benchmark(part, files, register.versions)
         except ChangedProgram as error:
-            others = any(worker.benchmark == benchmark for worker in self._workers.values())
-            if not others and benchmark not in self._playing:
+            others = any(worker.benchmark == part for worker in self._workers.values())
+            if not others and part not in self._playing:
                 self.stop(error)
             raise
 

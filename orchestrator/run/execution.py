@@ -270,10 +270,10 @@ class Execution:
             if settings.launcher.starts_workers:
                 log.info("more workers may join: sparring worker %s", to_join)
             else:
-                for benchmark in self._plan.tasks:
+                for part in settings.plan.parts:
                     log.info(
-                        "this run starts no workers. Start them here or elsewhere: sparring worker --benchmark %s %s",
-                        benchmark,
+                        "this run starts no workers. Start them here or elsewhere: sparring worker %s %s",
+                        part.worker_flags,
                         to_join,
                     )
 
@@ -313,14 +313,15 @@ async def _attended(coordinator: Coordinator, settings: RunSettings, to_join: st
         since = {name: since.get(name, loop.time()) for name in coordinator.unattended()}
         for name, began in since.items():
             if loop.time() - began >= settings.plan.worker_timeout:
+                part = settings.plan.part(name)
                 advice = (
-                    f"Start one with `sparring worker --benchmark {name} {to_join}`"
+                    f"Start one with `sparring worker {part.worker_flags} {to_join}`"
                     if to_join
                     else f"Let others in with {Hint('listen')}"
                 )
                 raise RunStopped(
                     f"no worker of {name} has been here for {settings.plan.worker_timeout:g} s. {advice} "
-                    f"(in containers: the service worker-{name}), or raise {Hint('worker_timeout')}."
+                    f"(in containers: the service worker-{part.benchmark}), or raise {Hint('worker_timeout')}."
                 )
         await asyncio.sleep(min(1.0, settings.plan.worker_timeout / 4))
 

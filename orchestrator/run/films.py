@@ -47,7 +47,7 @@ class Films:
         self._plan = plan
         self._output = settings.output
         self._journal = journal
-        self._live = {name for name in plan.tasks if not self._replays(name)}
+        self._live = {part.label for part in settings.plan.parts if not self._replays(part.benchmark)}
         self._waiting: dict[TaskKey, deque[EpisodeId]] = {}
         self._leases: dict[int, Lease] = {}
         self._losses: Counter[EpisodeId] = Counter()

@@ -204,9 +204,10 @@ class _Execution:
         if not self._scheduler.unfinished and not self._recorder.films.unfinished:
             return
         self._files.stats_watch = watch
-        host, versions = socket.gethostname(), installed_versions()
+        host = socket.gethostname()
+        versions = installed_versions(part.benchmark for part in self._settings.plan.parts)
         self._files.heard_of({WORKER: versions}, {host: machine()})
-        made_of = {part.benchmark: _files_of(part.benchmark) for part in self._settings.plan.parts}
+        made_of = {part.label: _files_of(part.benchmark) for part in self._settings.plan.parts}
         checked = {name: programs.benchmark(name, files, versions) for name, files in made_of.items()}
         self._recorder.joined(WORKER, host, versions, checked)
         self._listener.on_worker(WORKER, 1)
@@ -224,14 +225,14 @@ class _Execution:
         benchmark.prepare(own_settings)
         player = Player(benchmark, own_settings, LocalSessions(policy, assignment), self._attach)
         try:
-            while (lease := self._scheduler.lease(SlotId(part.benchmark, WORKER, 0))) is not None:
+            while (lease := self._scheduler.lease(SlotId(part.label, WORKER, 0))) is not None:
                 message = lease_message(self._settings, self._plan, self._recorder.films, lease)
                 self._record(player.play(message, assignment, [self._progress(lease)]))
                 if time.monotonic() - self._kept >= _KEEP_SECONDS:
                     self._kept = time.monotonic()
                     watch.heard(HOSTED, policy.stats())
                     self._files.keep()
-            self._film(SlotId(part.benchmark, WORKER, 0), player, assignment)
+            self._film(SlotId(part.label, WORKER, 0), player, assignment)
         finally:
             player.close()
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sparring.env_worker.benchmark import Benchmark, Task
+from sparring.env_worker.benchmark import Task
 from sparring.env_worker.hub import AssetsError, HubMissing
 from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.machine.environments import interpreter
@@ -93,9 +93,10 @@ def make_plan(settings: RunSettings) -> Plan:
     for part in settings.plan.parts:
         benchmark = get_benchmark(part.benchmark)
         benchmark.read_settings(benchmark_settings(settings, part))
-        tasks[benchmark.name] = benchmark.tasks(part.task)
-    if settings.worker.assets is not None and all(get_benchmark(name).assets is None for name in tasks):
-        raise UsageError(f"{Hint('assets')} is of no use here: {' and '.join(tasks)} has none.")
+        tasks[part.label] = benchmark.tasks(part.task)
+    used = {part.benchmark: get_benchmark(part.benchmark).assets for part in settings.plan.parts}
+    if settings.worker.assets is not None and not any(used.values()):
+        raise UsageError(f"{Hint('assets')} is of no use here: {' and '.join(used)} has none.")
     return Plan(tasks, settings.plan.episodes, settings.plan.seed)
 
 
@@ -130,26 +131,27 @@ def fetch_assets(settings: RunSettings, part: Evaluation) -> None:
     Raises:
         SparringError: If they cannot be had.
     """
-    fetch_for(get_benchmark(part.benchmark), benchmark_settings(settings, part))
+    fetch_for(part.benchmark, benchmark_settings(settings, part))
 
 
-def fetch_for(benchmark: Benchmark, given: Mapping[str, Any]) -> None:
+def fetch_for(name: str, given: Mapping[str, Any]) -> None:
     """Has a benchmark's assets here, downloaded if need be, by the Python that can.
 
     Args:
-        benchmark: Whose they are.
+        name: Of the benchmark whose they are, or `module:Class`.
         given: Its own settings.
 
     Raises:
         SparringError: If they cannot be had.
     """
+    benchmark = get_benchmark(name)
     try:
         benchmark.fetch(benchmark.read_settings(given))
     except HubMissing:
         python = interpreter(benchmark)
         if python == Path(sys.executable):
             raise
-        command = [str(python), "-m", "sparring.env_worker.fetch", benchmark.name, json.dumps(dict(given))]
+        command = [str(python), "-m", "sparring.env_worker.fetch", name, json.dumps(dict(given))]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # as long as a download takes
         if done.returncode != 0:
             raise AssetsError(done.stdout or f"the assets of {benchmark.name!r} could not be fetched.") from None
@@ -160,9 +162,11 @@ def identity(settings: RunSettings, plan: Plan) -> dict[str, Any]:
 
     How many slots, which launcher, where the server is and what is filmed is not part of it.
     """
+    named = {part.label: part.benchmark for part in settings.plan.parts if part.name}
     return {
         "tasks": {benchmark: [task.name for task in tasks] for benchmark, tasks in plan.tasks.items()},
-        "benchmark_arg": {part.benchmark: dict(part.benchmark_arg) for part in settings.plan.parts},
+        "benchmark_arg": {part.label: dict(part.benchmark_arg) for part in settings.plan.parts},
+        **({"benchmarks": named} if named else {}),  # folders of earlier releases know of no names
         "episodes": plan.episodes,
         "seed": plan.seed,
         **settings.plan.rules.that_move(),

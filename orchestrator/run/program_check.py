@@ -44,7 +44,7 @@ class ProgramCheck:
         self._journal = journal
         self._accept = accept
         self._warn = warn
-        self._arguments = {part.benchmark: dict(part.benchmark_arg) for part in settings.plan.parts}
+        self._parts = {part.label: part for part in settings.plan.parts}
         makers = journal.makers()
         rows = [row for row in journal.rows() if row.outcome != "error"]
         self._count = len(rows)
@@ -68,19 +68,20 @@ class ProgramCheck:
         """Checks the benchmark as a worker has it, and returns the hash of its program.
 
         Args:
-            name: Of the benchmark.
+            name: Of the benchmark, or of its evaluation, if that has one.
             files: Its own source files, with their hashes.
             versions: Of all packages that the worker tells of.
 
         Raises:
             ChangedProgram: If it is another one, with the difference.
         """
-        deciding = {_ALWAYS, *get_benchmark(name).packages, distribution_of(name)} - {OURS}
+        part = self._parts[name]
+        deciding = {_ALWAYS, *get_benchmark(part.benchmark).packages, distribution_of(part.benchmark)} - {OURS}
         packages = {package: version for package, version in versions.items() if package in deciding}
         if name not in self._own:  # of what users write, as far as it can be found from here
-            modules = get_benchmark(name).modules(self._plan.tasks.get(name, ()))
+            modules = get_benchmark(part.benchmark).modules(self._plan.tasks.get(name, ()))
             self._own[name] = sources_of(modules).files if modules else {}
-        program = Program(files={**self._own[name], **files}, arguments=self._arguments.get(name, {}))
+        program = Program(files={**self._own[name], **files}, arguments=dict(part.benchmark_arg))
         made = [maker for benchmark, maker in self._made if benchmark == name]
         return self._checked(BENCHMARK, f"the benchmark {name!r}", program, "worker", packages, made)
 

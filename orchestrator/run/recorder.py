@@ -72,7 +72,10 @@ class Recorder:
             folders["recording"] = settings.output.record
         self._incoming = Incoming(folder, folders)
         self.films = Films(plan, settings, journal)
-        self._tasks = {(name, task.name): task for name, tasks in plan.tasks.items() for task in tasks}
+        self._labels = {(name, task.name): label for label, (name, task) in plan.labels().items()}
+        numbers = {label: task.number for label, (_, task) in plan.labels().items()}
+        self._places = {label: (group, numbers[label]) for group, labels in plan.groups().items() for label in labels}
+        """Each task's group, and its number there."""
         self._limit = ErrorLimit(settings.plan.max_errors)
         # Who keeps no files has a folder that nobody will look into.
         kept_in = None if settings.output.folder is None else folder
@@ -312,7 +315,7 @@ class Recorder:
         film = self._film_name(episode, outcome)
         targets: dict[AttachmentKind, Path] = {}
         if output.record is not None:
-            folder = output.record / episode.benchmark / _file_name(episode.task)
+            folder = output.record / _file_name(episode.benchmark) / _file_name(episode.task)
             targets["recording"] = folder / f"{episode.index:04d}.npz"
         if output.wants_film(episode.task, episode.index, outcome):
             targets["video"] = self._folder / film
@@ -341,10 +344,11 @@ class Recorder:
         self._listener.on_warning(told)
 
     def _film_name(self, episode: EpisodeId, outcome: Outcome) -> str:
+        label = self._labels[episode.benchmark, episode.task]
         if self._settings.output.video_names == "lerobot":
-            task = self._tasks[episode.benchmark, episode.task]
-            return f"videos/{_file_name(task.group)}_{task.number}/eval_episode_{episode.index}.mp4"
-        return f"videos/{_file_name(episode.task)}_{episode.index:04d}_{outcome}.mp4"
+            group, number = self._places[label]
+            return f"videos/{_file_name(group)}_{number}/eval_episode_{episode.index}.mp4"
+        return f"videos/{_file_name(label)}_{episode.index:04d}_{outcome}.mp4"
 
 
 def _file_name(task: str) -> str:

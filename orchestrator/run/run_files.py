@@ -89,7 +89,8 @@ class RunFiles:
         self._results: Results | None = None
         self.stats_watch: StatsWatch | None = None
         """Has an eye on whoever answers for the policy."""
-        self.versions = {**(journal.meta("versions") or {}), "orchestrator": installed_versions()}
+        used = [part.benchmark for part in settings.plan.parts]
+        self.versions = {**(journal.meta("versions") or {}), "orchestrator": installed_versions(used)}
         """Of what is installed, by where that is."""
         self._machines: dict[str, Mapping[str, str]] = dict(journal.meta("machines") or {})
 

@@ -70,7 +70,7 @@ class _Member:
     """A worker that was taken in, by the secret that it is known by if it comes back."""
 
     worker: str
-    benchmark: str
+    part: str
     slots: int
     reading: asyncio.Task[None]
     left: asyncio.Event
@@ -163,7 +163,7 @@ class WorkService(WorkServicer):
         self._settings = settings
         self._policy = policy
         self._balance = ReplicaBalance(policy.addresses)
-        parts = {part.benchmark: part for part in settings.plan.parts}
+        parts = {part.label: part for part in settings.plan.parts}
         coordinator.take_over(previous, lambda benchmark, slots: self._assignment_of(parts[benchmark], slots))
 
     async def stop(self, reason: str) -> None:
@@ -199,10 +199,12 @@ class WorkService(WorkServicer):
         outbox: asyncio.Queue[pb.OrchestratorMessage] = asyncio.Queue()
         try:
             member = await self._returning(first.register)
-            assignment = self._assignment(first) if member is None else self._same_assignment(member)
             register = first.register
+            part = self._part(first) if member is None else self._part_of(member)
+            slots = (register.slots or self._default_slots) if member is None else member.slots
+            assignment = self._assignment_of(part, slots)
             launched = self._admission.is_launched(context)
-            name = self.coordinator.join(register, assignment, outbox.put_nowait, launched=launched)
+            name = self.coordinator.join(register, assignment, outbox.put_nowait, part=part.label, launched=launched)
             assignment.membership = register.membership or secrets.token_urlsafe(16)
             assignment.rejoin_seconds = REJOIN_SECONDS
             if member is not None:
@@ -222,7 +224,7 @@ class WorkService(WorkServicer):
         reading = asyncio.create_task(self._read(context, stream))
         left = asyncio.Event()
         self._forget_members()
-        self._members[assignment.membership] = _Member(name, assignment.benchmark, assignment.slots, reading, left)
+        self._members[assignment.membership] = _Member(name, part.label, assignment.slots, reading, left)
         sender = asyncio.create_task(self._send(context, outbox))
         try:
             if await self._silent(stream, reading):
@@ -255,7 +257,7 @@ class WorkService(WorkServicer):
         if not register.membership:
             return None
         member = self._members.get(register.membership)
-        if member is None or member.benchmark not in {part.benchmark for part in self._settings.plan.parts}:
+        if member is None or member.part not in {part.label for part in self._settings.plan.parts}:
             raise UsageError("this run does not know a worker that was here before; another run has begun.")
         member.reading.cancel()
         try:
@@ -272,9 +274,9 @@ class WorkService(WorkServicer):
         for key in gone[:-_MOST_GONE]:
             del self._members[key]
 
-    def _same_assignment(self, member: _Member) -> pb.Assignment:
-        parts = {part.benchmark: part for part in self._settings.plan.parts}
-        return self._assignment_of(parts[member.benchmark], member.slots)
+    def _part_of(self, member: _Member) -> Evaluation:
+        parts = {part.label: part for part in self._settings.plan.parts}
+        return parts[member.part]
 
     async def _read(self, context: grpc.aio.ServicerContext[Any, Any], stream: _Stream) -> None:
         """Passes on what a worker says, to the end of its stream."""
@@ -312,7 +314,8 @@ class WorkService(WorkServicer):
         while True:
             await context.write(await outbox.get())
 
-    def _assignment(self, first: pb.WorkerMessage) -> pb.Assignment:
+    def _part(self, first: pb.WorkerMessage) -> Evaluation:
+        """Returns which part of the run a new worker is for: the one that it was started for, else the neediest."""
         if first.WhichOneof("message") != "register":
             raise UsageError("a worker's first message must be its registration.")
         register, settings = first.register, self._settings
@@ -326,15 +329,18 @@ class WorkService(WorkServicer):
             wanted = " and ".join(part.benchmark for part in settings.plan.parts)
             has = ", ".join(register.benchmarks) or "nothing"
             raise UsageError(f"this run is of {wanted}, and the worker has only {has} installed.")
-        part = max(able, key=lambda part: self.coordinator.pending(part.benchmark))
-        return self._assignment_of(part, register.slots or self._default_slots)
+        if register.evaluation:
+            able = [part for part in able if part.label == register.evaluation]
+            if not able:
+                raise UsageError(f"this run has no evaluation {register.evaluation!r} that the worker could be for.")
+        return max(able, key=lambda part: self.coordinator.need(part.label))
 
     def _assignment_of(self, part: Evaluation, slots: int) -> pb.Assignment:
         settings, policy = self._settings, self._policy
-        if part.benchmark not in self._orders:  # it takes a look at all packages that are installed
-            self._orders[part.benchmark] = assignment_message(settings, part)
+        if part.label not in self._orders:  # it takes a look at all packages that are installed
+            self._orders[part.label] = assignment_message(settings, part)
         assignment = pb.Assignment()
-        assignment.CopyFrom(self._orders[part.benchmark])
+        assignment.CopyFrom(self._orders[part.label])
         assignment.MergeFrom(
             pb.Assignment(
                 slots=slots,

@@ -34,14 +34,43 @@ MAX_SEED: Final = 2**63 - 1
 """The largest whole number that a journal holds."""
 
 
+def _listed(value: Any) -> Any:
+    """Reads a list, as a file may have it, as what a flag has: its items with commas in between."""
+    if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
+        return ",".join(value)
+    return value
+
+
+Listed = Annotated[str, BeforeValidator(_listed)]
+"""Names with commas in between; in a file, a list of them will do."""
+
+
 class Evaluation(BaseModel):
     """One benchmark's part of a run."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     benchmark: str
-    task: str
+    task: Listed
     benchmark_arg: dict[str, Any] = Field(default_factory=dict)
+    name: str = ""
+
+    @field_validator("name")
+    @classmethod
+    def _a_name(cls, name: str) -> str:
+        if not re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9_.-]*)?", name):
+            raise ValueError("must be of letters, digits, '.', '-' and '_'")
+        return name
+
+    @property
+    def label(self) -> str:
+        """What this part is called in the run, where others say `benchmark`: its own name, else the benchmark's."""
+        return self.name or self.benchmark.replace(":", ".")
+
+    @property
+    def worker_flags(self) -> str:
+        """What `sparring worker` is started with, to work for this part."""
+        return f"--benchmark {self.benchmark}" + (f" --evaluation {self.name}" if self.name else "")
 
 
 class SettingsGroup(BaseModel):
@@ -62,7 +91,7 @@ class PlanSettings(SettingsGroup):
     """What is played, and how. In `evaluate()`, it may be another with each call, and the workers stay."""
 
     benchmark: str | None = Field(None, description="which benchmark; see: sparring ls benchmarks")
-    task: str | None = Field(
+    task: Listed | None = Field(
         None, description="groups and tasks, comma-separated; see: sparring ls tasks --benchmark NAME"
     )
     benchmark_arg: dict[str, Any] = Field(
@@ -138,19 +167,26 @@ class PlanSettings(SettingsGroup):
             for name in ("benchmark", "task"):
                 if getattr(self, name) is None:
                     raise ValueError(f"{Hint(name)} is missing")
-        names = [evaluation.benchmark for evaluation in self.evaluations]
-        if len(set(names)) < len(names):
-            raise ValueError("evaluations names a benchmark twice; give its tasks in one comma-separated list")
+        labels = [evaluation.label for evaluation in self.evaluations]
+        for label in labels:
+            if labels.count(label) > 1:
+                raise ValueError(
+                    f"evaluations has {label!r} twice; give all its tasks in one list, or each of them a `name`"
+                )
         return self
 
     @property
     def parts(self) -> Sequence[Evaluation]:
-        """What is evaluated, one entry per benchmark."""
+        """What is evaluated, one entry per benchmark, or more if they have names."""
         if self.evaluations:
             return self.evaluations
         assert self.benchmark is not None
         assert self.task is not None
         return [Evaluation(benchmark=self.benchmark, task=self.task, benchmark_arg=self.benchmark_arg)]
+
+    def part(self, label: str) -> Evaluation:
+        """Returns the part of the run that has a label."""
+        return next(part for part in self.parts if part.label == label)
 
     @property
     def rules(self) -> EpisodeRules:
@@ -194,7 +230,7 @@ class PolicySettings(SettingsGroup):
         default_factory=dict,
         description="an observation of the policy and the benchmark's name for it, CAMERA=NAME; may be repeated",
     )
-    policy_server: str | None = Field(
+    policy_server: Listed | None = Field(
         None,
         description="address of a policy that is hosted elsewhere, HOST:PORT, tls://HOST:PORT or unix:///path; "
         "several servers of the same policy are comma-separated",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ def parse_pairs(pairs: Sequence[str], flag: str) -> dict[str, Any]:
     parsed: dict[str, Any] = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
-        if not separator or not all(part.replace("-", "_").isidentifier() for part in key.split(".")):
+        if not separator or not all(part.replace("-", "_").isidentifier() for part in re.split("[.:]", key)):
             raise UsageError(f"{flag} {pair!r} is not KEY=VALUE.")
         try:
             parsed[key] = yaml.safe_load(value)

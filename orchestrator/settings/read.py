@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from sparring.orchestrator.launchers.base import Launcher
 from sparring.orchestrator.launchers.registry import get_launcher
+from sparring.orchestrator.settings.config_file import ConfigFile, FileKeys
 from sparring.orchestrator.settings.groups import (
+    Evaluation,
     HostedServerSettings,
     OutputSettings,
     PlanSettings,
@@ -44,13 +45,23 @@ def read_settings(flags: Mapping[str, Any], config: Path | None = None) -> RunSe
     Raises:
         UsageError: If a key is unknown or a value is wrong, with what would be right.
     """
-    values = {**(_read_yaml(config) if config else {}), **flags}
+    if config is None:
+        return _read(flags, None)
+    file = ConfigFile.read(config)
+    try:
+        return _read({**file.values, **flags}, file.without(flags))
+    except UsageError as error:
+        error.dialect = error.dialect or FileKeys(frozenset(flags))
+        raise
+
+
+def _read(values: Mapping[str, Any], file: ConfigFile | None) -> RunSettings:
     launcher = get_launcher(str(values.get("launcher", _DEFAULT_LAUNCHER)))
     known = {**setting_fields(), **own_fields(launcher)}
     for key in values:
         if key not in known:
-            raise unknown(f"setting in {config}:" if config else "setting", str(key), known)
-    return _Reader(values).settings(launcher)
+            raise unknown(f"setting in {file.where([key])}:" if file else "setting", str(key), known)
+    return _Reader(values, file).settings(launcher)
 
 
 def saved_settings(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,8 +80,9 @@ def saved_settings(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str
 class _Reader:
     """Makes the groups, one after the other, and tells everything that is wrong with them at once."""
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    def __init__(self, values: Mapping[str, Any], file: ConfigFile | None) -> None:
         self._values = values
+        self._file = file
         self._problems: list[str] = []
 
     def settings(self, launcher: Launcher[Any]) -> RunSettings:
@@ -82,7 +94,7 @@ class _Reader:
         if plan is not None and plan.in_process:
             self._problems += problems_in_process(self._values, core_fields())
         if plan is None or policy is None or worker is None or output is None or self._problems:
-            raise UsageError("; ".join(self._problems))
+            raise UsageError(" ".join(self._problems))
         return RunSettings(plan, policy, worker, output)
 
     def _group(self, kind: type[G], **more: Any) -> G | None:
@@ -90,8 +102,14 @@ class _Reader:
         try:
             return kind(**mine, **more)
         except ValidationError as error:
-            self._problems += [_sentence(problem) for problem in error.errors()]
+            self._problems += [self._located(problem) for problem in error.errors()]
             return None
+
+    def _located(self, problem: Any) -> str:
+        """Returns what is wrong, and where, if a file says it."""
+        said = _sentence(problem)
+        way = problem["loc"]
+        return f"{self._file.where(way)}: {said}" if self._file and way and way[0] in self._file.values else said
 
     def _group_with_own(self, kind: type[G], own: type[BaseModel]) -> G | None:
         made = self._group(own)
@@ -107,21 +125,11 @@ class _Reader:
                 self._problems.append(f"{Hint(name)} goes with {with_these}.")
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise UsageError(f"the config file {str(path)!r} cannot be read: {error.strerror}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"the config file {str(path)!r} is not valid YAML: {error}") from error
-    if not isinstance(content, dict):
-        raise UsageError(f"the config file {str(path)!r} must hold settings as `key: value` lines.")
-    # A flag's name works as a key, too.
-    return {str(key).replace("-", "_"): value for key, value in content.items()}
-
-
 def _sentence(problem: Any) -> str:
-    where = str(Hint(str(problem["loc"][0]))) if problem["loc"] else ""
+    where = _setting(problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        wrong = unknown("key", str(problem["loc"][-1]), Evaluation.model_fields)
+        return f"{_setting(problem['loc'][:-1])}: {wrong.sentence}"
     if problem["type"] == "missing":
         return f"{where} is missing."
     said = problem["msg"].removeprefix("Value error, ")
@@ -130,3 +138,13 @@ def _sentence(problem: Any) -> str:
     if repr(problem["input"]) in said:  # it has been quoted already
         return f"{where}: {said.rstrip('.')}."
     return f"{where}: {said[0].lower()}{said[1:]}, not {json.dumps(problem['input'], default=str)}."
+
+
+def _setting(way: Sequence[str | int]) -> str:
+    """Returns a setting, and where in it something is: the first of `evaluations`, `task`."""
+    if not way:
+        return ""
+    # Of others, what follows are the kinds of values that it might have been.
+    inner = way[1:] if way[0] == "evaluations" else ()
+    places = [f"number {part + 1}" if isinstance(part, int) else f"`{part}`" for part in inner]
+    return ", ".join([str(Hint(str(way[0]))), *places])

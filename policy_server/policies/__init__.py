@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any, Final, cast
 
 from sparring.policy_server.errors import PolicyBroken
@@ -19,6 +15,8 @@ from sparring.policy_server.policies.rename import RenamedPolicy
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError, unknown
 from sparring.protos.installing import install_command
+from sparring.protos.own_modules import import_module_of
+from sparring.protos.own_modules import look_in_the_current_folder as _look_in_the_current_folder
 from sparring.protos.spec import PolicySpec
 from sparring.protos.tracebacks import was_raised_in
 
@@ -140,32 +138,13 @@ def _find_experts(references: Mapping[str, str]) -> Any:
     return make
 
 
-def _look_in_the_current_folder() -> None:
-    """Lets a user's own module be found beside them, as with `python -m`.
-
-    For nothing else: the current folder may be that of a checkpoint, or a folder of downloads, where a `peft.py` would
-    be imported in the place of a library.
-    """
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-
-
 def _import(reference: str) -> Any:
     module_name, _, attribute = reference.partition(":")
-    if "/" in module_name or module_name.endswith(".py"):
-        path = Path(module_name)
-        raise UsageError(
-            f"{module_name!r} is the name of a file; a policy is named by its module, "
-            f"{path.stem}:{attribute or 'Class'}, from the folder that it is in."
-        )
     try:
-        module = importlib.import_module(module_name)
+        module = import_module_of(reference, "policy")
+    except UsageError:
+        raise
     except ModuleNotFoundError as error:
-        if error.name and f"{module_name}.".startswith(f"{error.name}."):
-            raise UsageError(
-                f"there is no module {module_name!r} to take a policy from; "
-                "run from the folder it is in, or put that on PYTHONPATH."
-            ) from None
         own = module_name.rpartition(".")[2] if module_name.startswith(f"{__name__}.") else ""
         command = install_command(own) or install_command(own.partition("_")[0])  # torch; metaworld_expert
         hint = f": {command}" if command else ""

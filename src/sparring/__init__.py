@@ -16,8 +16,9 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from sparring.env_worker.benchmark import Benchmark, Simulator, Step, Task, setting
+    from sparring.env_worker.benchmark import Benchmark, RenderMeter, Simulator, Step, Task, setting
     from sparring.env_worker.compliance import check_benchmark
+    from sparring.env_worker.task_table import TaskTable
     from sparring.orchestrator.compliance.launcher import check_launcher
     from sparring.orchestrator.launchers.base import Launcher, LauncherSettings, WorkerOrder
     from sparring.orchestrator.live.evaluator import Evaluator, close, evaluate
@@ -44,6 +45,7 @@ __all__ = [
     "Policy",
     "PolicyClient",
     "PolicySpec",
+    "RenderMeter",
     "Results",
     "RunEnd",
     "RunListener",
@@ -54,6 +56,7 @@ __all__ = [
     "SparringError",
     "Step",
     "Task",
+    "TaskTable",
     "TensorSpec",
     "TorchPolicy",
     "UsageError",
@@ -66,8 +69,9 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "env_worker.benchmark": ("Benchmark", "Simulator", "Step", "Task", "setting"),
+    "env_worker.benchmark": ("Benchmark", "RenderMeter", "Simulator", "Step", "Task", "setting"),
     "env_worker.compliance": ("check_benchmark",),
+    "env_worker.task_table": ("TaskTable",),
     "orchestrator.launchers.base": ("Launcher", "LauncherSettings", "WorkerOrder"),
     "orchestrator.compliance.launcher": ("check_launcher",),
     "orchestrator.live.evaluator": ("Evaluator", "close", "evaluate"),

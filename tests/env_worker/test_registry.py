@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -16,7 +18,10 @@ from sparring.env_worker.registry import (
     installed_versions,
 )
 from sparring.orchestrator.cli.main import cli
-from sparring.protos.errors import SparringError
+from sparring.orchestrator.launchers.docker.engine import image_of
+from sparring.orchestrator.settings import parse_pairs
+from sparring.protos.advice import FLAGS
+from sparring.protos.errors import SparringError, UsageError
 
 
 def test_versions_of_a_third_party_s_benchmark_and_of_what_it_names_are_recorded() -> None:
@@ -57,3 +62,71 @@ def test_a_broken_plug_in_is_listed_as_such() -> None:
     lines = {line.split()[0]: line for line in listed.output.splitlines()}
     assert "cannot be loaded" in lines["broken"]
     assert "metaworld" in lines
+
+
+OWN = """
+from toy_benchmark import Toy
+
+class Mine(Toy):
+    name = "mine"
+    packages = ("pytest",)
+
+class Half(Toy.__mro__[1]):
+    name = "half"
+
+class Raises(Toy):
+    def __init__(self):
+        raise ValueError("not today")
+
+something = 7
+"""
+
+
+@pytest.fixture
+def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a module of one's own, where one is."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in ("beside_me", "broken_beside_me"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    (tmp_path / "beside_me.py").write_text(OWN)
+    (tmp_path / "broken_beside_me.py").write_text("1 / 0")
+    return tmp_path
+
+
+def test_a_class_beside_the_user_is_a_benchmark(beside: Path) -> None:
+    benchmark = get_benchmark("beside_me:Mine")
+    assert benchmark.name == "mine"
+    assert [task.name for task in benchmark.tasks("good")] == ["short", "long"]
+    assert "pytest" not in installed_versions()
+    assert installed_versions(["toy", "beside_me:Mine"])["pytest"] == version("pytest")
+    assert experts_of(["beside_me:Mine"]) == {"beside_me:Mine": "toy_policies:Forward"}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nowhere:Mine", r"no module 'nowhere' to take a benchmark from.*container.*in its image"),
+        (":Mine", "no module ''"),
+        ("beside_me.py:Mine", "the name of a file.* beside_me:Mine"),
+        ("beside_me:Mien", "unknown benchmark in 'beside_me': 'Mien'. Did you mean 'Mine'"),
+        ("beside_me:something", "unknown benchmark in 'beside_me': 'something'"),
+        ("beside_me:Half", r"lacks summary and groups\(\) and make\(\) and tasks\(\)"),
+        ("beside_me:Raises", "cannot be made: ValueError: not today"),
+        ("broken_beside_me:Mine", "importing 'broken_beside_me' failed: ZeroDivisionError"),
+        ("mine", "A class of your own is given as module:Class"),
+    ],
+)
+def test_what_is_no_benchmark_is_refused_with_a_sentence(beside: Path, name: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        get_benchmark(name)
+
+
+def test_a_class_of_one_s_own_needs_an_image_that_has_it(beside: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        image_of("beside_me:Mine")
+    said = refused.value.told(FLAGS)
+    assert "one that has the module 'beside_me' on its PYTHONPATH" in said
+    assert "--image beside_me:Mine=me/mine:1.0" in said
+    given = parse_pairs(["beside_me:Mine=me/mine:1.0"], "--image")
+    assert given == {"beside_me:Mine": "me/mine:1.0"}

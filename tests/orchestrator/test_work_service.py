@@ -188,6 +188,37 @@ def test_a_worker_of_many_benchmarks_gets_the_one_with_most_to_do(in_service: Ca
     in_service(test, benchmark=None, task=None, evaluations=parts)
 
 
+def test_a_worker_that_was_started_for_a_part_of_the_run_gets_that_and_others_what_lacks_slots(
+    in_service: Callable[..., None],
+) -> None:
+    async def test(service: Service) -> None:
+        async def settings_of(worker: Stream) -> dict[str, int]:
+            told: dict[str, int] = json.loads((await worker.hear("assignment")).benchmark_settings)
+            return told
+
+        async with (
+            service.worker(worker="1", evaluation="b") as one,
+            service.worker(worker="2") as two,
+            service.worker(worker="3", evaluation="c") as three,
+        ):
+            assert await settings_of(one) == {"noise": 2}
+            assert await settings_of(two) == {"noise": 1}, "nobody is there for that one yet"
+            code, sentence = await three.refusal()
+            assert (code, sentence) == (
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "this run has no evaluation 'c' that the worker could be for.",
+            )
+            await one.say(ready=pb.Ready(slot=0))
+            await one.hear("lease")
+            assert [lease.episode.benchmark for lease in service.run.coordinator._scheduler.in_flight()] == ["b"]
+
+    parts = [
+        {"name": name, "benchmark": "toy", "task": "short", "benchmark_arg": {"noise": noise}}
+        for name, noise in (("a", 1), ("b", 2))
+    ]
+    in_service(test, benchmark=None, task=None, evaluations=parts)
+
+
 @pytest.mark.parametrize(
     ("register", "sentence"),
     [

@@ -6,7 +6,6 @@ import json
 
 import click
 
-from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.run.plan import fetch_for
 from sparring.protos.errors import UsageError
 
@@ -22,5 +21,5 @@ def fetch(benchmark: str, settings: str) -> None:
         raise UsageError(f"--settings is not JSON: {error}") from error
     if not isinstance(given, dict):
         raise UsageError("--settings is not a JSON object.")
-    fetch_for(get_benchmark(benchmark), given)
+    fetch_for(benchmark, given)
     click.echo(f"{benchmark} has its assets.")

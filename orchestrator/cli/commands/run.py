@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -14,7 +14,17 @@ from sparring.orchestrator.settings import (
     read_settings,
     setting_fields,
 )
+from sparring.protos.errors import UsageError
 from sparring.protos.plain_text import plain
+
+_NOTHING_GIVEN: Final = """say what to evaluate. For example:
+
+    sparring run --benchmark metaworld --task easy --policy expert --episodes 10
+    sparring run --benchmark gym --task CartPole-v1 --policy random
+    sparring run --benchmark metaworld --task reach-v3 --policy my_module:MyPolicy
+    sparring run --config run.yaml
+
+See: sparring ls benchmarks, sparring ls policies, sparring run --help"""
 
 
 @click.command(short_help="evaluate a policy on a benchmark")
@@ -50,7 +60,10 @@ def run(
     Exit codes: 0 all episodes have an outcome, 3 some ended in an error,
     2 wrong usage, 1 the run could not be finished, 130 interrupted.
     """  # noqa: D301 - click wants the very character
-    settings = read_settings(given(values), config)
+    flags = given(values)
+    if config is None and not flags:
+        raise UsageError(_NOTHING_GIVEN)
+    settings = read_settings(flags, config)
     if dry_run:
         from sparring.orchestrator.cli.dry_run import preview
 

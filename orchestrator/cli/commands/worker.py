@@ -18,7 +18,8 @@ from sparring.protos.net.address import Address
 @click.option(
     "--slots", type=click.IntRange(0), default=0, help="episodes at once; 0: as many as the run's own workers have"
 )
-@click.option("--benchmark", default="", help="work for this benchmark only")
+@click.option("--benchmark", default="", help="work for this benchmark only, by its name or as module:Class")
+@click.option("--evaluation", default="", help="work for this part of the run only, by its name in `evaluations`")
 @click.option("--name", default="", help="name of the worker in logs and displays; default: host and process")
 @click.option(
     "--connect-timeout", type=float, default=30.0, show_default=True, help="seconds to wait for the run to be reached"
@@ -40,6 +41,7 @@ def worker(
     orchestrator: str,
     slots: int,
     benchmark: str,
+    evaluation: str,
     name: str,
     connect_timeout: float,
     stay: bool,
@@ -56,6 +58,7 @@ def worker(
         f"--orchestrator={address}",
         f"--slots={slots}",
         f"--benchmark={benchmark}",
+        f"--evaluation={evaluation}",
         f"--name={name}",
         f"--connect-timeout={connect_timeout}",
         *(f"--{name.replace('_', '-')}={value}" for name, value in access.items() if value),

@@ -15,7 +15,6 @@ from sparring.orchestrator.launchers.docker.route import HOST_NAME, Route
 from sparring.orchestrator.launchers.docker.settings import DockerSettings
 from sparring.orchestrator.machine.memory import parse_memory
 from sparring.orchestrator.run.plan import assets_of, benchmark_settings
-from sparring.orchestrator.settings import Evaluation
 
 ASSETS_VOLUME: Final = "sparring-assets"
 _GIB: Final = 2**30
@@ -31,7 +30,7 @@ class ContainerSpec:
 
     Args:
         own: The launcher's own settings.
-        benchmark: What its workers are for.
+        label: The part of the run that its workers are for.
         image: What they are made from.
         route: How they reach us.
         order: How many slots, and where things are.
@@ -39,14 +38,16 @@ class ContainerSpec:
     """
 
     def __init__(
-        self, own: DockerSettings, benchmark: str, image: Image, route: Route, order: WorkerOrder, run: str
+        self, own: DockerSettings, label: str, image: Image, route: Route, order: WorkerOrder, run: str
     ) -> None:
         self.image = image.name
-        self.log = order.logs / f"worker-{benchmark}.log"
-        slots = order.slots[benchmark]
+        self.log = order.logs / f"worker-{label}.log"
+        slots = order.slots[label]
         self.memory = parse_memory(own.worker_memory) or int((1 + 1.5 * slots) * _GIB)
         self.secret = order.join_token
-        self._benchmark = benchmark
+        self._label = label
+        self._part = order.part(label)
+        self._benchmark = self._part.benchmark
         self._order = order
         self._run = run
         self._gpus = own.worker_gpus == "all"
@@ -66,7 +67,7 @@ class ContainerSpec:
             variables[HOST_VARIABLE] = HOST_NAME
         return {
             **self._limited(name),
-            "command": ["worker", *self._order.arguments(self._benchmark, name, orchestrator=address), *TOKEN_FLAGS],
+            "command": ["worker", *self._order.arguments(self._label, name, orchestrator=address), *TOKEN_FLAGS],
             "stdin_open": True,  # for the token: whatever else a container is given, `docker inspect` shows
             "environment": variables,
             "network_mode": "none" if self._reaches_all_by_sockets else None,
@@ -87,7 +88,7 @@ class ContainerSpec:
 
         told = json.dumps(benchmark_settings(self._order.run, self._part))
         return {
-            **self._limited(f"{self._benchmark}-assets"),
+            **self._limited(f"{self._label}-assets"),
             "command": ["fetch", self._benchmark, f"--settings={told}"],
             "environment": {"XDG_CACHE_HOME": self._cache},
             "tmpfs": {"/tmp": _TMP},
@@ -110,10 +111,6 @@ class ContainerSpec:
             # What it says is copied as it comes; the engine's own copy must not fill the disk.
             "log_config": LogConfig(type=LogConfig.types.JSON, config=dict(_LOGS)),
         }
-
-    @property
-    def _part(self) -> Evaluation:
-        return next(part for part in self._order.run.plan.parts if part.benchmark == self._benchmark)
 
     @property
     def _cache(self) -> str:

@@ -238,6 +238,13 @@ def release() -> str:
 def image_of(benchmark: str) -> str:
     """Returns the image that workers of a benchmark are made from, where no other is named."""
     image = get_benchmark(benchmark).image
+    if image is None and ":" in benchmark:
+        module = benchmark.partition(":")[0]
+        raise UsageError(
+            f"the benchmark {benchmark!r} is a class of your own, and has no image. Its workers need one that has the "
+            f"module {module!r} on its PYTHONPATH: build it, and name it with "
+            f"{Hint('image', benchmark, 'me/mine:1.0')}, or in the class, image = WorkerImage('me/mine:1.0')."
+        )
     name = f"sparring/{benchmark}" if image is None else image.name
     return name if ":" in name.rpartition("/")[2] else f"{name}:{release()}"
 

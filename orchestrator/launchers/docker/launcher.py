@@ -43,7 +43,7 @@ class DockerLauncher(Launcher[DockerSettings]):
     settings = DockerSettings
 
     def check(self, run: RunSettings) -> None:
-        benchmarks = [part.benchmark for part in run.plan.parts]
+        benchmarks = list(dict.fromkeys(part.benchmark for part in run.plan.parts))
         for benchmark in self.own(run).image:
             if benchmark not in benchmarks:
                 raise UsageError(f"{Hint('image')} names {benchmark!r}, which is not part of this run.")
@@ -57,7 +57,7 @@ class DockerLauncher(Launcher[DockerSettings]):
 
     def preview(self, run: RunSettings, slots: Mapping[str, int]) -> Sequence[str]:
         return [
-            f"{benchmark}: a container of {self._image_name(run, benchmark)}, with {number} slots"
+            f"{benchmark}: a container of {self._image_name(run, run.plan.part(benchmark).benchmark)}, with {number} slots"
             for benchmark, number in slots.items()
         ]
 
@@ -103,7 +103,8 @@ class DockerLauncher(Launcher[DockerSettings]):
             await _sweep(engine, run)
 
     async def _keep(self, engine: Engine, benchmark: str, route: Route, order: WorkerOrder) -> None:
-        image = await to_the_end(engine.worker_image, benchmark, self._image_name(order.run, benchmark))
+        of = order.part(benchmark).benchmark
+        image = await to_the_end(engine.worker_image, of, self._image_name(order.run, of))
         spec = ContainerSpec(self.own(order.run), benchmark, image, route, order, _label(order))
 
         if spec.downloads:

@@ -1,0 +1,104 @@
+"""A YAML file of settings: what it says, on which line, and in whose words its mistakes are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sparring.protos.advice import Hint, flag
+from sparring.protos.errors import UsageError
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A file that settings are read from.
+
+    Attributes:
+        path: Of the file.
+        values: The settings in it, by their names.
+        lines: The line of each key and each entry of a list, by the way to it: `("evaluations", 0, "task")`.
+    """
+
+    path: Path
+    values: Mapping[str, Any]
+    lines: Mapping[tuple[str | int, ...], int]
+
+    @classmethod
+    def read(cls, path: Path) -> ConfigFile:
+        """Reads a file.
+
+        Raises:
+            UsageError: If it cannot be read, or is something else.
+        """
+        try:
+            text = path.read_text()
+            content, tree = yaml.safe_load(text), yaml.compose(text, yaml.SafeLoader)
+        except OSError as error:
+            raise UsageError(f"the config file {str(path)!r} cannot be read: {error.strerror}.") from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise UsageError(f"the config file {str(path)!r} is not valid YAML: {error}") from error
+        if not isinstance(content, dict):
+            raise UsageError(f"the config file {str(path)!r} must hold settings as `key: value` lines.")
+        # A flag's name works as a key, too.
+        values = {str(key).replace("-", "_"): value for key, value in content.items()}
+        return cls(path, values, _lines(tree))
+
+    def without(self, names: Iterable[str]) -> ConfigFile:
+        """Returns it without settings that others have the say of."""
+        others = {name: value for name, value in self.values.items() if name not in set(names)}
+        return replace(self, values=others)
+
+    def where(self, way: Sequence[str | int]) -> str:
+        """Returns the file, and the line of the nearest thing to what a way leads to."""
+        for length in range(len(way), 0, -1):
+            if (line := self.lines.get(tuple(way[:length]))) is not None:
+                return f"{self.path}, line {line}"
+        return str(self.path)
+
+
+@dataclass(frozen=True)
+class FileKeys:
+    """The words of those who have a file of settings: its keys, but for settings that were given as flags.
+
+    Attributes:
+        flags: Names of settings that were given as flags.
+    """
+
+    flags: frozenset[str]
+
+    def phrase(self, hints: Sequence[Hint]) -> str:
+        """Returns one key after the other; the same one is not said twice."""
+        return ", ".join(
+            dict.fromkeys(flag(hint) if hint.setting in self.flags else f"`{_key(hint)}`" for hint in hints)
+        )
+
+
+def _key(hint: Hint) -> str:
+    """Returns a setting as a file has it."""
+    value = _value(hint.value) if hint.has_value else "..."
+    if hint.key:
+        return f"{hint.setting}: {{{_value(hint.key)}: {value}}}"
+    return f"{hint.setting}: {value}" if hint.has_value else hint.setting
+
+
+def _value(value: Any) -> str:
+    return yaml.safe_dump(value, default_flow_style=True).removesuffix("\n...\n").rstrip("\n")
+
+
+def _lines(node: Any, way: tuple[str | int, ...] = ()) -> dict[tuple[str | int, ...], int]:
+    """Returns the line, counted from 1, of whatever has a name or a place below a node."""
+    found: dict[tuple[str | int, ...], int] = {}
+    parts: list[tuple[str | int, Any, Any]] = []
+    if isinstance(node, yaml.MappingNode):
+        parts = [(str(key.value), key, value) for key, value in node.value]
+    elif isinstance(node, yaml.SequenceNode):
+        parts = [(number, item, item) for number, item in enumerate(node.value)]
+    for name, at, inner in parts:
+        name = name.replace("-", "_") if isinstance(name, str) and not way else name  # as `values` has it
+        found[(*way, name)] = at.start_mark.line + 1
+        found |= _lines(inner, (*way, name))
+    return found
