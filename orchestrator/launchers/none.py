@@ -29,9 +29,9 @@ class NoLauncher(Launcher[LauncherSettings]):
         address = to_dial(run.worker.listen_address or DEFAULT_LISTEN)
         token = run.worker.join_token_file or (run.output.folder or Path("OUTPUT")) / TOKEN_FILE
         return [
-            f"{benchmark}: started by you: sparring worker {run.plan.part(benchmark).worker_flags} --orchestrator {address} "
+            f"{name}: started by you: sparring worker {run.plan.part(name).worker_flags} --orchestrator {address} "
             f"--join-token-file {shlex.quote(str(token))}"
-            for benchmark in slots
+            for name in slots
         ]
 
     async def run(self, order: WorkerOrder) -> None:

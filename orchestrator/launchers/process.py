@@ -28,8 +28,8 @@ class ProcessLauncher(Launcher[LauncherSettings]):
 
     def preview(self, run: RunSettings, slots: Mapping[str, int]) -> Sequence[str]:
         return [
-            f"{benchmark}: a process of {interpreter(get_benchmark(run.plan.part(benchmark).benchmark))}, with {number} slots"
-            for benchmark, number in slots.items()
+            f"{name}: a process of {interpreter(get_benchmark(run.plan.part(name).benchmark))}, with {number} slots"
+            for name, number in slots.items()
         ]
 
     async def run(self, order: WorkerOrder) -> None:

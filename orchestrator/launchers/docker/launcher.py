@@ -57,8 +57,8 @@ class DockerLauncher(Launcher[DockerSettings]):
 
     def preview(self, run: RunSettings, slots: Mapping[str, int]) -> Sequence[str]:
         return [
-            f"{benchmark}: a container of {self._image_name(run, run.plan.part(benchmark).benchmark)}, with {number} slots"
-            for benchmark, number in slots.items()
+            f"{name}: a container of {self._image_name(run, run.plan.part(name).benchmark)}, with {number} slots"
+            for name, number in slots.items()
         ]
 
     def listen(self, run: RunSettings) -> Address | None:
