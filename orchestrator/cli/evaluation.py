@@ -143,11 +143,11 @@ def _tell_partial(error: SparringError, folder: Path, console: Console) -> None:
     if results is not None:
         begun = {(row.benchmark, row.task) for row in results.rows}
         tasks = {name: [t for t in tasks if (name, t.name) in begun] for name, tasks in results.plan.tasks.items()}
-        if begun:
+        if results.overall.n:  # else there is nothing to see but errors
             shown = replace(results.plan, tasks={name: left for name, left in tasks.items() if left})
             print_table(replace(results, plan=shown), console, missing=results.missing)
         others = [line for line in attempts_in_short(results, _ERRORS) if line.partition(" (")[0] not in said]
-        if others and not results.overall.errors:  # else they stand under the table
+        if others and not (results.overall.n and results.overall.errors):  # else they stand under the table
             show(Group("errors so far:", *(Text(f"  {line}") for line in others)), console)
     console.print(f"[bold red]stopped:[/] {_escaped(said)}", highlight=False, soft_wrap=True)
     recorded = 0 if results is None else len(results.rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
@@ -17,6 +18,7 @@ from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.listeners import FilmCount, RunEnd, RunListener, RunStart, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.plain_text import plain
+from sparring.protos.tracebacks import located
 
 _PLAIN_SECONDS: Final = 5.0
 _RATE_WINDOW: Final = 10.0
@@ -115,9 +117,11 @@ class Display(RunListener):
     def __init__(self) -> None:
         self.tally = Tally(0, 0, 0)
         self.notes = Notes()
+        self._folder: Path | None = None
 
     def on_start(self, start: RunStart) -> None:
         """Counts from where earlier executions left off."""
+        self._folder = start.folder
         successes = sum(row.outcome == "success" for row in start.recorded)
         self.tally = Tally(len(start.plan.ids()), len(start.recorded), successes)
         self.tally.metric = start.settings.get("metric", "success")
@@ -137,6 +141,10 @@ class Display(RunListener):
 
     def on_end(self, end: RunEnd) -> None:
         self.close()
+
+    def noted(self, episode: EpisodeId, sentence: str) -> Note:
+        """Notes an error; files that its sentence refers to can be opened from here."""
+        return self.notes.add(episode, sentence if self._folder is None else located(sentence, self._folder))
 
     def close(self) -> None:
         """Takes the display off the screen, if it is on it."""
@@ -181,9 +189,9 @@ class PlainDisplay(Display):
 
     def _error(self, what: str, episode: EpisodeId, sentence: str) -> None:
         """Tells of an error the first time that it comes, and now and then how many have it by now."""
-        note = self.notes.add(episode, sentence)
+        note = self.noted(episode, sentence)
         if note.attempts == 1:
-            self._say(f"{what}: {episode.task} #{episode.index}: {sentence}")
+            self._say(f"{what}: {episode.task} #{episode.index}: {note.sentence}")
         else:
             self._repeated[id(note)] = note
 
@@ -230,11 +238,11 @@ class LiveDisplay(Display):
         super().on_result(row)
         self._bar.update(self._episodes, completed=self.tally.done)
         if row.outcome == "error":
-            self.notes.add(row.id, row.error)
+            self.noted(row.id, row.error)
 
     def on_retry(self, episode: EpisodeId, reason: str) -> None:
         super().on_retry(episode, reason)
-        self.notes.add(episode, reason)
+        self.noted(episode, reason)
 
     def on_activity(self, activity: SlotActivity) -> None:
         super().on_activity(activity)

@@ -75,6 +75,7 @@ RAISED = (
     "the policy's act() raised RuntimeError: the images have shape (1, {}, 3, 224, 224), which is not what the network "
     "wants (policy 'my_module:Mine', step 0; traceback: errors/policy-0123abcd.txt)"
 )
+SHOWN = RAISED.replace("errors/", "out/errors/")
 
 
 def seen(display: LiveDisplay, console: Console) -> list[str]:
@@ -85,7 +86,7 @@ def seen(display: LiveDisplay, console: Console) -> list[str]:
 
 def failing(display: PlainDisplay | LiveDisplay, *, slots: int, times: int) -> None:
     plan = Plan({"toy": [Task("coffee-button-v3", "Go", "toy", number=0)]}, 50, 0)
-    display.on_start(RunStart(plan, [], {}, None))
+    display.on_start(RunStart(plan, [], {}, Path("out")))
     display.on_worker("toy-0", slots)
     for number in range(times):
         display.on_retry(EpisodeId("toy", "coffee-button-v3", number), RAISED.format(number))
@@ -103,7 +104,7 @@ def test_the_cause_is_seen_whole_on_every_screen_however_many_slots_there_are(
     display.close()
     assert len(picture) < height, "what scrolls off the screen cannot be taken back: the header would stand twice"
     together = " ".join(line.strip() for line in picture)
-    assert RAISED.format(0) in together
+    assert SHOWN.format(0) in together
     assert together.count("coffee-button-v3 #36") == 1
     assert "the same error, 37 episodes (37 attempts); the last: coffee-button-v3 #36" in together
     assert together.count("mine on toy") == 1
@@ -120,7 +121,7 @@ def test_different_errors_share_the_room() -> None:
     display.on_retry(EpisodeId("toy", "reach-v3", 1), "the simulator raised ValueError: it came apart")
     display.close()
     together = " ".join(line.strip() for line in seen(display, console))
-    assert RAISED.format(0) in together
+    assert SHOWN.format(0) in together
     assert "the simulator raised ValueError: it came apart reach-v3 #1" in together
 
 
@@ -132,8 +133,8 @@ def test_lines_of_an_error_that_comes_again_are_few() -> None:
     said = file.getvalue().splitlines()
     assert said == [
         "worker toy-0 joined with 1 slot",
-        f"trying again: coffee-button-v3 #0: {RAISED.format(0)}",
-        f"the same error, 37 episodes (37 attempts); the last: coffee-button-v3 #36: {RAISED.format(0)}",
+        f"trying again: coffee-button-v3 #0: {SHOWN.format(0)}",
+        f"the same error, 37 episodes (37 attempts); the last: coffee-button-v3 #36: {SHOWN.format(0)}",
     ]
 
 
