@@ -114,7 +114,8 @@ class Recorder:
         verdict = self._scheduler.judge(result.lease, record)
         if lease is None or verdict == "stale":
             return False
-        record = replace(record, error=self.with_traceback(record.error, result.traceback))
+        if record.outcome == "error":
+            record = replace(record, error=self.with_traceback(record.error, result.traceback))
         in_flight = [other.number for other in self._scheduler.in_flight()] if record.outcome == "error" else []
         # The lease ends when all is written: what cannot be written is not played, and the run has not finished.
         row: EpisodeRow | None = None

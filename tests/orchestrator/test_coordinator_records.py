@@ -15,6 +15,7 @@ from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.retry import RetryRules
 from sparring.protos import action_list
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.errors import UsageError
 from sparring.protos.record import EpisodeRecord
 
 
@@ -126,5 +127,47 @@ def test_actions_beyond_the_limit_send_their_worker_away(tmp_path: Path) -> None
         worker.finishes(worker.takes(), actions=bytes(most))
         with pytest.raises(OutOfBounds, match=f"{most + 1:,} bytes; {most:,} are the most"):
             worker.finishes(worker.takes(), actions=bytes(most + 1))
+
+    asyncio.run(asyncio.wait_for(work(), 20))
+
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "theirs.py", line {}, in step\nValueError: boom {}\n'
+
+
+def test_tracebacks_of_benchmarks_are_in_the_runs_folder_and_sentences_name_them(tmp_path: Path) -> None:
+    async def work() -> None:
+        run = Run(tmp_path, episodes=4, output=tmp_path, rules=RetryRules(retries=0), max_errors=0)
+        worker = Hand(run)
+        for number, line in enumerate([1, 1, 2]):
+            found = EpisodeRecord.failed("simulator", f"boom {number}").to_message(worker.takes().lease)
+            found.traceback = TRACEBACK.format(line, number)
+            worker.says(result=found)
+        played = EpisodeRecord(outcome="success").to_message(worker.takes().lease)
+        played.traceback = TRACEBACK.format(9, 9)
+        worker.says(result=played)
+        await run.coordinator.ended
+        rows = run.journal.rows()
+        names = [row.error.partition(" (traceback: ")[2].removesuffix(")") for row in rows]
+        assert names[0] == names[1] != names[2], "one file for each that differs"
+        assert names[3] == rows[3].error == "", "who has an outcome has raised nothing"
+        assert [row.error.partition(" (")[0] for row in rows[:3]] == ["boom 0", "boom 1", "boom 2"]
+        assert (tmp_path / names[0]).read_text().endswith(TRACEBACK.format(1, 0))
+        assert len(list((tmp_path / "errors").iterdir())) == 2
+
+    asyncio.run(asyncio.wait_for(work(), 20))
+
+
+def test_what_no_attempt_can_cure_ends_the_run_with_its_traceback(tmp_path: Path) -> None:
+    async def work() -> None:
+        run = Run(tmp_path, output=tmp_path)
+        worker = Hand(run)
+        refused = pb.Refused(
+            lease=worker.takes().lease, reason="no module.", traceback=TRACEBACK.format(1, "x" * 10**6)
+        )
+        worker.says(refused=refused)
+        (kept,) = (tmp_path / "errors").iterdir()
+        with pytest.raises(UsageError, match=rf"no module\. \(traceback: errors/{kept.name}\)"):
+            await run.coordinator.ended
+        assert kept.stat().st_size < 70_000, "however much a worker sends"
 
     asyncio.run(asyncio.wait_for(work(), 20))
