@@ -104,7 +104,7 @@ def _build(context: Path, tag: str, *options: str) -> None:
         ["docker", "build", "--quiet", "--tag", tag, *options, str(context)],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stderr

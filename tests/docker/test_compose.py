@@ -36,7 +36,7 @@ def compose(images: dict[str, str], tmp_path: Path) -> Iterator[Compose]:
             env={**os.environ, "SPARRING_OUTPUTS": str(tmp_path / "outputs"), **variables},
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=900,
             check=False,
         )
 

@@ -21,7 +21,7 @@ def test_every_image_passes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SPARRING_LIBERO_ASSETS", str(libero_assets))
-    done = sparring("smoke", "--output=smoke", timeout=280)
+    done = sparring("smoke", "--output=smoke", timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = {line.split()[0]: line for line in done.stdout.splitlines()}
     assert set(lines) == set(images)
@@ -38,7 +38,7 @@ def test_an_image_that_cannot_render_fails(sparring: Sparring, images: dict[str,
     build = ["docker", "build", "--quiet", "--tag", tag, "-"]
     subprocess.run(build, input="\n".join([*lines, "USER sparring"]), text=True, timeout=120, check=True)
     try:
-        done = sparring("smoke", "--image", tag, timeout=200)
+        done = sparring("smoke", "--image", tag, timeout=900)
     finally:
         engine.client.images.remove(tag, force=True)
     assert done.returncode == 1

@@ -45,7 +45,7 @@ def test_two_images_one_plan_and_a_kill_change_no_number(
 
     killer = threading.Thread(target=kill_one)
     killer.start()
-    done = sparring("run", "--config", "both.yaml", "--launcher", "docker", "--output", "boxes", timeout=280)
+    done = sparring("run", "--config", "both.yaml", "--launcher", "docker", "--output", "boxes", timeout=900)
     finished = killed.is_set()
     killed.set()
     killer.join()
@@ -53,7 +53,7 @@ def test_two_images_one_plan_and_a_kill_change_no_number(
     assert finished, "nothing was killed"
     assert containers(engine, tmp_path) == []
     assert "metaworld-1" in (tmp_path / "boxes" / "run.json").read_text(), "the killed worker was not replaced"
-    plain = sparring("run", "--config", "both.yaml", "--output", "processes", timeout=280)
+    plain = sparring("run", "--config", "both.yaml", "--output", "processes", timeout=900)
     assert plain.returncode == 0, plain.stderr
     assert read_csv(tmp_path / "boxes") == read_csv(tmp_path / "processes")
     assert {row["benchmark"] for row in read_csv(tmp_path / "boxes")} == {"metaworld", "libero"}
