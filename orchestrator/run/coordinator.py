@@ -230,6 +230,7 @@ class Coordinator:
         self.versions = {name: previous.versions[name] for name in self._workers}
         self._scheduler.take_over(previous._scheduler)
         self._recorder.take_over(previous._recorder)
+        self._programs.take_over(previous._programs)
         for name, worker in self._workers.items():
             worker.send(pb.OrchestratorMessage(assignment=assignment(worker.benchmark, worker.slots)))
             self._listener.on_worker(name, worker.slots)

@@ -41,6 +41,7 @@ class ProgramCheck:
     ) -> None:
         self._plan = plan
         self._own: dict[str, Mapping[str, str]] = {}
+        self._of_workers: dict[str, Program] = {}
         self._journal = journal
         self._accept = accept
         self._warn = warn
@@ -83,7 +84,15 @@ class ProgramCheck:
             self._own[name] = sources_of(modules).files if modules else {}
         program = Program(files={**self._own[name], **files}, arguments=dict(part.benchmark_arg))
         made = [maker for benchmark, maker in self._made if benchmark == name]
-        return self._checked(BENCHMARK, f"the benchmark {name!r}", program, "worker", packages, made)
+        sha256 = self._checked(BENCHMARK, f"the benchmark {name!r}", program, "worker", packages, made)
+        self._of_workers[sha256] = program
+        return sha256
+
+    def take_over(self, previous: ProgramCheck) -> None:
+        """Notes what the workers of a run that has ended play: they told that run, and have loaded it since."""
+        self._of_workers = dict(previous._of_workers)
+        for sha256, program in self._of_workers.items():
+            self._note(sha256, program)
 
     def _checked(
         self,
@@ -108,8 +117,11 @@ class ProgramCheck:
                 f"checked: {'its server does not say what it hosts' if program is None else 'it was not written down'}."
             )
         if program is not None:
-            self._journal.set_meta(f"{NOTE}{sha256}", program.model_dump())
+            self._note(sha256, program)
         return sha256
+
+    def _note(self, sha256: str, program: Program) -> None:
+        self._journal.set_meta(f"{NOTE}{sha256}", program.model_dump())
 
     def _differences(
         self, what: str, program: Program | None, where: str, packages: Mapping[str, str], maker: Maker

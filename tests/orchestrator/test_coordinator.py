@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from coordinated import LOSSES, Hand, Run
 
+from sparring.orchestrator.results.makers import BENCHMARK
+from sparring.orchestrator.results.programs import NOTE
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.orchestrator.run.retry import RetryRules
@@ -395,6 +397,10 @@ def test_the_next_run_takes_over_workers_and_slots_that_have_asked(tmp_path: Pat
         await second.coordinator.ended
         assert len(first.journal.rows()) == 1
         assert len(second.journal.rows()) == 2
+        for maker in second.journal.makers().values():
+            assert second.journal.meta(f"{NOTE}{maker.programs[BENCHMARK]}"), (
+                "what they play is told once, by who plays it"
+            )
 
     asyncio.run(asyncio.wait_for(test(), 20))
 
