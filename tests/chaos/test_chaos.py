@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from chaos.rig import Calm, calm_run, harmed
+from chaos.stage import Setting
 
 EPISODES = 6
 """Of each of five tasks: too few for the simulator that hangs, which takes its time."""
@@ -14,6 +15,13 @@ def calm() -> Calm:
     came = calm_run(EPISODES)
     assert len(came.rows) == 5 * EPISODES
     return came
+
+
+@pytest.mark.requires("mount", "netns")
+def test_they_have_a_disk_that_fills_up_and_a_cable_that_is_pulled() -> None:
+    """Without root they do without: this line says so."""
+    assert Setting.of(6).small_disk
+    assert Setting.of(3).far
 
 
 @pytest.mark.everything

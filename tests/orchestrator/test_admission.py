@@ -142,6 +142,10 @@ def test_the_policys_token_is_not_for_everybody(certificates: Certificates, toke
     remote = {"policy": None, "policy_server": "gpu-box:1", "policy_token_file": certificates.token}
     said = told(settings_of(listen=EVERYWHERE, insecure=True, **remote))
     assert "--insecure would hand the policy's token (--policy-token-file) to everybody" in said
+    cert, key = certificates.pair()
+    shown = {"policy": None, "policy_server": "tls://gpu-box:1", "policy_tls_cert": cert, "policy_tls_key": key}
+    said = told(settings_of(listen=EVERYWHERE, insecure=True, **shown))
+    assert "--insecure would hand your key (--policy-tls-key) to everybody" in said
     check_admission(settings_of(listen=EVERYWHERE, insecure=True, join_token_file=token, **remote))
     check_admission(settings_of(listen=HERE, insecure=True, **remote))
 
