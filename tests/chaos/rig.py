@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chaos.adversary import Adversary
-from chaos.stage import Setting, Stage
+from chaos.stage import Setting, Stage, planned_kind
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,18 @@ class Calm:
 
 
 def calm_run(episodes: int) -> Calm:
-    """Runs it."""
+    """Runs it, and checks that simulators and policy have done what they were to do."""
     with _folder() as folder:
         stage = Stage(folder, episodes, Setting())
         try:
             stage.start()
             assert stage.run is not None
-            return Calm(stage.run.wait(240), stage.rows())
+            calm = Calm(stage.run.wait(240), stage.rows())
         finally:
             stage.kill_all()
+    odd = [row for row in calm.rows if row[-1] != planned_kind(row)]
+    assert not odd, f"not as planned: {odd}"
+    return calm
 
 
 def harmed(seed: int, calm: Calm, episodes: int, *, most: int) -> Harmed:

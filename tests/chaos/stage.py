@@ -41,6 +41,8 @@ _RULES: Final = (
     "--benchmark-arg", "step_seconds=0.002",
 )  # fmt: skip
 _POLICY: Final = "toy_policies:Moody"
+_HANGS: Final = 6
+"""The episode of `hostile` in which the simulator hangs."""
 _DOOMED: Final = ("toy", "short", "5")
 
 
@@ -258,3 +260,13 @@ def _role(process: psutil.Process) -> Role | None:
     if "sparring.env_worker" in line and "resource_tracker" not in line:
         return "worker"
     return None
+
+
+def planned_kind(row: tuple[str, ...]) -> str:
+    """Returns the kind of the error that an episode ends in, in a calm run; empty: it has an outcome."""
+    task, index = row[1], int(row[2])
+    if task == "short":
+        return "policy" if index in (1, 2, 3) else ""
+    if task == "hostile":
+        return "limit" if index == _HANGS else "simulator"
+    return "" if task == "long" else "simulator"
