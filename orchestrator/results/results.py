@@ -155,9 +155,10 @@ class Results:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What you should know about this run, in sentences: of policy servers, of changes, of versions that differ."""
+        """What you should know about this run: of policy servers, benchmarks, changes, versions that differ."""
         said = [] if self.server_stats is None else self.server_stats.warnings
-        return [*said, *self.changes, *mixed_versions(self.rows, self.makers)]
+        told = dict.fromkeys(event.message for event in self.events if event.kind == "warning")
+        return [*said, *told, *self.changes, *mixed_versions(self.rows, self.makers)]
 
     @property
     def changes(self) -> Sequence[str]:

@@ -216,5 +216,6 @@ def test_a_run_tells_it_once_and_counts_it_as_rendering() -> None:
     assert [row.renders for row in drawn.rows] == [14, 14]
     assert [row.renders for row in on_look.rows] == [2, 2]
     assert len(heard.warnings) == 1
+    assert (list(drawn.warnings), on_look.warnings) == (heard.warnings, []), "it stands under the table, too"
     assert all(row.render_s > 0 for row in drawn.rows)
     assert [row.reward_sum for row in drawn.rows] == [row.reward_sum for row in on_look.rows]

@@ -11,7 +11,15 @@ import pytest
 from coordinated import Hand, Run
 
 from sparring.orchestrator.run import coordinator
-from sparring.orchestrator.run.bounds import MAX_BENCHMARKS, MAX_METRICS, MAX_NAME, MAX_SLOTS, MAX_VERSIONS, OutOfBounds
+from sparring.orchestrator.run.bounds import (
+    MAX_BENCHMARKS,
+    MAX_METRICS,
+    MAX_NAME,
+    MAX_SLOTS,
+    MAX_VERSIONS,
+    MAX_WARNINGS,
+    OutOfBounds,
+)
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import UsageError
@@ -159,6 +167,19 @@ def test_long_texts_are_cut(in_run: Callable[..., None]) -> None:
         assert len(run.journal.rows()[0].error) == MAX_SENTENCE
 
     in_run(test, retries=0)
+
+
+def test_warnings_that_a_worker_makes_up_have_an_end(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        worker = Hand(run)
+        worker.finishes(worker.takes(), warnings=["the same", "the same", "x" * 10**6, *map(str, range(1000))])
+        told = [event.message for event in run.journal.events() if event.kind == "warning"]
+        assert told[0] == "the same"
+        assert told.count("the same") == 1
+        assert len(told) == MAX_WARNINGS - 1
+        assert max(map(len, told)) <= MAX_SENTENCE
+
+    in_run(test)
 
 
 def test_films_that_nobody_asked_for_are_not_kept(in_run: Callable[..., None]) -> None:
