@@ -215,7 +215,7 @@ class Player:
         if lease.film:
             attachments["video"] = Film(stage.simulator, fps=assignment.video_fps)
         if lease.record:
-            attachments["recording"] = Recording(self._about(order, policy))
+            attachments["recording"] = Recording(self._about(order, policy, assignment.benchmark))
         return attachments
 
     def _hand_over(self, result: pb.Result, attachments: _Attachments) -> None:
@@ -233,12 +233,12 @@ class Player:
                 missing.append(f"its {kind} is missing: {error.sentence}")
         result.missing = " ".join(missing)
 
-    def _about(self, order: Order, policy: Description | None) -> dict[str, object]:
+    def _about(self, order: Order, policy: Description | None, benchmark: str) -> dict[str, object]:
         """Returns which episode it is, and what it was made with."""
         conditions = conditions_of(self._benchmark, self._settings, order.rules)
         known = {f.name: plain(getattr(self._settings, f.name)) for f in fields(self._settings)}
         return {
-            "benchmark": self._benchmark.name,
+            "benchmark": benchmark,  # by the name that its run finds it by, as sessions have it
             "task": order.task.name,
             "index": order.index,
             "seed": order.seed,

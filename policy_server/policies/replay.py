@@ -154,6 +154,11 @@ def _read_folder(folder: Path) -> dict[str, _Tape]:
         with np.load(path, allow_pickle=False) as episode:
             about = json.loads(episode["about"].tobytes())
             name = f"{about['benchmark']}/{about['task']}/{about['index']}"
+            if name in tapes:
+                raise UsageError(
+                    f"{str(folder)!r} has two recordings of the episode {name!r}, of different evaluations or runs; "
+                    "give the folder of one of them."
+                )
             said = about.get("conditions")
             conditions = None if said is None else Conditions.from_json(said)
             tapes[name] = _Tape(np.asarray(episode["actions"]), about["seed"], conditions)

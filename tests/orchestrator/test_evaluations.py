@@ -56,6 +56,11 @@ def test_the_same_benchmark_twice_with_other_settings(usage: Sparring, tmp_path:
     assert {path.parent.parent.name for path in (tmp_path / "recordings").rglob("*.npz")} == {"calm", "noisy"}
     planned = usage("run", "--config", "run.yaml", "--dry-run").stdout
     assert "  noisy noise=32: short\n" in planned
+    replayed = usage(
+        "run", "--benchmark", "toy", "--task", "short", "--policy", "replay", "--policy-arg", "file=recordings",
+        "--episodes", "1", "--in-process", "--output", "replayed",
+    )  # fmt: skip
+    assert "two recordings of the episode 'toy/short/0'" in replayed.stderr
     again = usage("run", "--config", "run.yaml", "--output", "out", "--json")
     assert json.loads(again.stdout)["tasks"] == document["tasks"]
     shown = usage("show", "out", "--tasks", "noisy").stdout
@@ -181,9 +186,14 @@ def test_a_benchmark_beside_the_user_runs_in_this_process(usage: Sparring, tmp_p
     write(tmp_path, OWN, "my_own_benchmark.py")
     done = usage(
         "run", "--benchmark", "my_own_benchmark:Mine", "--task", "good", "--policy", "expert", "--episodes", "1",
-        "--output", "out", "--in-process",
+        "--output", "out", "--in-process", "--record", "recordings",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    replayed = usage(
+        "run", "--benchmark", "my_own_benchmark:Mine", "--task", "good", "--policy", "replay", "--policy-arg",
+        "file=recordings", "--episodes", "1", "--output", "replayed", "--in-process",
+    )  # fmt: skip
+    assert replayed.returncode == 0, replayed.stderr
     assert {row["benchmark"] for row in read_csv(tmp_path / "out")} == {"my_own_benchmark.Mine"}
     assert usage("resume", "out").returncode == 0
     assert "expert on my_own_benchmark.Mine: 2 tasks" in usage("show", "out").stdout
