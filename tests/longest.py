@@ -42,6 +42,7 @@ LONGEST: Final = (
     "orchestrator/test_check_launcher.py",
     "simulation/test_schedules.py",
     "fuzz/test_targets.py",
+    "orchestrator/test_finished_runs.py",
     "e2e/test_full_server.py",
     "e2e/test_earlier_releases.py",
     "e2e/test_containers_needs.py",

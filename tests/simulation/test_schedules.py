@@ -17,7 +17,7 @@ from simulation.schedule import Simulated, simulate
 from support import EVERYTHING
 
 _CHOSEN = os.environ.get("SPARRING_SIM_SEED")
-_COUNT = int(os.environ.get("SPARRING_SIM_COUNT", "2000" if EVERYTHING else "300"))
+_COUNT = int(os.environ.get("SPARRING_SIM_COUNT", "2000" if EVERYTHING else "150"))
 _PARTS = 3
 
 
