@@ -82,6 +82,10 @@ def _not_installed(package: str, how: str) -> Reason:
     return reason
 
 
+def _no_compiler() -> str:
+    return "" if shutil.which("cc") else "there is no C compiler: apt-get install gcc libc6-dev"
+
+
 def _no_rendering() -> str:
     from sparring.env_worker.gl import advice, choose_backend
 
@@ -113,6 +117,7 @@ _NOT_HERE: Final = "it has an environment of its own: make test-{0}"
 
 REQUIREMENTS: Final[dict[str, Reason]] = {
     "atheris": _not_installed("atheris", "not every Python has it"),
+    "cc": _no_compiler,
     "docker": _no_docker,
     "docs": _not_installed("mkdocs-material", "make docs installs it"),
     "gym": _no_gym,

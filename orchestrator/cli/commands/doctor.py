@@ -22,6 +22,7 @@ from sparring.orchestrator.display.screen import show
 from sparring.orchestrator.launchers.registry import working_launchers
 from sparring.orchestrator.machine.environments import environment_state, recipes, state
 from sparring.orchestrator.machine.finding import Finding, Verdict
+from sparring.orchestrator.machine.rendering import DEVICE_VARIABLE, Drawn, try_backend, try_devices
 from sparring.protos.advice import FLAGS, render
 
 _MARKS: Final = {
@@ -39,23 +40,6 @@ _ENVIRONMENTS: Final[Mapping[str, Verdict]] = {
 _PROBE_SECONDS: Final = 60
 _LEAST_FREE_GIB: Final = 0.25
 _AMPLE_GIB: Final = 2.0
-
-_SOFTWARE: Final = ("llvmpipe", "softpipe", "swrast", "SWR")
-"""How Mesa's software renderers call themselves."""
-
-# In a process of its own: a broken GL driver takes down whoever asks it.
-_GL_PROBE: Final = """
-import mujoco, numpy
-model = mujoco.MjModel.from_xml_string('<mujoco><worldbody><light pos="0 0 3"/><geom size=".5"/></worldbody></mujoco>')
-data = mujoco.MjData(model)
-mujoco.mj_forward(model, data)
-with mujoco.Renderer(model, 64, 64) as renderer:
-    renderer.update_scene(data)
-    image = renderer.render()
-    assert image.max() > 0, 'the image is black'
-    from OpenGL import GL
-    print(GL.glGetString(GL.GL_RENDERER).decode())
-"""
 
 
 @click.command(short_help="check this machine")
@@ -95,12 +79,19 @@ def _rendering() -> Iterator[Finding]:
     chosen = choose_backend()
     working = []
     for backend in ("egl", "osmesa"):
-        ok, said = _probe_gl(python, backend)
-        if ok:
+        tried = try_backend(python, backend)
+        drawn = isinstance(tried, Drawn)
+        if drawn:
             working.append(backend)
         used = " (used by workers here)" if backend == chosen else ""
-        yield Finding(f"rendering {backend}", "ok" if ok else "note", f"{said}{used}")
-    if not working:
+        yield Finding(f"rendering {backend}", "ok" if drawn else "note", f"{tried}{used}")
+    devices = try_devices(python)
+    for number, device in devices.items():
+        yield Finding(f"EGL device {number}", "ok" if isinstance(device, Drawn) else "note", str(device))
+    alive = next((number for number, device in devices.items() if isinstance(device, Drawn)), None)
+    if "egl" not in working and alive is not None:
+        yield Finding("rendering", "bad", f"EGL works on device {alive} alone: set {DEVICE_VARIABLE}={alive}")
+    elif not working:
         yield Finding("rendering", "bad", f"nothing renders: {advice()}")
     elif chosen not in working:
         yield Finding(
@@ -117,27 +108,6 @@ def _python_with_mujoco() -> Path | None:
 
 def _has_mujoco(python: Path) -> bool:
     return any(python.parent.parent.glob("lib/python*/site-packages/mujoco"))
-
-
-def _probe_gl(python: Path, backend: str) -> tuple[bool, str]:
-    environment = {**os.environ, "MUJOCO_GL": backend, "PYOPENGL_PLATFORM": backend}
-    try:
-        probe = subprocess.run(
-            [str(python), "-c", _GL_PROBE],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=_PROBE_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return False, f"did not answer within {_PROBE_SECONDS} s"
-    if probe.returncode == 0:
-        renderer = probe.stdout.strip()
-        return True, f"{'in software' if renderer.startswith(_SOFTWARE) else 'on the GPU'}: {renderer}"
-    said = probe.stderr.strip().splitlines()
-    errors = [line for line in said if "Error" in line and not line.startswith(" ")]
-    return False, f"does not work: {errors[-1] if errors else (said[-1] if said else 'no reason given')}"
 
 
 def _gpu() -> Finding:
