@@ -145,7 +145,7 @@ def test_a_worker_from_elsewhere_and_a_policy_from_elsewhere(
     server.terminate()
     assert server.wait(20) == 0
     assert read_csv(tmp_path / "remote") == undisturbed(*PLAN)
-    assert f"sparring worker --orchestrator {here} --join-token-file remote/join-token" in errors
+    assert f"sparring worker --benchmark toy --orchestrator {here} --join-token-file {token}" in errors
     assert not token.exists(), "it was of this run"
 
 

@@ -91,7 +91,7 @@ def test_over_tls_with_certificates_on_both_sides(
     assert code == 0, said
     code, said = ended(run)
     assert code == 0, said
-    assert f"sparring worker --orchestrator tls://{here} --tls-cert FILE --tls-key FILE" in said
+    assert f"sparring worker --benchmark toy --orchestrator tls://{here} --tls-cert FILE --tls-key FILE" in said
     assert not (tmp_path / "out" / "join-token").exists()
     assert len(read_csv(tmp_path / "out")) == 6
 
