@@ -85,13 +85,14 @@ class Counted(Coordinator):
         assignment: pb.Assignment,
         send: Callable[[pb.OrchestratorMessage], None],
         *,
+        part: str = "",
         launched: bool = False,
     ) -> str:
         def counted(message: pb.OrchestratorMessage) -> None:
             self.sent[name] += 1
             send(message)
 
-        name = super().join(register, assignment, counted, launched=launched)
+        name = super().join(register, assignment, counted, part=part, launched=launched)
         self.sent[name] = 1  # its assignment
         return name
 

@@ -71,6 +71,7 @@ class _WatchedCoordinator(Coordinator):
         assignment: pb.Assignment,
         send: Callable[[pb.OrchestratorMessage], None],
         *,
+        part: str = "",
         launched: bool = False,
     ) -> str:
         def sent(message: pb.OrchestratorMessage) -> None:
@@ -78,7 +79,7 @@ class _WatchedCoordinator(Coordinator):
                 self.ledger.granted(name, message.lease)
             send(message)
 
-        name = super().join(register, assignment, sent, launched=launched)
+        name = super().join(register, assignment, sent, part=part, launched=launched)
         return name
 
     def take_back(self, worker: str, held: Collection[int]) -> Sequence[int]:
