@@ -508,3 +508,19 @@ def test_a_worker_that_says_that_the_policy_is_another_one_is_asked_about_and_ge
         assert run.journal.events() == []
 
     in_run(test)
+
+
+def test_workers_that_stay_say_what_they_ran_in_the_next_run_too(tmp_path: Path) -> None:
+    async def work() -> None:
+        first, second = Run(tmp_path / "one", episodes=1), Run(tmp_path / "two", episodes=1)
+        worker = Hand(first)
+        worker.finishes(worker.takes())
+        worker.says(ready=pb.Ready(slot=0))
+        second.coordinator.take_over(first.coordinator, lambda benchmark, slots: pb.Assignment(benchmark=benchmark))
+        worker.run = second
+        worker.finishes(worker.leases[-1])
+        for run in (first, second):
+            (maker,) = run.journal.makers().values()
+            assert run.journal.meta(f"program:{maker.programs['benchmark']}") is not None
+
+    asyncio.run(asyncio.wait_for(work(), 20))
