@@ -28,7 +28,7 @@ from sparring.orchestrator.results.document import (
     write_document,
 )
 from sparring.orchestrator.results.journal import Journal
-from sparring.orchestrator.results.programs import NOTE, Program, changes
+from sparring.orchestrator.results.programs import NOTE, changes, programs_in
 from sparring.orchestrator.results.reading import FILE_NAME
 from sparring.orchestrator.results.results import RESULT_FILES, Results, write_results
 from sparring.orchestrator.run.admission import FILE_NAME as TOKEN_FILE
@@ -244,10 +244,10 @@ class RunFiles:
     def _write_run(self, status: RunStatus) -> RunDocument:
         rows, makers = self._journal.rows(), self._journal.makers()
         self._journal.set_meta("executions", self._executions)
-        programs = {
-            sha256: Program.model_validate(self._journal.meta(f"{NOTE}{sha256}"))
-            for sha256 in sorted({sha256 for maker in makers.values() for sha256 in maker.programs.values()})
-        }
+        named = sorted({sha256 for maker in makers.values() for sha256 in maker.programs.values()})
+        notes = {f"{NOTE}{sha256}": self._journal.meta(f"{NOTE}{sha256}") for sha256 in named}
+        # Of a journal that was damaged, and salvaged, one may be missing.
+        programs = programs_in({key: note for key, note in notes.items() if note is not None})
         results = Results(plan=self._plan, rows=rows, seconds=0.0, folder=None)
         document = RunDocument(
             id=self._journal.meta("run"),
