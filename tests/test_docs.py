@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from pages.blocks import PAGES, blocks_of
+from pages.commands import unknown_flags
 from requirements import REQUIREMENTS
 from support import ROOT
 
@@ -99,6 +100,13 @@ def test_every_block_of_code_says_how_it_is_tested(page: Path) -> None:
         assert [name for name in block.requires if name not in REQUIREMENTS] == [], block.where
         for named in re.findall(r"\b(?:tests|examples)/[\w./]+", block.why):
             assert (ROOT / named.rstrip(".")).exists(), f"{block.where} says that {named} tests it, which is not there"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_that_a_page_names_exist(page: Path) -> None:
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for line in re.findall(r"`(sparring [^`]+)`", text):
+        assert unknown_flags(" ".join(line.split())) == [], line
 
 
 def described(tree: ast.AST, name: str = "") -> Iterator[tuple[str, str]]:

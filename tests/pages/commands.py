@@ -133,6 +133,27 @@ def _sparring(words: Sequence[str], folder: Path) -> None:
             read_settings(given(values), folder / config if config else None)
 
 
+def unknown_flags(line: str) -> list[str]:
+    """Returns what is not there of a command that is named in a sentence: `sparring run --config FILE`.
+
+    It need not be whole, so that only names are looked at: of commands, and of flags.
+    """
+    parsed: click.Command = cli
+    context = click.Context(cli, info_name="sparring")
+    words = line.split()[1:]
+    while isinstance(parsed, click.Group) and words and re.fullmatch(r"[a-z][a-z-]*", words[0]):
+        found = parsed.get_command(context, words[0])
+        if found is None:
+            return [words[0]]
+        parsed = found
+        words = words[1:]
+    if parsed.name == "lerobot-eval":
+        return []  # it takes somebody else's flags
+    known = {flag for parameter in parsed.get_params(context) for flag in (*parameter.opts, *parameter.secondary_opts)}
+    named = [word.partition("=")[0].rstrip(",.…") for word in words if re.match(r"--?[a-z]", word)]
+    return [flag for flag in named if flag not in known | {"-h", "--help"}]
+
+
 def _files(words: Sequence[str]) -> None:
     """Files of the repository that a command names must be there."""
     for flag, value in pairwise(words):

@@ -27,7 +27,7 @@ import sparring
 from sparring.orchestrator.cli.main import cli
 from sparring.orchestrator.settings import read_settings, setting_fields
 
-SECONDS: Final = 120
+SECONDS: Final = 240
 """No command of a page may take longer."""
 
 LIGHT: Final = ("describe", "doctor", "ls", "show", "token")

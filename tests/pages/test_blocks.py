@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 from pages.blocks import BlockError, blocks_of
-from pages.commands import check, commands_of
+from pages.commands import check, commands_of, unknown_flags
 from pages.running import Page, check_python
 
 from sparring import SparringError
@@ -98,6 +98,14 @@ def test_a_command_that_would_be_refused_is_seen(line: str, tmp_path: Path) -> N
 def test_a_command_that_would_be_taken_is_taken(line: str, tmp_path: Path) -> None:
     (command,) = commands_of(line)
     check(command, tmp_path)
+
+
+def test_commands_in_sentences_have_names_that_there_are() -> None:
+    assert unknown_flags("sparring run --config FILE --video none") == []
+    assert unknown_flags("sparring run --no-such-flag=1") == ["--no-such-flag"]
+    assert unknown_flags("sparring check policy-server HOST:PORT") == []
+    assert unknown_flags("sparring check server HOST:PORT") == ["server"]
+    assert unknown_flags("sparring lerobot-eval --policy.path=X") == []
 
 
 @pytest.mark.parametrize(
