@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.run.bounds import MAX_WORKERS, OutOfBounds, bounded, check_register
@@ -18,22 +17,19 @@ from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
 from sparring.orchestrator.run.orders import lease_message
 from sparring.orchestrator.run.plan import EpisodeId, Plan
+from sparring.orchestrator.run.policy_state import PolicyState
 from sparring.orchestrator.run.program_check import ChangedProgram, ProgramCheck
 from sparring.orchestrator.run.recorder import Recorder
 from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.run.scheduler import Lease, Scheduler, SlotId
-from sparring.orchestrator.run.suspects import Suspects
 from sparring.orchestrator.serving.policy_host import ServerEnd
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos import evaluation_pb2 as pb
-from sparring.protos.advice import FLAGS, Dialect, Hint, render
+from sparring.protos.advice import FLAGS, Dialect, render
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.record import EpisodeRecord
 
 log = logging.getLogger(__name__)
-
-_GONE_SECONDS: Final = 5.0
-"""A slot that waits for an answer hears of the server's end at once, and may be faster than its keeper."""
 
 
 def _names(wanted: str) -> Iterator[str]:
@@ -95,28 +91,10 @@ class Coordinator:
         self._workers: dict[str, _Worker] = {}
         self._asking: dict[str, OrderedDict[SlotId, None]] = {}
         """Slots that have asked and not been answered, by benchmark; who asked first is first."""
-        self._in_vain: Counter[str] = Counter()
-        """How often each worker has waited in vain for the policy since the last result of anybody."""
-        self._in_vain_of: Counter[str] = Counter()
-        """The same, since the last result of its own."""
         self._refusers: dict[str, set[str]] = {}
         self._playing: set[str] = set()
         """Benchmarks that somebody could play, in this execution."""
-        self._suspects = Suspects(rules.policy_server_restarts)
-        self._policy_is_up = True
-        self._gone: list[tuple[float, EpisodeId]] = []
-        """Episodes whose slots have said that the policy server went away, and when."""
-        self._doomed: set[int] = set()
-        """Leases that were in flight when the policy server ended the last time: what they say of it is old."""
-        self.restart_policy: Callable[..., bool] | None = None
-        """`PolicyHost.restart`, if the policy is ours to host."""
-        self._has_answered = False
-        """Whether the policy has ever answered, in this execution."""
-        self._warned_of_first_answer = False
-        self._convicted_in_silence = False
-        """Whether an episode was given up for a policy that had not answered anything by then."""
-        self._no_place_since: float | None = None
-        self._told_of_full = False
+        self.policy = PolicyState(settings.policy.policy_timeout, rules, dialect)
         self._lost_by: dict[str, list[EpisodeId]] = {}
         self._left: dict[str, list[Lease]] = {}
         """What workers had on loan when their streams ended."""
@@ -284,47 +262,23 @@ class Coordinator:
         Returns:
             Whether it is on the way to being explained by one episode, and no reason to give the run up.
         """
-        self._policy_is_up = False
-        now = asyncio.get_running_loop().time()
-        leases = self._scheduler.in_flight()
-        gone = [episode for when, episode in self._gone if now - when < _GONE_SECONDS]
-        self._gone = []
-        self._doomed = {lease.number for lease in leases}
-        if end.kind == "killed" or self.ended.done():
-            return False
-        finding = self._suspects.crashed(list(dict.fromkeys([*gone, *(lease.episode for lease in leases)])))
+        verdict = self.policy.ended(end, self._scheduler.in_flight(), over=self.ended.done())
         with self._or_stop():
-            if end.kind == "hung" and not self._has_answered and self._convicted_in_silence:
-                seconds = self._settings.policy.policy_timeout
-                self.stop(
-                    RunStopped(
-                        f"the policy has not given its first answer within {seconds:g} s, whatever is played. Raise "
-                        f"{Hint('policy_timeout')}, or see the policy server's log."
-                    )
-                )
-            elif finding == "convicted":
-                (episode,) = {*gone, *(lease.episode for lease in leases)}
-                self._convict(episode, end)
-            elif finding == "hopeless":
-                advice = f", or raise {Hint('policy_timeout')}" if end.kind == "hung" else ""
-                self.stop(
-                    RunStopped(
-                        f"the policy server {end.sentence}, again and again, whatever is played, and no episode comes "
-                        f"to an end in between. See its log{advice}."
-                    )
-                )
-        return finding in ("narrowed", "convicted")
+            if verdict.hopeless is not None:
+                self.stop(verdict.hopeless)
+            elif verdict.convicted is not None:
+                self._convict(verdict.convicted, end)
+        return verdict.explained
 
     def policy_ready(self) -> None:
         """Goes on, with a policy server that is back."""
-        self._policy_is_up = True
+        self.policy.is_up = True
         with self._or_stop():
             self._serve_waiting()
 
     def _convict(self, episode: EpisodeId, end: ServerEnd) -> None:
         sentence = f"the policy server {end.sentence} each time this episode was played, the last time by itself."
         log.warning("%s #%d: %s", episode.task, episode.index, sentence)
-        self._convicted_in_silence = self._convicted_in_silence or (end.kind == "hung" and not self._has_answered)
         self._recorder.convicted(episode, EpisodeRecord.failed("limit" if end.kind == "hung" else "policy", sentence))
         self._end_if_finished()
 
@@ -377,7 +331,7 @@ class Coordinator:
                 self._policy_full(worker, lease, message.lost.reason)
                 self._serve_waiting()
                 return
-            self._policy_lost(lease, message.lost)
+            self.policy.lost(lease, message.lost, believed=self._is_believed(worker))
             self._lost(lease, message.lost.reason, worker)
             if message.lost.policy_unreachable:
                 self._policy_unreachable(worker, message.lost.reason)
@@ -389,8 +343,7 @@ class Coordinator:
                 self._refused(worker, lease, reason)
         elif kind == "heartbeat":
             if any(activity.task and activity.steps for activity in message.heartbeat.slots):
-                self._no_place_since = None  # somebody has one
-                self._has_answered = True
+                self.policy.has_steps()
             for activity in message.heartbeat.slots:
                 self._heartbeat(worker, activity)
 
@@ -419,23 +372,9 @@ class Coordinator:
                 SlotActivity(worker, slot.number, activity.task, activity.index, activity.steps, replay is not None)
             )
 
-    def _policy_lost(self, lease: Lease, lost: pb.Lost) -> None:
-        """Notes who was in the middle of an episode when the policy server went away, or stopped answering."""
-        if self.restart_policy is None or lease.number in self._doomed:
-            return
-        now = asyncio.get_running_loop().time()
-        if lost.policy_unanswered or lost.policy_gone:
-            self._gone = [(when, who) for when, who in self._gone if now - when < _GONE_SECONDS]
-            self._gone.append((now, lease.episode))
-        if lost.policy_unanswered and self._is_believed(lease.slot.worker):
-            self._warn_of_first_answer()
-            unanswered = f"did not answer within {self._settings.policy.policy_timeout:g} s and was killed"
-            if self.restart_policy(unanswered):
-                self._policy_is_up = False  # who has just lost an episode must not take another one there
-
     def _serve_waiting(self) -> None:
-        group = self._suspects.group
-        if not self._policy_is_up or (group is not None and not self._is_alone(group)):
+        group = self.policy.suspects
+        if not self.policy.is_up or (group is not None and not self._is_alone(group)):
             return
         for asking in self._asking.values():
             while asking:
@@ -482,12 +421,8 @@ class Coordinator:
             return
         if not self._recorder.result(worker, result):
             return
-        self._has_answered = self._has_answered or result.round_trips > 0
-        self._in_vain.clear()
-        self._in_vain_of.pop(worker, None)
         self._playing.add(lease.slot.benchmark)
-        self._suspects.ended(lease.episode)
-        self._no_place_since = None
+        self.policy.has_result(worker, lease.episode, answered=result.round_trips > 0)
         self.results_of[worker] = self.results_of.get(worker, 0) + 1
         self._end_if_finished()
         self._serve_waiting()
@@ -511,7 +446,7 @@ class Coordinator:
         given_up = f"lost {self._rules.losses} times, the last time because: {why}"
         self._recorder.lost(worker, lease, reason, given_up=given_up)
         if not self._scheduler.is_open(lease.episode):
-            self._suspects.ended(lease.episode)
+            self.policy.closed(lease.episode)
         self._end_if_finished()
 
     def _policy_changed(self, worker: str, lease: Lease, reason: str) -> None:
@@ -532,40 +467,18 @@ class Coordinator:
         """Deals with a slot that found no place at the policy server: it tries again, and others have its episode."""
         self._scheduler.give_back(lease.number)
         self._listener.on_activity(SlotActivity(worker, lease.slot.number))
-        now = asyncio.get_running_loop().time()
-        if not self._told_of_full:
-            self._told_of_full = True
-            log.warning(
-                "%s Slots without a place wait and try again, while the others play; fewer %s would do",
-                render(reason, self._dialect),
-                render(str(Hint("slots")), self._dialect),
-            )
-        if self._no_place_since is None:
-            self._no_place_since = now
-        waited = self._settings.policy.policy_timeout
-        if now - self._no_place_since >= waited:
-            self.stop(
-                RunStopped(
-                    f"no slot found a place at the policy server for {waited:g} s ({Hint('policy_timeout')} waits for "
-                    f"longer). {reason}"
-                )
-            )
+        stopped = self.policy.full(reason)
+        if stopped is not None:
+            self.stop(stopped)
 
     def _policy_unreachable(self, worker: str, reason: str) -> None:
         """Gives the run up when all who play say that the policy is gone; while others play, it is one's own affair."""
-        stopped = "does not answer and was killed"
-        believed = self._is_believed(worker)
-        if self.restart_policy is not None and self.restart_policy(stopped, only_if_stopped=True):
-            self._policy_is_up = False
-            return
-        self._in_vain_of[worker] += 1
-        if believed:
-            self._in_vain[worker] += 1
-        if not believed or self._scheduler.busy_workers() - set(self._in_vain):
-            if self._rules.gives_up_unreachable(self._in_vain_of[worker]):
-                self._send_away(worker, f"it says that it cannot reach the policy: {reason}")
-        elif self._rules.gives_up_unreachable(self._in_vain.total()):
+        busy = self._scheduler.busy_workers()
+        verdict = self.policy.unreachable(worker, believed=self._is_believed(worker), busy=busy)
+        if verdict == "stop":
             self.stop(RunStopped(reason))
+        elif verdict == "send away":
+            self._send_away(worker, f"it says that it cannot reach the policy: {reason}")
 
     def _refused(self, worker: str, lease: Lease, reason: str) -> None:
         """Ends the run as the user's mistake, where a worker's word that nothing can be played may be right.
@@ -590,16 +503,6 @@ class Coordinator:
     def _is_believed(self, worker: str) -> bool:
         """Returns whether what a worker says of the policy is about the run: that of any, where none is our own."""
         return self._workers[worker].launched or not self._settings.launcher.starts_workers
-
-    def _warn_of_first_answer(self) -> None:
-        """Says what may be wrong with a policy that has not answered anything yet, once."""
-        if not self._has_answered and not self._warned_of_first_answer:
-            self._warned_of_first_answer = True
-            log.warning(
-                "the policy has answered nothing within %g s. If its first answer takes longer than that, raise %s",
-                self._settings.policy.policy_timeout,
-                render(str(Hint("policy_timeout")), self._dialect),
-            )
 
     def _send_away(self, worker: str, reason: str) -> None:
         """Tells a worker to go, and gives it nothing more meanwhile."""

@@ -187,7 +187,7 @@ class Execution:
         if coordinator.ended.done():
             return
         if self._hosting is not None:
-            self._hosting.watch, coordinator.restart_policy = coordinator, self._hosting.restart
+            self._hosting.watch, coordinator.policy.restart = coordinator, self._hosting.restart
         watched.append(await self._watch_stats(stack, access))
         stack.callback(self._files.heard_of, coordinator.versions, coordinator.machines)
         await self._watch_program(stack, coordinator, access, policy)

@@ -436,7 +436,7 @@ def test_while_the_policy_server_is_down_nothing_is_lent(in_run: Callable[..., N
 
 def test_who_takes_the_server_down_is_found_and_recorded_and_nobody_else_charged(in_run: Callable[..., None]) -> None:
     async def test(run: Run) -> None:
-        run.coordinator.restart_policy = lambda *_, **__: False
+        run.coordinator.policy.restart = lambda *_, **__: False
         worker = Hand(run, slots=2)
         first, second = worker.takes(0), worker.takes(1)
         # One slot has told before the server's keeper, the other tells after it.
@@ -465,7 +465,7 @@ def test_who_takes_the_server_down_is_found_and_recorded_and_nobody_else_charged
 def test_a_server_that_does_not_answer_is_killed_once_and_old_news_kill_no_new_one(in_run: Callable[..., None]) -> None:
     async def test(run: Run) -> None:
         reasons: list[str] = []
-        run.coordinator.restart_policy = lambda reason, **_: not reasons.append(reason)
+        run.coordinator.policy.restart = lambda reason, **_: not reasons.append(reason)
         worker = Hand(run, slots=2)
         first, second = worker.takes(0), worker.takes(1)
         worker.says(lost=pb.Lost(lease=first.lease, reason="no answer.", policy_unanswered=True))

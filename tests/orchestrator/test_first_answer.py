@@ -17,7 +17,7 @@ from sparring.protos.advice import FLAGS
 
 def hang(run: Run, worker: Hand) -> None:
     """Plays an episode in which the policy does not answer; its server is killed, and comes back."""
-    run.coordinator.restart_policy = lambda why, **_: True
+    run.coordinator.policy.restart = lambda why, **_: True
     lost = pb.Lost(lease=worker.takes().lease, reason="no answer.", policy_unanswered=True)
     worker.says(lost=lost)
     run.coordinator.policy_ended(ServerEnd("hung", "did not answer within 60 s and was killed"))

@@ -339,7 +339,7 @@ def test_that_the_policy_is_gone_is_believed_of_those_that_the_run_has_started(i
 def test_so_is_that_it_does_not_answer(in_run: Callable[..., None]) -> None:
     async def test(run: Run) -> None:
         restarts: list[str] = []
-        run.coordinator.restart_policy = lambda why, **_: bool(restarts.append(why))
+        run.coordinator.policy.restart = lambda why, **_: bool(restarts.append(why))
         for launched in (False, True):
             worker = Hand(run, launched=launched)
             worker.says(lost=pb.Lost(lease=worker.takes().lease, reason="it hangs.", policy_unanswered=True))
