@@ -15,7 +15,7 @@ from sparring.orchestrator.settings.run import core_fields, fields_of
 BASE: dict[str, Any] = {"benchmark": "toy", "task": "good", "policy": "live:toy", "slots": 2}
 APART = {
     "benchmark", "benchmark_arg", "evaluations", "slots", "in_process",
-    "policy_server", "policy_token_file", "policy_ca",
+    "policy_server", "policy_token_file", "policy_ca", "policy_tls_cert", "policy_tls_key",
 }  # fmt: skip
 """What is compared otherwise, as tests below say, what `evaluate()` does not take, and what has no workers."""
 OTHERS: dict[str, Any] = {
