@@ -55,6 +55,9 @@ class ProgramCheck:
             if number in makers
         ]
         self._warned: set[str] = set()
+        self._deciding: dict[str, set[str]] = {}
+        """Packages that decide numbers, by benchmark."""
+        self._noted: set[str] = set()
 
     def policy(self, description: Description) -> str:
         """Checks the policy, and returns the hash of its program; nothing, if its server does not say what it hosts.
@@ -77,8 +80,10 @@ class ProgramCheck:
             ChangedProgram: If it is another one, with the difference.
         """
         part = self._parts[name]
-        deciding = {_ALWAYS, *get_benchmark(part.benchmark).packages, distribution_of(part.benchmark)} - {OURS}
-        packages = {package: version for package, version in versions.items() if package in deciding}
+        if name not in self._deciding:  # to look through what is installed takes time, and a thousand workers may join
+            benchmark = get_benchmark(part.benchmark)
+            self._deciding[name] = {_ALWAYS, *benchmark.packages, distribution_of(part.benchmark)} - {OURS}
+        packages = {package: version for package, version in versions.items() if package in self._deciding[name]}
         if name not in self._own:  # of what users write, as far as it can be found from here
             modules = get_benchmark(part.benchmark).modules(self._plan.tasks.get(name, ()))
             self._own[name] = sources_of(modules).files if modules else {}
@@ -121,7 +126,9 @@ class ProgramCheck:
         return sha256
 
     def _note(self, sha256: str, program: Program) -> None:
-        self._journal.set_meta(f"{NOTE}{sha256}", program.model_dump())
+        if sha256 not in self._noted:
+            self._journal.set_meta(f"{NOTE}{sha256}", program.model_dump())
+            self._noted.add(sha256)
 
     def _differences(
         self, what: str, program: Program | None, where: str, packages: Mapping[str, str], maker: Maker
