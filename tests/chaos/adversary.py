@@ -230,7 +230,10 @@ class Adversary:
         if self._progress[0] != recorded:
             self._progress = (recorded, now)
         elif now - self._progress[1] > _LONG_SECONDS:
-            raise TimeoutError(f"the run has made no progress for {_LONG_SECONDS:g} s, at {recorded} episodes")
+            raise TimeoutError(
+                f"the run has made no progress for {_LONG_SECONDS:g} s, at {recorded} episodes, after {self.done}. "
+                f"Who is there: {self._stage.present()}. It said:\n{self._stage.said()}"
+            )
 
     def _continue(self, *, everybody: bool = False) -> None:
         for when, process in list(self._stopped):

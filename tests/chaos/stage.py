@@ -210,6 +210,16 @@ class Stage:
         ]
         return left + [f"file: {path}" for path in odd]
 
+    def present(self) -> list[str]:
+        """Returns who is there, and whether it runs, sleeps or was stopped."""
+        found = []
+        for process in processes_of(self.folder):
+            try:
+                found.append(f"{process.pid} {_role(process)} {process.status()}")
+            except psutil.NoSuchProcess:
+                continue
+        return found
+
     def sockets(self) -> dict[str, Path]:
         """Returns the sockets of this run in the file system, by who listens."""
         return {path.stem: path for path in self.folder.rglob("*.sock")}
