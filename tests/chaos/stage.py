@@ -267,7 +267,8 @@ def _role(process: psutil.Process) -> Role | None:
         return "slot" if "forkserver" in " ".join(above) else "fork server"
     if "sparring.policy_server" in line:
         return "policy server"
-    if "sparring.env_worker" in line and "resource_tracker" not in line:
+    # One that stays for run after run is nobody's to start again, when it is killed itself.
+    if "sparring.env_worker" in line and "resource_tracker" not in line and "--stay" not in line:
         return "worker"
     return None
 
