@@ -10,6 +10,7 @@ from sparring.policy_server.options import ServerOptions
 from sparring.protos.errors import SparringError
 from sparring.protos.limits import MAX_EXTRA_BYTES
 from sparring.protos.net.address import peer_host
+from sparring.protos.net.health import MOST_WATCHERS
 
 _SPARE_STREAMS: Final = 16
 """Streams of one connection beyond its sessions: whoever finds no place is told so, and does not wait in silence."""
@@ -46,7 +47,7 @@ class Limits:
     sessions_per_peer: int = 128
     connections_per_peer: int = 0
     message_bytes: int = 64 * 2**20
-    watchers: int = 64
+    watchers: int = MOST_WATCHERS
     hello_seconds: float = 30.0
     idle_seconds: float = 3600.0
     taking_seconds: float = 60.0

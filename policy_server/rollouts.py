@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import grpc
-from grpc_health.v1 import health, health_pb2
 
 from sparring.policy_server.batcher import Batcher
 from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed, QueueFull, status_message
@@ -26,6 +25,7 @@ from sparring.protos import policy_pb2 as pb
 from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError
 from sparring.protos.limits import MAX_EXTRA_BYTES
+from sparring.protos.net.health import Health
 from sparring.protos.net.peers import PeerLimit
 from sparring.protos.spec import SpecMismatch
 from sparring.protos.tensor import TensorError
@@ -89,7 +89,7 @@ class Rollouts:
         hosted: asyncio.Future[HostedPolicy[Batcher]],
         stats: StatsCounter,
         limits: Limits,
-        health: health.aio.HealthServicer,
+        health: Health,
     ) -> None:
         self._hosted = hosted
         self._stats = stats
@@ -98,7 +98,6 @@ class Rollouts:
         self._places = Places(limits)
         self._numbers = itertools.count(1)
         self._streams: set[_Stream] = set()
-        self._watchers = 0
         self._draining = False
         hello, idle, taking = limits.hello_seconds, limits.idle_seconds, limits.taking_seconds
         self._no_hello = f"no hello came within {hello:g} s; it is a stream's first message."
@@ -118,40 +117,13 @@ class Rollouts:
                 self._tell_stats, response_serializer=pb.ServerStats.SerializeToString
             ),
         }
-        of_health: dict[str, Any] = {
-            "Check": grpc.stream_unary_rpc_method_handler(
-                self._check, response_serializer=health_pb2.HealthCheckResponse.SerializeToString
-            ),
-            "Watch": grpc.stream_stream_rpc_method_handler(
-                self._watch, response_serializer=health_pb2.HealthCheckResponse.SerializeToString
-            ),
-        }
-        return [
-            grpc.method_handlers_generic_handler(SERVICE, methods),
-            grpc.method_handlers_generic_handler(health.SERVICE_NAME, of_health),
-        ]
+        return [grpc.method_handlers_generic_handler(SERVICE, methods), self._health.handler()]
 
     async def _describe(self, requests: AsyncIterator[bytes], context: Context) -> pb.PolicyDescription:
         return (await self._ready()).description
 
     async def _tell_stats(self, requests: AsyncIterator[bytes], context: Context) -> pb.ServerStats:
         return self._stats.to_message()
-
-    async def _check(self, requests: AsyncIterator[bytes], context: Context) -> health_pb2.HealthCheckResponse:
-        answer: health_pb2.HealthCheckResponse = await self._health.Check(_OF_THE_SERVER, context)
-        return answer
-
-    async def _watch(self, requests: AsyncIterator[bytes], context: Context) -> None:
-        if self._watchers >= self._limits.watchers:
-            await context.abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{self._limits.watchers} callers watch the server's health already; call Check instead.",
-            )
-        self._watchers += 1
-        try:
-            await self._health.Watch(_OF_THE_SERVER, context)
-        finally:
-            self._watchers -= 1
 
     async def _ready(self) -> HostedPolicy[Batcher]:
         """Waits for what is hosted until it is loaded; callers have deadlines of their own."""
@@ -243,7 +215,3 @@ class Rollouts:
         """Ends what is still open, with a status: gRPC's own way of doing it may print a traceback."""
         for stream in list(self._streams):
             stream.end(_SHUT_DOWN)
-
-
-_OF_THE_SERVER: Final = health_pb2.HealthCheckRequest()
-"""The server and its one service are well at the same times, so what a caller asks for makes no difference."""

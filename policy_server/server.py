@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import grpc
-from grpc_health.v1 import health, health_pb2
+from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection
 
 from sparring.policy_server.authentication import TokenCheck
@@ -26,6 +26,7 @@ from sparring.protos import policy_pb2 as pb
 from sparring.protos.net.access import check_reach, read_token
 from sparring.protos.net.address import Address
 from sparring.protos.net.credentials import server_credentials
+from sparring.protos.net.health import Health
 from sparring.protos.net.peers import PeerLimit
 from sparring.protos.net.rpc import SERVER_OPTIONS, bind, discard
 from sparring.protos.tracebacks import Tracebacks
@@ -100,9 +101,9 @@ class PolicyServer:
         self._check_reach(wanted, metrics)
         self._hosted: asyncio.Future[HostedPolicy[Batcher]] = asyncio.get_running_loop().create_future()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="policy")
-        self._health = health.aio.HealthServicer()
+        self._health = Health(self._limits.watchers)
         self._rollouts = Rollouts(self._hosted, self.stats, self._limits, self._health)
-        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        await self._health.tell(serving=False)
         guards = [TokenCheck(self._token)] if self._token else []
         own = self._limits.channel_options()
         options = [*(option for option in SERVER_OPTIONS if option[0] not in dict(own)), *own]
@@ -152,7 +153,7 @@ class PolicyServer:
             tracebacks=self._tracebacks,
         )
         self._hosted.set_result(HostedPolicy(policy, description, batcher, self.stats))
-        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        await self._health.tell(serving=True)
 
     def _make(self) -> tuple[Policy, pb.PolicyDescription]:
         """Makes the policy and says what it is; in its own thread."""
@@ -165,10 +166,6 @@ class PolicyServer:
         """What clients are told about the policy; there is something to tell when it is loaded."""
         return self._hosted.result().description
 
-    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
-        for service in ("", SERVICE):
-            await self._health.set(service, status)
-
     async def drain(self, grace: float, *, rest: float = 0.0) -> None:
         """Starts nothing new, lets running episodes end for up to `grace` seconds, then stops.
 
@@ -178,7 +175,7 @@ class PolicyServer:
                 use for it in this process.
         """
         assert self._server is not None, "start() comes first"
-        await self._health.enter_graceful_shutdown()
+        await self._health.drain()
         self._rollouts.drain()
         stopping = asyncio.ensure_future(self._server.stop(grace + _FAREWELL_SECONDS))
         done, _ = await asyncio.wait({stopping}, timeout=grace)

@@ -10,6 +10,9 @@ MAX_OBSERVATIONS: Final = 256
 MAX_NAME: Final = 256
 """Characters of a name: of an observation, a benchmark, a client."""
 
+MAX_FACT: Final = 1000
+"""Characters of what a worker says of its machine, and of the name of a benchmark's source file."""
+
 MAX_ACTION_DIM: Final = 1024
 
 MAX_HISTORY: Final = 4096

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import sys
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -40,7 +41,7 @@ def _gpus() -> str:
     for path in sorted(_NVIDIA.glob("gpus/*/information")):
         with suppress(OSError):
             models += re.findall(r"^Model:\s*(.+?)\s*$", path.read_text(errors="replace"), re.MULTILINE)
-    return ", ".join(models)
+    return ", ".join(model if number == 1 else f"{number} × {model}" for model, number in Counter(models).items())
 
 
 def _driver() -> str:

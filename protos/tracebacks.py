@@ -27,7 +27,8 @@ LONGEST: Final = 64 * 1024
 """Characters of a traceback that are kept: its beginning and its end."""
 _MOST_FILES: Final = 100
 _REFERENCE: Final = re.compile(rf"\b{FOLDER}/[a-z]+-[0-9a-f]{{8}}\.txt\b")
-_FRAME: Final = re.compile(r'^\s*File ".*", line \d+, in .*$|^[\w.]+(?=:|$)', re.MULTILINE)
+_FRAME: Final = re.compile(r'^[ \t]*File "[^\n]*", line \d+, in [^\n]*$|^[\w.]+(?=:|$)', re.MULTILINE)
+"""Within one line: what goes over several takes the square of their number, and texts come from anybody's workers."""
 _CALLERS: Final = (
     "importlib",
     "importlib._bootstrap",

@@ -22,6 +22,7 @@ from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkStub
+from sparring.protos.limits import MAX_FACT
 from sparring.protos.machine import machine
 from sparring.protos.net.address import Address
 from sparring.protos.net.connection import Connection
@@ -186,8 +187,8 @@ class Worker:
             versions=installed_versions([self._benchmark]),
             evaluation=self._evaluation,
             host=socket.gethostname(),
-            files=source_files(able),
-            machine=machine(),
+            files={name: sha256 for name, sha256 in source_files(able).items() if _is_sayable(name)},
+            machine={name: _sayable(value) for name, value in machine().items()},
         )
 
     async def _assigned(self, call: Any) -> pb.Assignment:
@@ -380,6 +381,16 @@ class Worker:
                 slot.kill_if_stalled()
             self._outbox.put(pb.WorkerMessage(heartbeat=pb.Heartbeat(slots=[s.activity for s in self._slots])))
             await asyncio.sleep(self._assignment.heartbeat_seconds)
+
+
+def _is_sayable(name: str) -> bool:
+    """Returns whether an orchestrator takes a name: a file's, of whatever users have."""
+    return len(name) <= MAX_FACT and name.isprintable()
+
+
+def _sayable(text: str) -> str:
+    """Returns as much of a text as an orchestrator takes."""
+    return "".join(filter(str.isprintable, text))[:MAX_FACT]
 
 
 async def _write(call: Any, message: pb.WorkerMessage) -> None:

@@ -8,6 +8,7 @@ from sparring.protos import action_list
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import shortened
 from sparring.protos.errors import UsageError
+from sparring.protos.limits import MAX_FACT
 from sparring.protos.record import MAX_SENTENCE
 from sparring.protos.tracebacks import LONGEST as MAX_TRACEBACK
 
@@ -43,15 +44,17 @@ def check_register(register: pb.Register) -> None:
     _check(len(register.benchmarks) <= MAX_BENCHMARKS, f"it names more than {MAX_BENCHMARKS} benchmarks")
     _check(len(register.versions) <= MAX_VERSIONS, f"it names more than {MAX_VERSIONS} packages")
     _check(len(register.files) + len(register.machine) <= MAX_FILES, f"it names more than {MAX_FILES} files")
-    pairs = (*register.versions.items(), *register.files.items(), *register.machine.items())
     for text in (
         register.worker,
         register.host,
         register.evaluation,
         *register.benchmarks,
-        *(text for pair in pairs for text in pair),
+        *(text for pair in register.versions.items() for text in pair),
     ):
         _check_name(text)
+    for pair in (*register.files.items(), *register.machine.items()):
+        for text in pair:
+            _check_name(text, most=MAX_FACT)
 
 
 def bounded(message: pb.WorkerMessage, slots: int) -> pb.WorkerMessage:
@@ -97,8 +100,8 @@ def _check_slot(number: int, slots: int) -> None:
     _check(number < slots, f"it speaks of slot {number}, and has {slots}")
 
 
-def _check_name(text: str) -> None:
-    _check(len(text) <= MAX_NAME, f"a name of {len(text)} characters is too long; {MAX_NAME} are the most")
+def _check_name(text: str, most: int = MAX_NAME) -> None:
+    _check(len(text) <= most, f"a name of {len(text)} characters is too long; {most} are the most")
     _check(text.isprintable(), f"the name {text!r} has characters that cannot be shown")
 
 

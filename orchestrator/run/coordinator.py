@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparring.orchestrator.results.journal import Journal
+from sparring.orchestrator.results.journal import Journal, JournalError
 from sparring.orchestrator.run.bounds import MAX_WORKERS, OutOfBounds, bounded, check_register
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
@@ -158,7 +158,7 @@ class Coordinator:
         if len(self._workers) >= MAX_WORKERS:
             raise OutOfBounds(f"{MAX_WORKERS} workers are connected, and no more are taken in.")
         part = part or assignment.benchmark
-        program = self._program_of(register, assignment.benchmark, part)
+        program = self._program_of(register, assignment.benchmark, part, launched=launched)
         worker = next(name for name in _names(register.worker) if name not in self._workers)
         self._workers[worker] = _Worker(part, assignment.slots, send, launched)
         self.versions[worker] = dict(register.versions)
@@ -167,16 +167,24 @@ class Coordinator:
         self._listener.on_worker(worker, assignment.slots)
         return worker
 
-    def _program_of(self, register: pb.Register, benchmark: str, part: str) -> str:
-        """Returns the hash of a worker's benchmark; where nobody else can play that, a wrong one ends the run."""
+    def _program_of(self, register: pb.Register, benchmark: str, part: str, *, launched: bool) -> str:
+        """Returns the hash of a worker's benchmark; where nobody else can play that, a wrong one ends the run.
+
+        So does a journal that cannot be written. What a worker from elsewhere has is no reason, where a run starts its
+        own.
+        """
         prefix = f"{benchmark}:"
         files = {n.removeprefix(prefix): sha256 for n, sha256 in register.files.items() if n.startswith(prefix)}
         try:
             return self._programs.benchmark(part, files, register.versions)
         except ChangedProgram as error:
             others = any(worker.benchmark == part for worker in self._workers.values())
-            if not others and part not in self._playing:
+            believed = launched or not self._settings.launcher.starts_workers
+            if believed and not others and part not in self._playing:
                 self.stop(error)
+            raise
+        except JournalError as error:
+            self.stop(RunStopped(error.sentence))
             raise
 
     def take_back(self, worker: str, held: Collection[int]) -> Sequence[int]:
@@ -206,6 +214,7 @@ class Coordinator:
         self._asking, previous._asking = previous._asking, {}
         self.results_of = previous.results_of
         self.versions = {name: previous.versions[name] for name in self._workers}
+        self.machines = dict(previous.machines)
         self._scheduler.take_over(previous._scheduler)
         self._recorder.take_over(previous._recorder)
         self._programs.take_over(previous._programs)
@@ -342,8 +351,6 @@ class Coordinator:
                 reason = self._recorder.with_traceback(message.refused.reason, message.refused.traceback)
                 self._refused(worker, lease, reason)
         elif kind == "heartbeat":
-            if any(activity.task and activity.steps for activity in message.heartbeat.slots):
-                self.policy.has_steps()
             for activity in message.heartbeat.slots:
                 self._heartbeat(worker, activity)
 
@@ -368,6 +375,8 @@ class Coordinator:
         playing = lease or replay
         given = ("", 0) if playing is None else (playing.episode.task, playing.episode.index)
         if not activity.task or (activity.task, activity.index) == given:
+            if lease is not None and activity.task and activity.steps:
+                self.policy.has_steps()
             self._listener.on_activity(
                 SlotActivity(worker, slot.number, activity.task, activity.index, activity.steps, replay is not None)
             )
@@ -419,7 +428,7 @@ class Coordinator:
             self._lost(lease, f"of the film or the recording that worker {worker!r} sent, a part is missing.", worker)
             self._serve_waiting()
             return
-        if not self._recorder.result(worker, result):
+        if not self._recorder.result(worker, result, believed=self._is_believed(worker)):
             return
         self._playing.add(lease.slot.benchmark)
         self.policy.has_result(worker, lease.episode, answered=result.round_trips > 0)
@@ -431,7 +440,8 @@ class Coordinator:
         """Deals with what came of an episode that was played again to be filmed; its outcome stays what it was."""
         kind = message.WhichOneof("message")
         if kind != "result":
-            self._recorder.replay_lost(worker, replay, message.lost.reason or message.refused.reason)
+            refused = self._recorder.with_traceback(message.refused.reason, message.refused.traceback)
+            self._recorder.replay_lost(worker, replay, message.lost.reason or refused)
         elif not self._recorder.is_whole(message.result):
             self._recorder.replay_lost(worker, replay, "a part of the film is missing.")
         else:
@@ -453,6 +463,10 @@ class Coordinator:
         """Lets it be found out whether the policy is another one, as a worker says; meanwhile that one gets nothing."""
         self._scheduler.give_back(lease.number)
         self._listener.on_activity(SlotActivity(worker, lease.slot.number))
+        if not self._is_believed(worker):
+            self._send_away(worker, f"it says that the policy is another one: {reason}")
+            self._serve_waiting()
+            return
         self._forget_asking(worker)
         self._workers[worker].leaving = True
         if self.on_policy_changed is not None:
@@ -467,6 +481,9 @@ class Coordinator:
         """Deals with a slot that found no place at the policy server: it tries again, and others have its episode."""
         self._scheduler.give_back(lease.number)
         self._listener.on_activity(SlotActivity(worker, lease.slot.number))
+        if not self._is_believed(worker):
+            self._send_away(worker, f"it says that it finds no place at the policy: {reason}")
+            return
         stopped = self.policy.full(reason)
         if stopped is not None:
             self.stop(stopped)

@@ -159,7 +159,7 @@ def check_named(video: str, plan: Plan) -> None:
 def difference(recorded: EpisodeRecord, again: EpisodeRecord) -> str:
     """Says in what a replay is not the episode that was recorded; nothing, if it is."""
     if again.outcome == "error":
-        return again.error
+        return again.error or "its replay ended in an error."
     for name in ("outcome", "steps"):
         was, now = getattr(recorded, name), getattr(again, name)
         if was != now:

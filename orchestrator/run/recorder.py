@@ -102,8 +102,13 @@ class Recorder:
         """Goes on with the workers of a run that has ended."""
         self._players = dict(previous._players)
 
-    def result(self, worker: str, result: pb.Result) -> bool:
+    def result(self, worker: str, result: pb.Result, *, believed: bool = True) -> bool:
         """Deals with the result of a lease; returns False if it comes too late and changes nothing.
+
+        Args:
+            worker: Who had it.
+            result: What came of it.
+            believed: Whether an error of this worker's is a reason to give the run up.
 
         Raises:
             SparringError: If it cannot be written, or nothing but this error has come of the run so far.
@@ -132,7 +137,8 @@ class Recorder:
         self._scheduler.finish(result.lease, record)
         if verdict == "retry":
             self._listener.on_retry(lease.episode, record.error)
-            self._limit.heard(lease.episode, record, lease=lease.number, in_flight=in_flight)
+            if believed:
+                self._limit.heard(lease.episode, record, lease=lease.number, in_flight=in_flight)
             return True
         # Before its steps are those of a recorded episode: they count once.
         self._listener.on_activity(SlotActivity(worker, lease.slot.number))
@@ -140,7 +146,8 @@ class Recorder:
         if row is not None and self._settings.output.video != "none":
             self.films.ended(row)
             self._listener.on_films(self.films.count)
-        self._limit.heard(lease.episode, record, lease=lease.number, in_flight=in_flight)
+        if believed or record.outcome != "error":
+            self._limit.heard(lease.episode, record, lease=lease.number, in_flight=in_flight)
         return True
 
     def with_traceback(self, sentence: str, traceback: str) -> str:
@@ -161,7 +168,10 @@ class Recorder:
         """
         row = self._journal.row(lease.episode)
         film = self._film_name(lease.episode, row.outcome)
-        problem = difference(row, EpisodeRecord.from_message(result)) or result.missing
+        again = EpisodeRecord.from_message(result)
+        problem = difference(row, again) or result.missing
+        if again.outcome == "error":
+            problem = self.with_traceback(problem, result.traceback)
         if not problem:
             try:
                 if not self._incoming.keep(result, "video", self._folder / film):
@@ -184,6 +194,8 @@ class Recorder:
         if not self.films.lose(lease.number):
             self._no_film(worker, lease, f"nobody could play it again, the last time because: {reason}")
             self._end_replay(worker, lease, made=False)
+        else:
+            self._listener.on_activity(SlotActivity(worker, lease.slot.number))
 
     def _end_replay(self, worker: str, lease: Lease, *, made: bool) -> None:
         self._incoming.drop(lease.number)

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import grpc
 from google.protobuf.message import DecodeError
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from sparring.orchestrator.launchers.base import DEFAULT_LISTEN
 from sparring.orchestrator.machine.child import open_socket
@@ -30,6 +29,7 @@ from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkServicer, add_WorkServicer_to_server
 from sparring.protos.net.address import Address
+from sparring.protos.net.health import Health
 from sparring.protos.net.peers import PeerLimit
 from sparring.protos.net.rpc import SERVER_OPTIONS, bind, discard
 
@@ -44,10 +44,13 @@ _STOP_GRACE: Final = 1.0
 _MOST_NOTES: Final = 20
 _MOST_CALLS: Final = MAX_WORKERS + 256
 """Those of workers, and of others who ask how we are."""
+_MOST_STREAMS: Final = 64
+"""Of one connection: a worker has one, and who asks how we are some."""
 _RECEIVED: Final = "grpc.max_receive_message_length"
 _OPTIONS: Final = [
     *(option for option in SERVER_OPTIONS if option[0] != _RECEIVED),
     (_RECEIVED, MAX_MESSAGE),
+    ("grpc.max_concurrent_streams", _MOST_STREAMS),
     ("grpc.max_allowed_incoming_connections", _MOST_CALLS),
     # Who connects and says nothing, or nothing more.
     ("grpc.server_handshake_timeout_ms", 20_000),
@@ -119,8 +122,8 @@ class WorkService(WorkServicer):
         """
         self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_MOST_CALLS)
         add_WorkServicer_to_server(self, self._server)
-        self._health = health.aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        health = Health()
+        self._server.add_generic_rpc_handlers([health.handler()])
         try:
             local = bind(self._server, Address.unix(sockets / "work.sock"))
             public = local if listen is None else self._bind_public(listen)
@@ -128,7 +131,7 @@ class WorkService(WorkServicer):
             await discard(self._server)
             raise
         await self._server.start()
-        await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+        await health.tell(serving=True)
         open_socket(local)
         if public != local:
             self._sweeping = asyncio.create_task(self._sweep(PeerLimit([public], MAX_PEER_CONNECTIONS)))

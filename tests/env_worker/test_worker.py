@@ -13,11 +13,14 @@ import grpc
 import pytest
 from support import free_port
 
+from sparring.env_worker.worker import worker as worker_module
 from sparring.env_worker.worker.worker import OrchestratorGone, Worker, WorkerRefused
+from sparring.orchestrator.run.bounds import check_register
 from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkServicer, add_WorkServicer_to_server
+from sparring.protos.limits import MAX_FACT
 from sparring.protos.net.address import Address
 from sparring.protos.net.connection import Connection
 
@@ -104,6 +107,26 @@ def test_it_says_who_it_is_and_what_it_can(with_orchestrator: Callable[[Test], N
         assert list(said.benchmarks) == ["toy"]
         assert said.host == socket.gethostname()
         assert {"python", "numpy", "grpcio"} <= set(said.versions)
+        stop.set()
+        await asyncio.wait_for(working, 5)
+
+    with_orchestrator(test)
+
+
+def test_what_it_says_of_itself_is_no_more_than_an_orchestrator_takes(
+    with_orchestrator: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"toy:" + "f" * MAX_FACT: "0", "toy:\x1b.py": "0", "toy:mine.py": "1"}
+    monkeypatch.setattr(worker_module, "source_files", lambda names: files)
+    monkeypatch.setattr(worker_module, "machine", lambda: {"gpu": "g\n" * 2000, "cpu": "one"})
+
+    async def test(orchestrator: Orchestrator, address: Address) -> None:
+        stop = asyncio.Event()
+        working = starting(Worker(Connection(address), benchmark="toy"), stop)
+        said = await orchestrator.hears("register")
+        check_register(said)
+        assert dict(said.files) == {"toy:mine.py": "1"}
+        assert dict(said.machine) == {"gpu": "g" * MAX_FACT, "cpu": "one"}
         stop.set()
         await asyncio.wait_for(working, 5)
 

@@ -516,7 +516,9 @@ def test_workers_that_stay_say_what_they_ran_in_the_next_run_too(tmp_path: Path)
         worker = Hand(first)
         worker.finishes(worker.takes())
         worker.says(ready=pb.Ready(slot=0))
+        first.coordinator.machines["host"] = {"gpu": "one"}
         second.coordinator.take_over(first.coordinator, lambda benchmark, slots: pb.Assignment(benchmark=benchmark))
+        assert second.coordinator.machines["host"] == {"gpu": "one"}
         worker.run = second
         worker.finishes(worker.leases[-1])
         for run in (first, second):

@@ -241,3 +241,27 @@ def test_a_film_is_of_the_row_as_it_is_read_again(in_run: Callable[..., None]) -
         assert [row.video for row in run.journal.rows()] == ["videos/short_0000_success.mp4"]
 
     in_run(again, episodes=1)
+
+
+def test_the_traceback_of_a_replay_that_failed_is_kept(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        worker = Hand(run)
+        played(worker, 1)
+        worker.finishes(worker.takes(), ERROR, traceback="Traceback\nValueError: boom\n")
+        (event,) = run.journal.events()
+        assert "its replay ended in an error. (traceback: errors/simulator-" in event.message
+        assert "boom" in next((run.folder / "errors").iterdir()).read_text()
+
+    in_run(test, episodes=1, output="kept")
+
+
+def test_the_slot_of_a_replay_that_was_lost_is_idle(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        worker = Hand(run)
+        played(worker, 1)
+        replay = worker.takes()
+        assert run.watcher.activities[-1].task == "short"
+        worker.says(lost=pb.Lost(lease=replay.lease, reason="it died."))
+        assert run.watcher.activities[-1].task == ""
+
+    in_run(test, episodes=1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from coordinated import Hand, Run
 
+from sparring.orchestrator.results.journal import JournalError
 from sparring.orchestrator.run import coordinator
 from sparring.orchestrator.run.bounds import (
     MAX_BENCHMARKS,
@@ -21,8 +22,10 @@ from sparring.orchestrator.run.bounds import (
     OutOfBounds,
 )
 from sparring.orchestrator.run.errors import RunStopped
+from sparring.orchestrator.run.program_check import ChangedProgram, ProgramCheck
 from sparring.protos import evaluation_pb2 as pb
-from sparring.protos.errors import UsageError
+from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.limits import MAX_FACT
 from sparring.protos.record import MAX_SENTENCE
 
 Test = Callable[[Run], Awaitable[None]]
@@ -110,6 +113,8 @@ def test_what_no_worker_may_say_ends_its_stream_and_not_the_run(
         ({"benchmarks": ["b"] * (MAX_BENCHMARKS + 1)}, "more than 256 benchmarks"),
         ({"versions": {f"p{k}": "1" for k in range(MAX_VERSIONS + 1)}}, "more than 1024 packages"),
         ({"versions": {"p": "1" * 1000}}, "a name of 1000 characters"),
+        ({"machine": {"gpu": "g" * (MAX_FACT + 1)}}, "a name of 1001 characters"),
+        ({"files": {"f" * (MAX_FACT + 1): "0"}}, "a name of 1001 characters"),
     ],
 )
 def test_who_says_too_much_of_itself_is_not_taken_in(
@@ -132,6 +137,8 @@ def test_up_to_its_bounds_a_worker_may_say_everything(in_run: Callable[..., None
             host=name,
             benchmarks=[name] * MAX_BENCHMARKS,
             versions={f"{k}".rjust(MAX_NAME): name for k in range(MAX_VERSIONS)},
+            machine={"gpu": "g" * MAX_FACT},
+            files={"f" * MAX_FACT: "0"},
         )
         joined = run.coordinator.join(register, pb.Assignment(benchmark="toy", slots=MAX_SLOTS), lambda _: None)
         assert joined == name
@@ -346,3 +353,94 @@ def test_so_is_that_it_does_not_answer(in_run: Callable[..., None]) -> None:
             assert len(restarts) == launched
 
     in_run(test, episodes=3)
+
+
+def test_errors_of_workers_from_elsewhere_are_no_reason_to_give_a_run_up(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        liar = Hand(run, "liar", launched=False)
+        for _ in range(4):
+            liar.finishes(liar.takes(), pb.OUTCOME_ERROR, error="boom.", error_kind=pb.ERROR_KIND_SIMULATOR)
+            assert not run.coordinator.ended.done()
+        own = Hand(run, "own")
+        for _ in range(2):
+            own.finishes(own.takes(), pb.OUTCOME_ERROR, error="boom.", error_kind=pb.ERROR_KIND_SIMULATOR)
+        with pytest.raises(RunStopped, match="all 2 attempts so far, of 2 episodes, ended in the same error"):
+            await run.coordinator.ended
+
+    in_run(test, episodes=9, max_errors=2, retries=0)
+
+
+@pytest.mark.parametrize("kind", ["policy_full", "policy_changed"])
+def test_what_workers_from_elsewhere_say_of_the_policy_sends_them_away(in_run: Callable[..., None], kind: str) -> None:
+    async def test(run: Run) -> None:
+        doubts: list[str] = []
+        run.coordinator.on_policy_changed = lambda worker, reason: doubts.append(worker)
+        for name in ("liar", "another"):
+            liar = Hand(run, name, launched=False)
+            liar.says(lost=pb.Lost(lease=liar.takes().lease, reason="so it says.", **{kind: True}))
+            assert stops(liar) == 1
+            assert liar.ready() is None, "it gets nothing more"
+            await asyncio.sleep(0.02)  # longer than a slot may wait for a place
+        assert not run.coordinator.ended.done()
+        assert doubts == []
+        own = Hand(run, "own")
+        own.says(lost=pb.Lost(lease=own.takes().lease, reason="so it is.", **{kind: True}))
+        assert doubts == (["own"] if kind == "policy_changed" else [])
+        assert not run.coordinator.ended.done(), "no slot of the run's own has waited for long"
+
+    in_run(test, episodes=3, policy_timeout=0.01)
+
+
+def test_steps_that_it_makes_up_do_not_say_that_the_policy_answers(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        liar, own = Hand(run, "liar", slots=2, launched=False), Hand(run, "own")
+        lease = liar.takes()
+        own.says(lost=pb.Lost(lease=own.takes().lease, reason="it is full.", policy_full=True))
+        await asyncio.sleep(0.02)
+        made_up = [pb.SlotActivity(slot=0, task="short", index=8, steps=9), pb.SlotActivity(slot=1, task="x", steps=9)]
+        liar.says(heartbeat=pb.Heartbeat(slots=made_up))
+        assert run.coordinator.policy.full("it is full.") is not None
+        liar.says(heartbeat=pb.Heartbeat(slots=[pb.SlotActivity(slot=0, task="short", index=lease.index, steps=1)]))
+        assert run.coordinator.policy.full("it is full.") is None, "what it has on loan it may speak of"
+
+    in_run(test, episodes=3, policy_timeout=0.01)
+
+
+class Changed(ProgramCheck):
+    """Says of every benchmark that it is another one: what a check finds is tested elsewhere."""
+
+    failure: SparringError = ChangedProgram("it is another one.")
+
+    def benchmark(self, name: str, files: Mapping[str, str], versions: Mapping[str, str]) -> str:
+        raise self.failure
+
+
+@pytest.mark.parametrize(
+    ("launched", "launcher", "stopped"), [(False, "process", False), (True, "process", True), (False, "none", True)]
+)
+def test_the_other_benchmark_of_a_worker_from_elsewhere_does_not_end_a_run_that_starts_its_own(
+    in_run: Callable[..., None], launched: bool, launcher: str, stopped: bool
+) -> None:
+    async def test(run: Run) -> None:
+        run.coordinator._programs.__class__ = Changed
+        with pytest.raises(ChangedProgram):
+            Hand(run, launched=launched)
+        assert run.coordinator.ended.done() == stopped
+        if stopped:
+            assert isinstance(run.coordinator.ended.exception(), ChangedProgram)
+
+    in_run(test, launcher=launcher)
+
+
+def test_a_journal_that_cannot_be_written_when_somebody_joins_ends_the_run(in_run: Callable[..., None]) -> None:
+    class Full(Changed):
+        failure = JournalError("the disk is full.")
+
+    async def test(run: Run) -> None:
+        run.coordinator._programs.__class__ = Full
+        with pytest.raises(JournalError):
+            Hand(run, launched=False)
+        with pytest.raises(RunStopped, match="the disk is full"):
+            await run.coordinator.ended
+
+    in_run(test)

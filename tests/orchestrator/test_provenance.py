@@ -132,6 +132,12 @@ def test_the_machine_is_known_without_importing_anything(tmp_path: Path, monkeyp
     monkeypatch.setattr(machines, "_NVIDIA", tmp_path)
     found = machines.machine()
     assert (found["gpu"], found["driver"]) == ("NVIDIA H100", "535.129.03")
+    for number in range(2, 9):
+        (tmp_path / "gpus" / f"0000:0{number}:00.0").mkdir()
+        (tmp_path / "gpus" / f"0000:0{number}:00.0" / "information").write_text("Model: NVIDIA H100\n")
+    (tmp_path / "gpus" / "0000:09:00.0").mkdir()
+    (tmp_path / "gpus" / "0000:09:00.0" / "information").write_text("Model: NVIDIA T4\n")
+    assert machines.machine()["gpu"] == "8 × NVIDIA H100, NVIDIA T4"
 
 
 def test_no_secret_is_in_the_command_line() -> None:

@@ -30,8 +30,11 @@ from sparring.protos.errors import UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkStub
 from sparring.protos.net.address import Address
 from sparring.protos.net.connection import Connection
+from sparring.protos.net.health import MOST_WATCHERS
 
 TOKEN = "the-secret-of-this-run"
+_OWN = [("grpc.use_local_subchannel_pool", 1)]
+"""Channels that do not share a connection."""
 OURS = Admission(TOKEN)
 ANY = Address("tcp", "127.0.0.1")
 HELLO: dict[str, Any] = {"protocol": WORK_PROTOCOL_VERSION, "worker": "w", "slots": 2, "benchmarks": ["toy", "gym"]}
@@ -449,6 +452,32 @@ def test_it_says_that_it_is_healthy(in_service: Callable[..., None]) -> None:
         async with grpc.aio.insecure_channel(service.public.target) as channel:
             answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+    in_service(test)
+
+
+def test_who_asks_how_it_is_takes_up_no_call_of_a_worker(in_service: Callable[..., None]) -> None:
+    """It needs no token: who watches is counted, and nothing that is sent with a question is read."""
+
+    async def test(service: Service) -> None:
+        channels = [grpc.aio.insecure_channel(service.public.target, _OWN) for _ in range(2)]
+        try:
+            watching = [channels[0].unary_stream("/grpc.health.v1.Health/Watch")(b"") for _ in range(MOST_WATCHERS)]
+            for call in watching:
+                assert await asyncio.wait_for(call.read(), 10)
+            refused: Any = channels[1].unary_stream("/grpc.health.v1.Health/Watch")(b"")
+            with pytest.raises(grpc.aio.AioRpcError, match="callers watch the server's health already"):
+                await asyncio.wait_for(refused.read(), 10)
+            more = channels[0].unary_stream("/grpc.health.v1.Health/Watch")(b"")
+            with pytest.raises(TimeoutError):  # it waits for a stream of its connection to end
+                await asyncio.wait_for(more.read(), 0.3)
+            check = channels[1].unary_unary("/grpc.health.v1.Health/Check")
+            assert await check(b"no request of anybody: \xff" * 1000, timeout=10)
+            async with service.worker() as worker:
+                await worker.hear("assignment")
+        finally:
+            for channel in channels:
+                await channel.close()
 
     in_service(test)
 

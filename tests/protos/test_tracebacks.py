@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,15 @@ def test_what_we_were_dealing_with_meanwhile_is_none_of_it() -> None:
         raise KeyError("their own")
     except KeyError:
         assert "During handling" in traceback_of(raised("boom"))
+
+
+@pytest.mark.parametrize(
+    "text", ["\n" * LONGEST, " \n" * (LONGEST // 2), 'File "", line 1' * (LONGEST // 15), "a" * LONGEST]
+)
+def test_what_looks_like_a_traceback_to_nobody_takes_no_time(tmp_path: Path, text: str) -> None:
+    began = time.process_time()
+    Tracebacks(tmp_path).keep("simulator", "it raised.", text)
+    assert time.process_time() - began < 1, "a worker that means harm would hold up the run"
 
 
 def test_a_text_with_references_says_where_they_are() -> None:
