@@ -294,7 +294,7 @@ class Register(google.protobuf.message.Message):
     membership: builtins.str
     """Assignment.membership of the stream before, from a worker that comes back; else empty"""
     evaluation: builtins.str
-    """the part of the run that it was started for, by its name; empty: any of its benchmarks"""
+    """the part of the run that it was started for, by its label: its name, or its"""
     @property
     def benchmarks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """benchmarks whose dependencies are installed there"""
@@ -592,8 +592,9 @@ global___PieceTaken = PieceTaken
 
 @typing.final
 class Result(google.protobuf.message.Message):
-    """What came of a lease. All but lease, what was sent before, what is missing, the actions and the traceback is the record of the episode: protos/record.py has a field of
-    the same name for each, and it is a column of the journal and of episodes.csv.
+    """What came of a lease. All but lease, what was sent before, what is missing, the actions, the traceback and the warnings is
+    the record of the episode: protos/record.py has a field of the same name for each, and it is a column of the journal and of
+    episodes.csv.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -762,7 +763,9 @@ global___Lost = Lost
 
 @typing.final
 class Refused(google.protobuf.message.Message):
-    """The policy server refuses what this benchmark offers. No episode of the run can succeed."""
+    """No episode of the run can succeed: the policy server refuses what this benchmark offers, or the simulator lacks what the
+    run wants of it: a module, a camera to film with, a success to judge by.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -770,7 +773,7 @@ class Refused(google.protobuf.message.Message):
     LEASE_FIELD_NUMBER: builtins.int
     TRACEBACK_FIELD_NUMBER: builtins.int
     reason: builtins.str
-    """both sides as a table"""
+    """what is wrong; of an offer, both sides as a table"""
     lease: builtins.int
     """which loan it was found with; the sender must have it"""
     traceback: builtins.str

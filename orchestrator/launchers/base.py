@@ -108,7 +108,7 @@ class WorkerOrder:
             f"--benchmark={part.benchmark}",
             f"--slots={self.slots[benchmark]}",
             f"--name={name}",
-            *([f"--evaluation={part.name}"] if part.name else []),
+            f"--evaluation={part.label}",  # also where it has no name: the run may have another one of its benchmark
         ]
 
 

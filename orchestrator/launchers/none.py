@@ -29,7 +29,7 @@ class NoLauncher(Launcher[LauncherSettings]):
         address = to_dial(run.worker.listen_address or DEFAULT_LISTEN)
         token = run.worker.join_token_file or (run.output.folder or Path("OUTPUT")) / TOKEN_FILE
         return [
-            f"{name}: started by you: sparring worker {run.plan.part(name).worker_flags} --orchestrator {address} "
+            f"{name}: started by you: sparring worker {run.plan.worker_flags(name)} --orchestrator {address} "
             f"--join-token-file {shlex.quote(str(token))}"
             for name in slots
         ]

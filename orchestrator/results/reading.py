@@ -39,7 +39,8 @@ class JournalEvent:
 
     Attributes:
         at: When, in seconds since 1970.
-        kind: `error`: an attempt failed; `lost`: a lease was lost.
+        kind: `error`: an attempt failed; `lost`: a lease was lost; `warning`: a benchmark has said what people should
+            know; `missing`: a film or a recording could not be had; `film`: why there is none by replay.
         episode: Which one; None: it is about none.
         worker: Who had it.
         message: What happened, in a sentence.

@@ -53,7 +53,7 @@ def debug_episode(
         raise UsageError(f"an episode is debugged with its policy in this process: name it with {Hint('policy')}.")
     check(settings)
     part = settings.plan.parts[0]
-    episode = EpisodeId(part.benchmark, plan.tasks[part.benchmark][0].name, index)
+    episode = EpisodeId(part.label, plan.tasks[part.label][0].name, index)
     say(f"{episode}, seed {plan.seed_of(episode)}: played in this process; nothing is kept of it")
     told = _Told(say, stop_in_pdb)
     choose_backend()

@@ -273,7 +273,7 @@ class Execution:
                 for part in settings.plan.parts:
                     log.info(
                         "this run starts no workers. Start them here or elsewhere: sparring worker %s %s",
-                        part.worker_flags,
+                        settings.plan.worker_flags(part.label),
                         to_join,
                     )
 
@@ -315,7 +315,7 @@ async def _attended(coordinator: Coordinator, settings: RunSettings, to_join: st
             if loop.time() - began >= settings.plan.worker_timeout:
                 part = settings.plan.part(name)
                 advice = (
-                    f"Start one with `sparring worker {part.worker_flags} {to_join}`"
+                    f"Start one with `sparring worker {settings.plan.worker_flags(name)} {to_join}`"
                     if to_join
                     else f"Let others in with {Hint('listen')}"
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -48,7 +49,7 @@ class ProgramCheck:
         self._parts = {part.label: part for part in settings.plan.parts}
         makers = journal.makers()
         rows = [row for row in journal.rows() if row.outcome != "error"]
-        self._count = len(rows)
+        self._counts = Counter(row.benchmark for row in rows)
         self._made = [
             (who, makers[number])
             for number, who in sorted({(row.maker, row.benchmark) for row in rows})
@@ -66,7 +67,8 @@ class ProgramCheck:
             ChangedProgram: If it is another one, with the difference.
         """
         program, packages = _program_of(description), _packages_of(description)
-        return self._checked(POLICY, "the policy", program, "policy_server", packages, [m for _, m in self._made])
+        made, count = [maker for _, maker in self._made], self._counts.total()
+        return self._checked(POLICY, "the policy", program, "policy_server", packages, made, count)
 
     def benchmark(self, name: str, files: Mapping[str, str], versions: Mapping[str, str]) -> str:
         """Checks the benchmark as a worker has it, and returns the hash of its program.
@@ -89,7 +91,9 @@ class ProgramCheck:
             self._own[name] = sources_of(modules).files if modules else {}
         program = Program(files={**self._own[name], **files}, arguments=dict(part.benchmark_arg))
         made = [maker for benchmark, maker in self._made if benchmark == name]
-        sha256 = self._checked(BENCHMARK, f"the benchmark {name!r}", program, "worker", packages, made)
+        sha256 = self._checked(
+            BENCHMARK, f"the benchmark {name!r}", program, "worker", packages, made, self._counts[name]
+        )
         self._of_workers[sha256] = program
         return sha256
 
@@ -107,18 +111,26 @@ class ProgramCheck:
         where: str,
         packages: Mapping[str, str],
         made: list[Maker],
+        count: int,
     ) -> str:
         sha256 = "" if program is None else program.sha256
+        programs = [self._program_differences(what, program, maker) for maker in made]
+        known = [differences for differences in programs if differences is not None]
+        # A maker of which only versions were written down may have had any program that is known, and no other.
+        of_others = next((differences for differences in known if not differences), known[-1] if known else [])
         found: list[str] = []
-        for maker in made:  # the last of them came last
-            found = self._differences(what, program, where, packages, maker)
+        for maker, differences in zip(made, programs, strict=True):  # the last of them came last
+            found = [
+                *(of_others if differences is None else differences),
+                *_version_differences(where, packages, maker),
+            ]
             if not found:
                 break
         if found:
-            self._changed(called, found)
-        elif self._count and (program is None or all(what not in maker.programs for maker in made)):
+            self._changed(called, found, count)
+        elif count and not known:
             self._warn_once(
-                f"whether {called} is still the one that made the {self._count} episodes recorded so far cannot be "
+                f"whether {called} is still the one that made the {count} episodes recorded so far cannot be "
                 f"checked: {'its server does not say what it hosts' if program is None else 'it was not written down'}."
             )
         if program is not None:
@@ -130,27 +142,20 @@ class ProgramCheck:
             self._journal.set_meta(f"{NOTE}{sha256}", program.model_dump())
             self._noted.add(sha256)
 
-    def _differences(
-        self, what: str, program: Program | None, where: str, packages: Mapping[str, str], maker: Maker
-    ) -> list[str]:
+    def _program_differences(self, what: str, program: Program | None, maker: Maker) -> list[str] | None:
+        """Returns in what a program is not a maker's; None if that cannot be known."""
         note = self._journal.meta(f"{NOTE}{maker.programs[what]}") if what in maker.programs else None
-        found = [] if note is None or program is None else Program.model_validate(note).differences(program)
-        recorded = maker.versions.get(where, {})
-        return found + [
-            f"{package}: {recorded[package]} there, {version} now"
-            for package, version in sorted(packages.items())
-            if recorded.get(package, version) != version
-        ]
+        return None if note is None or program is None else Program.model_validate(note).differences(program)
 
-    def _changed(self, called: str, found: list[str]) -> None:
+    def _changed(self, called: str, found: list[str], count: int) -> None:
         lines = "\n".join(f"  {line}" for line in found)
         if not self._accept:
             raise ChangedProgram(
-                f"{called} is not what made the {self._count} episodes recorded in {str(self._journal.path.parent)!r}:"
+                f"{called} is not what made the {count} episodes recorded in {str(self._journal.path.parent)!r}:"
                 f"\n{lines}\nPut it back as it was, go on with {Hint('accept_changes')} (the results will say so), or "
                 f"give another {Hint('output')}."
             )
-        self._warn_once(f"{called} is not what made the {self._count} episodes recorded so far: {'; '.join(found)}.")
+        self._warn_once(f"{called} is not what made the {count} episodes recorded so far: {'; '.join(found)}.")
 
     def _warn_once(self, sentence: str) -> None:
         if sentence not in self._warned:
@@ -173,6 +178,15 @@ def changed_while_running(before: Description, now: Description) -> str:
         f"the policy server was started anew in the middle of the run, with another program; the run stops:\n{lines}\n"
         f"Put it back as it was and resume; or resume with {Hint('accept_changes')}, and the results will say so."
     )
+
+
+def _version_differences(where: str, packages: Mapping[str, str], maker: Maker) -> list[str]:
+    recorded = maker.versions.get(where, {})
+    return [
+        f"{package}: {recorded[package]} there, {version} now"
+        for package, version in sorted(packages.items())
+        if recorded.get(package, version) != version
+    ]
 
 
 def _program_of(description: Description) -> Program | None:

@@ -67,11 +67,6 @@ class Evaluation(BaseModel):
         """What this part is called in the run, where others say `benchmark`: its own name, else the benchmark's."""
         return self.name or self.benchmark.replace(":", ".")
 
-    @property
-    def worker_flags(self) -> str:
-        """What `sparring worker` is started with, to work for this part."""
-        return f"--benchmark {self.benchmark}" + (f" --evaluation {self.name}" if self.name else "")
-
 
 class SettingsGroup(BaseModel):
     """Settings that belong together: one field is one flag and one YAML key, by its alias if it has one."""
@@ -187,6 +182,12 @@ class PlanSettings(SettingsGroup):
     def part(self, label: str) -> Evaluation:
         """Returns the part of the run that has a label."""
         return next(part for part in self.parts if part.label == label)
+
+    def worker_flags(self, label: str) -> str:
+        """Returns what `sparring worker` is started with by hand, to work for the part that has a label."""
+        part = self.part(label)
+        alone = not part.name and sum(other.benchmark == part.benchmark for other in self.parts) == 1
+        return f"--benchmark {part.benchmark}" + ("" if alone else f" --evaluation {label}")
 
     @property
     def rules(self) -> EpisodeRules:

@@ -299,6 +299,34 @@ def test_a_folder_from_before_programs_opens_lists_and_goes_on(before_programs: 
     assert len(Results.load("out").changes) == 2
 
 
+def test_code_that_is_edited_after_an_older_folder_went_on_is_noticed(
+    mine: Callable[[], None], usage: Sparring
+) -> None:
+    interrupted(mine)
+    with sqlite3.connect("out/journal.sqlite") as journal:  # as an earlier release has left it
+        ((text,),) = journal.execute("SELECT versions FROM makers").fetchall()
+        content = {key: value for key, value in json.loads(text).items() if key != "programs"}
+        journal.execute("UPDATE makers SET versions = ?", (json.dumps(content, sort_keys=True),))
+    assert usage("resume", "out").returncode == 0
+    assert usage("resume", "out", "--episodes", "7").returncode == 0, "the same again is not refused"
+    edit_module()
+    mine()
+    assert "\n  mine.py: was changed\n" in refused(usage, "resume", "out", "--episodes", "8")
+
+
+def test_episodes_are_counted_for_the_benchmark_that_has_changed(mine: Callable[[], None], usage: Sparring) -> None:
+    Path("lines.py").write_text(LINES)
+    Path("lines_far.py").write_text("FAR = 1\n")
+    parts = [{"benchmark": "toy", "task": "short"}, {"benchmark": "lines:Lines", "task": "short"}]
+    values = {"evaluations": parts, "policy": "mine:Mine", "episodes": 2, "output": "out", "in_process": True}
+    settings = read_settings(values)
+    run_in_process(settings, make_plan(settings), Path("out"), [])
+    mine()
+    Path("lines_far.py").write_text("FAR = 2\n")
+    said = refused(usage, "resume", "out", "--episodes", "3")
+    assert "the benchmark 'lines.Lines' is not what made the 2 episodes recorded in 'out':" in said
+
+
 def test_versions_that_were_written_down_before_programs_are_held_against(
     before_programs: Path, usage: Sparring
 ) -> None:

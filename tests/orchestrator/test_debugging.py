@@ -43,6 +43,17 @@ def test_what_is_raised_is_told_in_full(usage: Sparring, what: tuple[str, ...], 
     assert done.stdout.splitlines()[-1].startswith("error: the ")
 
 
+def test_a_benchmark_is_found_by_its_class_and_a_part_by_its_name(usage: Sparring, tmp_path: Path) -> None:
+    flags = ("--policy", "toy_policies:Forward", "--debug")
+    done = usage("run", "--benchmark", "toy_benchmark:Toy", "--task", "short", *flags)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("toy_benchmark.Toy/short#0, seed 1000: ")
+    (tmp_path / "run.yaml").write_text("evaluations: [{benchmark: toy, task: short, name: big}]\n")
+    done = usage("run", "--config", "run.yaml", *flags)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("big/short#0, seed 1000: ")
+
+
 def test_pdb_stops_where_it_was_raised(usage: Sparring, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("p 'at step', observations[0].step\nq\n"))
     done = usage(*TOY, "--policy", "toy_policies:NeverWorks", "--pdb")

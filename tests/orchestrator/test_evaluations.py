@@ -93,6 +93,27 @@ def test_workers_are_started_for_one_part_of_the_run(tmp_path: Path) -> None:
     assert order.part("calm").benchmark == "toy"
 
 
+UNNAMED = """policy: zero
+evaluations:
+  - {benchmark: toy, task: short}
+  - {benchmark: toy, task: long, name: big}
+"""
+
+
+def test_a_part_without_a_name_beside_others_of_its_benchmark_is_named_to_its_workers(tmp_path: Path) -> None:
+    settings = read_settings({}, write(tmp_path, UNNAMED))
+    order = WorkerOrder(
+        run=settings, folder=tmp_path, slots={"toy": 1, "big": 1}, orchestrator=Address("tcp", "h", 1),
+        public=Address("tcp", "h", 1), sockets=tmp_path, logs=tmp_path, rules=RetryRules(), results_of=lambda _: 0,
+        explain=lambda *_: None, join_token="secret",
+    )  # fmt: skip
+    assert "--evaluation=toy" in order.arguments("toy", "w"), "else it is sent to the neediest, which may be the other"
+    assert settings.plan.worker_flags("toy") == "--benchmark toy --evaluation toy"
+    assert settings.plan.worker_flags("big") == "--benchmark toy --evaluation big"
+    alone = read_settings({"benchmark": "toy", "task": "short", "policy": "zero"})
+    assert alone.plan.worker_flags("toy") == "--benchmark toy", "who starts one by hand need not type it twice"
+
+
 def test_who_is_for_nothing_in_particular_goes_where_most_waits_for_a_slot(tmp_path: Path) -> None:
     async def work() -> None:
         parts = [{"name": name, "benchmark": "toy", "task": task} for name, task in (("a", "good"), ("b", "short"))]
