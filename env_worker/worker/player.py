@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Protocol
 
 from sparring.env_worker.benchmark import Benchmark, Simulator, Task
-from sparring.env_worker.conditions import conditions_of
+from sparring.env_worker.conditions import conditions_of, versions_of
 from sparring.env_worker.episode.actions import UnplayableAction
 from sparring.env_worker.episode.film import Film, check_camera
 from sparring.env_worker.episode.kept_actions import KeptActions
@@ -109,6 +109,8 @@ class Player:
         self._sessions = sessions
         self._attach = attach
         self._stage: _Stage | None = None
+        self._versions: Mapping[str, str] | None = None
+        """Of what decides numbers, once a recording has asked for them."""
 
     def play(
         self, lease: pb.Lease, assignment: pb.Assignment, observers: Sequence[EpisodeObserver] = ()
@@ -235,7 +237,9 @@ class Player:
 
     def _about(self, order: Order, policy: Description | None, benchmark: str) -> dict[str, object]:
         """Returns which episode it is, and what it was made with."""
-        conditions = conditions_of(self._benchmark, self._settings, order.rules)
+        if self._versions is None:
+            self._versions = versions_of(self._benchmark)
+        conditions = conditions_of(self._benchmark, self._settings, order.rules, self._versions)
         known = {f.name: plain(getattr(self._settings, f.name)) for f in fields(self._settings)}
         return {
             "benchmark": benchmark,  # by the name that its run finds it by, as sessions have it

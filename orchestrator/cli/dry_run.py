@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 
 from sparring.env_worker.registry import get_benchmark
@@ -13,17 +14,21 @@ from sparring.orchestrator.launchers.base import share_slots
 from sparring.orchestrator.machine.capacity import SLOT_BYTES, capacity
 from sparring.orchestrator.machine.environments import interpreter
 from sparring.orchestrator.machine.memory import parse_memory
-from sparring.orchestrator.results.document import RUN_FILE
-from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.results.journal import check_identity
+from sparring.orchestrator.results.reading import FILE_NAME, read_journal
 from sparring.orchestrator.run.admission import check_admission
-from sparring.orchestrator.run.plan import Plan, make_plan
+from sparring.orchestrator.run.plan import EpisodeId, Plan, identity, make_plan
 from sparring.orchestrator.run.run_files import check_output
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos.advice import FLAGS, Hint, render
 
 
-def preview(settings: RunSettings) -> list[str]:
+def preview(settings: RunSettings, *, accept_changes: bool = False) -> list[str]:
     """Returns lines on what a run of these settings would play, how many slots it would have, and what it would start.
+
+    Args:
+        settings: Of the run.
+        accept_changes: Whether it would go on though a benchmark has other settings now.
 
     Raises:
         SparringError: If it would be refused before anything starts.
@@ -34,17 +39,18 @@ def preview(settings: RunSettings) -> list[str]:
         check_output(folder)
     if not settings.plan.in_process:
         check_admission(settings)
-    done = _recorded(folder)
-    left = len(plan.ids()) - done
+    done = _recorded(settings, plan, accept_changes)
+    waiting = Counter(episode.benchmark for episode in plan.ids() if episode not in done)
+    left = waiting.total()
     slots = 1 if settings.plan.in_process else settings.plan.slot_count(left)
-    lines = [*_plan(settings, plan), *_folder(folder, done, left)]
+    lines = [*_plan(settings, plan), *_folder(folder, len(done), left)]
     if not left:
         return [*lines, "nothing would be started: every episode has an outcome"]
     return [
         *lines,
         *_slots(settings, left, slots),
         *_policy(settings),
-        *_workers(settings, plan, slots),
+        *_workers(settings, waiting, slots),
         "nothing was started, nothing was written",
     ]
 
@@ -67,11 +73,18 @@ def _most_steps(settings: RunSettings, own: int) -> int:
     return min(asked, own) if asked and own else asked or own
 
 
-def _recorded(folder: Path | None) -> int:
-    """Returns how many episodes of a folder need not be played again."""
-    if folder is None or not (folder / RUN_FILE).exists():
-        return 0
-    return sum(row.outcome != "error" for row in Results.load(folder).rows)
+def _recorded(settings: RunSettings, plan: Plan, accept_changes: bool) -> Set[EpisodeId]:
+    """Returns the episodes of the plan that its folder has, and that need not be played again.
+
+    Raises:
+        UsageError: If the folder is another plan's.
+    """
+    folder = settings.output.folder
+    if folder is None or not (folder / FILE_NAME).exists():
+        return set()
+    journal = read_journal(folder)
+    check_identity(folder, journal.meta.get("identity"), identity(settings, plan), accept_changes=accept_changes)
+    return {row.id for row in journal.rows if row.outcome != "error"} & set(plan.ids())
 
 
 def _folder(folder: Path | None, done: int, left: int) -> Iterator[str]:
@@ -112,14 +125,13 @@ def _policy(settings: RunSettings) -> Iterator[str]:
     yield f"policy: {policy.name}{given}, {where}"
 
 
-def _workers(settings: RunSettings, plan: Plan, slots: int) -> Iterator[str]:
+def _workers(settings: RunSettings, waiting: Mapping[str, int], slots: int) -> Iterator[str]:
     if settings.plan.in_process:
-        for name in plan.tasks:
+        for name in waiting:
             python = interpreter(get_benchmark(settings.plan.part(name).benchmark))
             yield f"workers: none; {name} is played by {python}"
         return
-    shares = share_slots(slots, {name: len(tasks) * plan.episodes for name, tasks in plan.tasks.items()})
-    lines = settings.launcher.preview(settings, shares)
+    lines = settings.launcher.preview(settings, share_slots(slots, waiting))
     yield f"workers: by the launcher {settings.worker.launcher}"
     yield from (f"  {line}" for line in lines)
     if settings.launcher.starts_workers and (listen := settings.worker.listen_address) is not None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.results.document import RUN_FILE, read_document
 from sparring.orchestrator.results.finite import finite
 from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.run.films import EVENT as FILM
 from sparring.orchestrator.settings import RunSettings, setting_fields
 from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import UsageError
@@ -51,4 +54,20 @@ def finished_already(settings: RunSettings) -> Results | None:
         default = known[name].get_default(call_default_factory=True)
         if now[name] != then.get(name, list(default) if isinstance(default, tuple) else default):
             return None
-    return results
+    return None if _films_to_make(settings, results, then) else results
+
+
+def _films_to_make(settings: RunSettings, results: Results, then: Mapping[str, Any]) -> bool:
+    """Returns whether films are wanted that are not there, and can be made of the actions that were kept."""
+    output = settings.output
+    if output.video == "none" or output.video_live or not (output.actions and then.get("actions")):
+        return False
+    again = {part.label for part in settings.plan.parts if get_benchmark(part.benchmark).replays}
+    given_up = {event.episode for event in results.events if event.kind == FILM}
+    return any(
+        row.benchmark in again
+        and not row.video
+        and row.id not in given_up
+        and output.wants_film(row.task, row.index, row.outcome, benchmark=row.benchmark)
+        for row in results.rows
+    )

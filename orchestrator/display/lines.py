@@ -146,4 +146,6 @@ def errors_left_out(results: Results) -> str:
     if results.metric != "success":
         return f"{told}means"
     cases = bounds(overall.worst_case, overall.best_case)
+    if not cases:
+        return f"{told}means"
     return f"{told}rates (*); overall, {cases} % if all of them were failures, or successes"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sparring.env_worker.worker.addresses import to_dial
 from sparring.orchestrator.launchers.base import DEFAULT_LISTEN, Launcher, LauncherSettings, WorkerOrder
 from sparring.orchestrator.run.admission import FILE_NAME as TOKEN_FILE
+from sparring.orchestrator.run.admission import Admission
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos.net.address import Address
 
@@ -26,11 +26,12 @@ class NoLauncher(Launcher[LauncherSettings]):
         return run.worker.listen_address or DEFAULT_LISTEN
 
     def preview(self, run: RunSettings, slots: Mapping[str, int]) -> Sequence[str]:
-        address = to_dial(run.worker.listen_address or DEFAULT_LISTEN)
-        token = run.worker.join_token_file or (run.output.folder or Path("OUTPUT")) / TOKEN_FILE
+        listen = run.worker.listen_address or DEFAULT_LISTEN
+        # Without --output, the folder has its name from the time at which the run begins.
+        flags = Admission.of(run, listen).flags((run.output.folder or Path("/OUTPUT")) / TOKEN_FILE)
         return [
-            f"{name}: started by you: sparring worker {run.plan.worker_flags(name)} --orchestrator {address} "
-            f"--join-token-file {shlex.quote(str(token))}"
+            f"{name}: started by you: sparring worker {run.plan.worker_flags(name)} --orchestrator {to_dial(listen)}"
+            f"{flags}"
             for name in slots
         ]
 

@@ -112,31 +112,7 @@ class Journal:
         Raises:
             UsageError: If it is another plan's, with the difference.
         """
-        recorded = self.meta("identity")
-        if recorded is None:
-            return
-        # A rule that the release which wrote this did not know yet was what it is by default.
-        recorded = {**{rule.name: rule.default for rule in fields(EpisodeRules)}, **recorded}
-        recorded, given = finite(recorded), json.loads(_json(identity))
-        self._check_episodes(recorded.get(_EPISODES), given.pop(_EPISODES, None))
-        fixed, changeable = _without_changeable(recorded, given)
-        if any(recorded.get(key) != fixed[key] for key in fixed) or (changeable and not accept_changes):
-            different = [key for key in given if recorded.get(key) != given[key]]
-            lines = "\n".join(f"  {line}" for key in different for line in _told(key, recorded.get(key), given[key]))
-            only = all(recorded.get(key) == fixed[key] for key in fixed)
-            accept = f", or go on with {Hint('accept_changes')} (the results will say so)" if only else ""
-            raise UsageError(
-                f"{str(self.path.parent)!r} holds the results of another plan:\n{lines}\nGive another "
-                f"{Hint('output')}{accept}."
-            )
-
-    def _check_episodes(self, there: int | None, now: int | None) -> None:
-        if there is not None and now is not None and now < there:
-            raise UsageError(
-                f"{str(self.path.parent)!r} is a run of {there} episodes per task, and {now} are asked for now: "
-                f"episodes can be added, not taken away. Give {Hint(_EPISODES, value=there)} or more, or another "
-                f"{Hint('output')}."
-            )
+        check_identity(self.path.parent, self.meta("identity"), identity, accept_changes=accept_changes)
 
     def record(self, row: EpisodeRow, actions: bytes = b"") -> bool:
         """Writes a finished episode. False if it was recorded before: a late duplicate changes nothing.
@@ -235,6 +211,45 @@ class Journal:
         """Lets go of the folder."""
         self._connection.close()
         self._lock.close()
+
+
+def check_identity(
+    folder: Path, recorded: Mapping[str, Any] | None, identity: Mapping[str, Any], *, accept_changes: bool = False
+) -> None:
+    """Checks what is known of a plan against the plan that a folder is tied to.
+
+    Args:
+        folder: The output folder.
+        recorded: The identity that its journal has; None: it is tied to none.
+        identity: Of the plan, or a part of it.
+        accept_changes: As for `Journal.claim`.
+
+    Raises:
+        UsageError: If it is another plan's, with the difference.
+    """
+    if recorded is None:
+        return
+    # A rule that the release which wrote this did not know yet was what it is by default.
+    recorded = {**{rule.name: rule.default for rule in fields(EpisodeRules)}, **recorded}
+    recorded, given = finite(recorded), json.loads(_json(identity))
+    _check_episodes(folder, recorded.get(_EPISODES), given.pop(_EPISODES, None))
+    fixed, changeable = _without_changeable(recorded, given)
+    if any(recorded.get(key) != fixed[key] for key in fixed) or (changeable and not accept_changes):
+        different = [key for key in given if recorded.get(key) != given[key]]
+        lines = "\n".join(f"  {line}" for key in different for line in _told(key, recorded.get(key), given[key]))
+        only = all(recorded.get(key) == fixed[key] for key in fixed)
+        accept = f", or go on with {Hint('accept_changes')} (the results will say so)" if only else ""
+        raise UsageError(
+            f"{str(folder)!r} holds the results of another plan:\n{lines}\nGive another {Hint('output')}{accept}."
+        )
+
+
+def _check_episodes(folder: Path, there: int | None, now: int | None) -> None:
+    if there is not None and now is not None and now < there:
+        raise UsageError(
+            f"{str(folder)!r} is a run of {there} episodes per task, and {now} are asked for now: episodes can be "
+            f"added, not taken away. Give {Hint(_EPISODES, value=there)} or more, or another {Hint('output')}."
+        )
 
 
 def write_row(connection: sqlite3.Connection, row: EpisodeRow) -> bool:

@@ -117,6 +117,8 @@ class Summary:
 
     @property
     def _to_judge(self) -> int:
+        if self.unjudged and not self.judged:  # where nobody judges, an error would not have been judged either
+            return 0
         return self.judged + self.errors - self.unjudged_errors
 
     def to_json(self) -> dict[str, Any]:

@@ -79,6 +79,20 @@ class Admission:
         """Returns whether a call is of a worker that the run has started itself."""
         return brought(context.invocation_metadata() or (), self.launched) == "right"
 
+    @property
+    def _writes(self) -> bool:
+        """Whether the token has to be written for those who need it."""
+        return not self.tcp_without and self.file is None
+
+    def flags(self, written: Path) -> str:
+        """Returns what a worker is started with to be let in, with a space before each flag.
+
+        Args:
+            written: Where the run's own token is, if it needs one.
+        """
+        shown = " --tls-cert FILE --tls-key FILE" if self.client_ca else ""
+        return shown if self.tcp_without else f" --join-token-file {_quoted(self.file or written)}{shown}"
+
     @contextmanager
     def written_to(self, folder: Path) -> Iterator[str]:
         """Has the token in a file that only this user can read, if nobody has one; yields the flag that names it.
@@ -86,13 +100,10 @@ class Admission:
         Raises:
             SparringError: If it cannot be written.
         """
-        shown = " --tls-cert FILE --tls-key FILE" if self.client_ca else ""
-        if self.tcp_without:
-            yield shown
-        elif self.file is not None:
-            yield f" --join-token-file {_quoted(self.file)}{shown}"
+        path = folder / FILE_NAME
+        if not self._writes:
+            yield self.flags(path)
         else:
-            path = folder / FILE_NAME
             try:
                 path.unlink(missing_ok=True)  # of an execution that was killed
                 descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -101,7 +112,7 @@ class Admission:
             except OSError as error:
                 raise SparringError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
             try:
-                yield f" --join-token-file {_quoted(path)}"
+                yield self.flags(path)
             finally:
                 path.unlink(missing_ok=True)
 

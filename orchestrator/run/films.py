@@ -61,15 +61,15 @@ class Films:
 
     def live(self, episode: EpisodeId) -> bool:
         """Returns whether an episode is filmed while it is played, whatever will come of it."""
-        return episode.benchmark in self._live and self._output.may_film(episode.task, episode.index)
+        return episode.benchmark in self._live and self._may_film(episode)
 
     def later(self, episode: EpisodeId) -> bool:
         """Returns whether an episode may be played again to be filmed."""
-        return episode.benchmark not in self._live and self._output.may_film(episode.task, episode.index)
+        return episode.benchmark not in self._live and self._may_film(episode)
 
     def ended(self, row: EpisodeRow) -> None:
         """Hears of an episode that is recorded: it is played again, if its film is wanted."""
-        wanted = self._output.wants_film(row.task, row.index, row.outcome)
+        wanted = self._output.wants_film(row.task, row.index, row.outcome, benchmark=row.benchmark)
         if wanted and row.benchmark not in self._live and self._journal.actions(row.id):
             self._waiting.setdefault(_key(row.id), deque()).append(row.id)
             self.count = FilmCount(self.count.wanted + 1, self.count.made, self.count.missing)
@@ -138,6 +138,9 @@ class Films:
         self._waiting[_key(lease.episode)].appendleft(lease.episode)
         return True
 
+    def _may_film(self, episode: EpisodeId) -> bool:
+        return self._output.may_film(episode.task, episode.index, benchmark=episode.benchmark)
+
     def _replays(self, benchmark: str) -> bool:
         return self._output.actions and not self._output.video_live and get_benchmark(benchmark).replays
 
@@ -150,7 +153,11 @@ def check_named(video: str, plan: Plan) -> None:
     """
     if video in ("none", "failures", "successes", "all") or video.startswith("first:"):
         return
-    known = {f"{episode.task}:{episode.index}" for episode in plan.ids()}
+    known = {  # a table shows a task without its benchmark, if no other has one of its name
+        f"{shown}:{episode.index}"
+        for episode in plan.ids()
+        for shown in (episode.task, f"{episode.benchmark}/{episode.task}")
+    }
     for name in video.split(","):
         if name not in known:
             raise UsageError(f"{Hint('video')} names {name!r}, and no episode of this plan is that.")

@@ -383,19 +383,30 @@ class OutputSettings(SettingsGroup):
             raise ValueError("must be none, failures, successes, all, first:N, or TASK:INDEX,...")
         return video
 
-    def may_film(self, task: str, index: int) -> bool:
+    def may_film(self, task: str, index: int, *, benchmark: str) -> bool:
         """Returns whether a film of an episode may be wanted, before its outcome is known."""
-        return self.wants_film(task, index, "success") or self.wants_film(task, index, "failure")
+        outcomes: tuple[Outcome, ...] = ("success", "failure")
+        return any(self.wants_film(task, index, outcome, benchmark=benchmark) for outcome in outcomes)
 
-    def wants_film(self, task: str, index: int, outcome: Outcome) -> bool:
-        """Returns whether a film of an episode is wanted that has ended so. Of an error there is none."""
+    def wants_film(self, task: str, index: int, outcome: Outcome, *, benchmark: str | None = None) -> bool:
+        """Returns whether a film of an episode is wanted that has ended so. Of an error there is none.
+
+        Args:
+            task: Of the episode.
+            index: Of the episode.
+            outcome: Of the episode.
+            benchmark: The label of the task's part of the run; None: any that has been asked for will do.
+        """
         if outcome == "error":
             return False
         if self.video in _FILMED:
             return outcome in _FILMED[self.video]
         if self.video.startswith("first:"):
             return index < int(self.video.removeprefix("first:"))
-        return f"{task}:{index}" in self.video.split(",")
+        named, wanted = f"{task}:{index}", self.video.split(",")
+        if benchmark is None:
+            return any(name == named or name.endswith(f"/{named}") for name in wanted)
+        return named in wanted or f"{benchmark}/{named}" in wanted
 
 
 _FILMED: Final[Mapping[str, Sequence[Outcome]]] = {

@@ -94,11 +94,28 @@ def test_what_cannot_be_understood_ends_with_a_sentence(usage: Sparring, tmp_pat
         (("--env.tsak=reach-v3",), "unknown flag '--env.tsak'. Did you mean '--env.task'"),
         (("--env.task=reach-v9",), "unknown task or group of metaworld: 'reach-v9'. Did you mean 'reach-v3'"),
         (("--env.task=reach-v3", "--", "--vide", "none"), "No such option '--vide'"),
+        (("--env.task=reach-v3", "--", "--config", "run.yaml"), "--config cannot follow --: give its settings there"),
     ):
         done = usage("lerobot-eval", *FLAGS, *flags)
         assert done.returncode == 2, done.stderr
         assert sentence in done.stderr
         assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        (("--dry-run",), "nothing was started, nothing was written\n"),
+        (("--debug", "--index", "1"), "metaworld/reach-v3#1, seed 41: played in this process"),
+    ],
+)
+def test_flags_of_ours_that_are_no_settings_hold_too(
+    own: tuple[str, ...], said: str, usage: Sparring, tmp_path: Path
+) -> None:
+    done = usage("lerobot-eval", *FLAGS, "--env.task=reach-v3", "--", *EXPERT, "--max-steps", "2", *own)
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout
     assert not (tmp_path / "out").exists()
 
 

@@ -92,6 +92,17 @@ def test_a_result_has_the_record_and_what_the_lease_asked_for() -> None:
     assert len(unpack(player.play(lease(keep_actions=True), ASSIGNMENT).result.actions)) == plain.steps
 
 
+def test_versions_are_looked_up_once_and_not_for_each_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    monkeypatch.setattr(
+        "sparring.env_worker.worker.player.versions_of", lambda benchmark: looked.append(benchmark.name) or {}
+    )
+    player, _, _ = player_of(Forward())
+    for index in range(3):
+        player.play(lease(index=index, record=True), ASSIGNMENT)
+    assert looked == ["toy"]
+
+
 def test_an_error_has_no_film() -> None:
     pieces: list[pb.Piece] = []
     player = Player(Counted(), ToySettings(), Sessions(Forward()), pieces.append)

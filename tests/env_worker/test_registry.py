@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from sparring.env_worker.conditions import assigned_conditions
 from sparring.env_worker.registry import (
     all_benchmarks,
     broken_benchmarks,
@@ -20,6 +21,7 @@ from sparring.env_worker.registry import (
 from sparring.orchestrator.cli.main import cli
 from sparring.orchestrator.launchers.docker.engine import image_of
 from sparring.orchestrator.settings import parse_pairs
+from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import FLAGS
 from sparring.protos.errors import SparringError, UsageError
 
@@ -100,6 +102,9 @@ def test_a_class_beside_the_user_is_a_benchmark(beside: Path) -> None:
     assert [task.name for task in benchmark.tasks("good")] == ["short", "long"]
     assert "pytest" not in installed_versions()
     assert installed_versions(["toy", "beside_me:Mine"])["pytest"] == version("pytest")
+    conditions = assigned_conditions(pb.Assignment(benchmark="beside_me:Mine"))
+    assert conditions is not None
+    assert conditions.versions["pytest"] == version("pytest"), "recordings have it, too"
     assert experts_of(["beside_me:Mine"]) == {"beside_me:Mine": "toy_policies:Forward"}
 
 

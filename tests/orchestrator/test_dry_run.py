@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import sys
 from pathlib import Path
 
@@ -43,18 +44,49 @@ def test_it_says_what_would_be_done_and_does_nothing(usage: Sparring, tmp_path: 
 def test_it_knows_what_is_done_already(usage: Sparring, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(ROOT / "tests" / "fixtures" / "release-0.1.0" / "unfinished", tmp_path / "out"))
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    done = usage(*TOY, "--output", "out")
+    plan = ("--episodes", "13", "--seed", "7", "--benchmark-arg", "step_seconds=0.03", "--output", "out")
+    done = usage(*TOY, *plan)
     assert done.returncode == 0, done.stderr
-    assert "output: out, which has " in done.stdout
+    assert "output: out, which has 17 episodes; 9 are left" in done.stdout
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
-def test_workers_that_come_by_themselves_are_told_how(usage: Sparring) -> None:
+def test_the_folder_of_another_plan_is_refused_as_by_the_run(usage: Sparring, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(ROOT / "tests" / "fixtures" / "release-0.1.0" / "unfinished", tmp_path / "out"))
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    plan = ("--episodes", "12", "--benchmark-arg", "step_seconds=0.03", "--output", "out")
+    done = usage(*TOY, *plan, "--seed", "8")
+    assert done.returncode == 2, done.stdout
+    assert "'out' holds the results of another plan:\n  seed: 7 there, 8 now\n" in done.stderr
+    assert usage(*TOY, "--episodes", "12", "--seed", "7", "--output", "out").returncode == 2
+    accepted = usage(*TOY, "--episodes", "12", "--seed", "7", "--output", "out", "--accept-changes")
+    assert accepted.returncode == 0, accepted.stderr
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_slots_are_shared_by_what_is_left(usage: Sparring, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(
+        "policy: toy_policies:Forward\nepisodes: 2\noutput: out\nevaluations:\n"
+        "- {benchmark: toy, task: short, name: done}\n- {benchmark: toy, task: long, name: left}\n"
+    )
+    assert usage("run", "--config", "run.yaml", "--in-process").returncode == 0
+    with sqlite3.connect(tmp_path / "out" / "journal.sqlite") as journal:
+        journal.execute("DELETE FROM episodes WHERE benchmark = 'left'")
+    said = usage("run", "--config", "run.yaml", "--slots", "3", "--dry-run").stdout
+    assert "which has 2 episodes; 2 are left" in said
+    assert f"  left: a process of {sys.executable}, with 3 slots\n" in said
+    assert "  done: a process" not in said
+
+
+def test_workers_that_come_by_themselves_are_told_how(usage: Sparring, tmp_path: Path) -> None:
     done = usage(*TOY, "--launcher", "none", "--output", "my run")
     assert (
         "  toy: started by you: sparring worker --benchmark toy --orchestrator 127.0.0.1:50052 "
-        "--join-token-file 'my run/join-token'\n"
+        f"--join-token-file '{tmp_path}/my run/join-token'\n"
     ) in done.stdout
+    open_to_all = usage(*TOY, "--launcher", "none", "--listen", "0.0.0.0:50052", "--insecure")
+    (line,) = [line for line in open_to_all.stdout.splitlines() if "started by you" in line]
+    assert "--join-token-file" not in line, "nobody needs it"
 
 
 def test_in_process_and_elsewhere(usage: Sparring) -> None:

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from coordinated import Hand, Run
 
+from sparring.orchestrator.run.films import Films
 from sparring.orchestrator.run.listeners import FilmCount
+from sparring.orchestrator.run.plan import make_plan
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.action_list import pack, unpack
 from sparring.protos.errors import UsageError
@@ -226,6 +228,16 @@ def test_a_film_of_an_episode_that_is_not_in_the_plan_is_refused(in_run: Callabl
 
     with pytest.raises(UsageError, match="'short:7', and no episode of this plan is that"):
         in_run(test, video="short:0,short:7")
+
+
+def test_an_episode_is_named_as_tables_show_it(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        plan = make_plan(run.settings)
+        films = Films(plan, run.settings, run.journal)
+        assert [str(episode) for episode in plan.ids() if films.later(episode)] == ["big/short#0"]
+
+    parts = [{"benchmark": "toy", "task": "short"}, {"benchmark": "toy", "task": "short", "name": "big"}]
+    in_run(test, benchmark=None, task=None, evaluations=parts, episodes=2, video="big/short:0")
 
 
 def test_a_film_is_of_the_row_as_it_is_read_again(in_run: Callable[..., None]) -> None:

@@ -58,6 +58,19 @@ def test_a_finished_run_is_shown_at_once_and_left_alone(
     assert everything(tmp_path / "out") == before
 
 
+def test_films_that_are_wanted_later_are_made_of_the_actions_that_were_kept(usage: Sparring, tmp_path: Path) -> None:
+    run(usage)
+    rows = read_csv(tmp_path / "out")
+    assert not any(row["video"] for row in rows)
+    run(usage, "--video", "first:1")
+    after = read_csv(tmp_path / "out")
+    assert [bool(row["video"]) for row in after] == [row["index"] == "0" for row in rows]
+    assert [{**row, "video": ""} for row in after] == rows, "and nothing else has changed"
+    before = everything(tmp_path / "out")
+    run(usage, "--video", "first:1")
+    assert everything(tmp_path / "out") == before, "they are there"
+
+
 def test_a_finished_run_of_other_settings_is_not_shown_for_this_one(usage: Sparring, tmp_path: Path) -> None:
     run(usage)
     for other in (("--seed", "5"), ("--max-steps", "7"), ("--benchmark-arg", "noise=1"), ("--task", "short")):

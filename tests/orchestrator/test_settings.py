@@ -113,6 +113,15 @@ def test_which_episodes_are_filmed() -> None:
     assert len(filmed("all")) == 6
 
 
+def test_an_episode_to_film_may_be_named_with_its_part_of_the_run() -> None:
+    output = read_settings({**BASE, "video": "big/a:0"}).output
+    assert output.wants_film("a", 0, "failure", benchmark="big")
+    assert not output.wants_film("a", 0, "failure", benchmark="small")
+    assert not output.wants_film("a", 1, "failure", benchmark="big")
+    assert output.wants_film("a", 0, "failure"), "what was asked for is kept"
+    assert read_settings({**BASE, "video": "a:0"}).output.wants_film("a", 0, "failure", benchmark="big")
+
+
 def test_several_benchmarks_in_one_file(tmp_path: Path) -> None:
     text = "policy: zero\nevaluations:\n- {benchmark: toy, task: short}\n- {benchmark: gym, task: CartPole-v1}\n"
     settings = read_settings({}, write(tmp_path, text))

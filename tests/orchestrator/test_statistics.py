@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
 from scipy.stats import binomtest
 
+from sparring.env_worker.benchmark import Task
+from sparring.orchestrator.display.lines import errors_left_out
 from sparring.orchestrator.results.intervals import student, t_quantile, wilson
+from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.results.statistics import Mean, Summary
+from sparring.orchestrator.run.plan import Plan
 from sparring.protos.record import EpisodeRecord
 
 
@@ -143,6 +149,17 @@ def test_tasks_that_nobody_can_judge_have_no_rate_and_spoil_no_other() -> None:
     both = Summary.of([*silent, *told, *broken])
     assert (both.n, both.judged, both.errors, both.success_rate) == (8, 4, 2, 0.75)
     assert (both.worst_case, both.best_case) == (3 / 5, 4 / 5), "what erred in the silent task is no success either way"
+
+
+def test_where_nothing_is_judged_there_is_no_best_and_no_worst_case() -> None:
+    silent = row(0, EpisodeRecord(outcome="played"), task="silent")
+    summary = Summary.of([silent, row(0, EpisodeRecord.failed("policy", "boom"), task="broken")])
+    assert (summary.judged, summary.errors, summary.unjudged_errors) == (0, 1, 0)
+    assert (summary.worst_case, summary.best_case) == (None, None)
+    rows = [silent, row(0, EpisodeRecord.failed("policy", "boom"), task="broken")]
+    plan = Plan({"toy": [Task("silent", "", "g"), Task("broken", "", "g")]}, 1, 0)
+    said = errors_left_out(Results(plan, rows, 0.0, Path("out")))
+    assert said == "1 episode ended in an error (1 policy), not counted in the means"
 
 
 def test_a_task_that_is_judged_now_and_then_has_no_rate() -> None:

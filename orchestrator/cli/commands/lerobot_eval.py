@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from sparring.orchestrator.cli.commands.run import run
-from sparring.orchestrator.cli.evaluation import evaluate_settings
+from sparring.orchestrator.cli.commands.run import carry_out, run
 from sparring.orchestrator.cli.lerobot_advice import LeRobotFlags
 from sparring.orchestrator.cli.lerobot_flags import translate
 from sparring.orchestrator.cli.options import given
-from sparring.protos.errors import SparringError
+from sparring.protos.errors import SparringError, UsageError
 
 log = logging.getLogger(__name__)
+
+_NO_SETTINGS: Final = ("as_json", "debug", "pdb", "index", "dry_run", "accept_changes")
+"""Flags of `sparring run` that are no settings."""
 
 
 class _AnyFlags(click.Command):
@@ -59,8 +61,7 @@ def lerobot_eval(flags: tuple[str, ...], own: tuple[str, ...]) -> int:
         dialect = LeRobotFlags(translated.settings.plan.benchmark or "")
         for note in translated.notes:
             log.info("%s", note)
-        accept = _own_flags(own).get("accept_changes", False)
-        return evaluate_settings(translated.settings, as_json=False, dialect=dialect, accept_changes=accept)
+        return carry_out(translated.settings, dialect=dialect, **_how(own))
     except SparringError as error:
         error.dialect = error.dialect or dialect
         raise
@@ -70,8 +71,18 @@ def _own_settings(arguments: tuple[str, ...]) -> dict[str, Any]:
     return given(_own_flags(arguments))
 
 
+def _how(arguments: tuple[str, ...]) -> dict[str, Any]:
+    flags = _own_flags(arguments)
+    return {name: flags[name] for name in _NO_SETTINGS if name in flags}
+
+
 def _own_flags(arguments: tuple[str, ...]) -> dict[str, Any]:
     if not arguments:
         return {}
     with run.make_context("run", list(arguments)) as context:
-        return dict(context.params)
+        flags = dict(context.params)
+    if flags["config"] is not None:
+        raise UsageError(
+            "--config cannot follow --: give its settings there as flags, or LeRobot's own file with --config_path."
+        )
+    return flags

@@ -10,10 +10,8 @@ import click
 from sparring.orchestrator.cli.evaluation import EXIT_ERRORS, evaluate_settings
 from sparring.orchestrator.cli.options import accept_option, given, setting_options
 from sparring.orchestrator.run.plan import make_plan
-from sparring.orchestrator.settings import (
-    read_settings,
-    setting_fields,
-)
+from sparring.orchestrator.settings import RunSettings, read_settings, setting_fields
+from sparring.protos.advice import FLAGS, Dialect
 from sparring.protos.errors import UsageError
 from sparring.protos.plain_text import plain
 
@@ -63,18 +61,51 @@ def run(
     flags = given(values)
     if config is None and not flags:
         raise UsageError(_NOTHING_GIVEN)
-    settings = read_settings(flags, config)
+    return carry_out(
+        read_settings(flags, config),
+        as_json=as_json,
+        debug=debug,
+        pdb=pdb,
+        index=index,
+        dry_run=dry_run,
+        accept_changes=accept_changes,
+    )
+
+
+def carry_out(
+    settings: RunSettings,
+    *,
+    as_json: bool = False,
+    debug: bool = False,
+    pdb: bool = False,
+    index: int = 0,
+    dry_run: bool = False,
+    accept_changes: bool = False,
+    dialect: Dialect = FLAGS,
+) -> int:
+    """Does what settings, and the flags that are none, ask for; returns the exit code.
+
+    Args:
+        settings: Of the run.
+        as_json: As the flag says, and so on.
+        debug: See above.
+        pdb: See above.
+        index: See above.
+        dry_run: See above.
+        accept_changes: See above.
+        dialect: The user's words.
+    """
     if dry_run:
         from sparring.orchestrator.cli.dry_run import preview
 
-        click.echo("\n".join(map(plain, preview(settings))))
+        click.echo("\n".join(map(plain, preview(settings, accept_changes=accept_changes))))
         return 0
     if debug or pdb:
         from sparring.orchestrator.run.debugging import debug_episode
 
         record = debug_episode(settings, make_plan(settings), _say, index=index, stop_in_pdb=pdb)
         return EXIT_ERRORS if record.outcome == "error" else 0
-    return evaluate_settings(settings, as_json, accept_changes=accept_changes)
+    return evaluate_settings(settings, as_json, dialect, accept_changes=accept_changes)
 
 
 def _say(line: str) -> None:
