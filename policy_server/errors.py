@@ -8,13 +8,11 @@ from typing import Final
 
 import grpc
 
-from sparring.protos.advice import Hint, shortened
+from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.net.address import Address
 
 _LOOK_UP_SECONDS: Final = 1.0
-_LONGEST_DETAILS: Final = 1500
-"""Characters. Non-ASCII ones take up to nine bytes on the wire, and headers hold about eight kilobytes."""
 
 
 class PolicyUnreachable(SparringError):
@@ -58,16 +56,6 @@ class EpisodeInterrupted(SparringError):
 
 class QueueFull(SparringError):
     """More observations are waiting than the server was told to hold."""
-
-
-def status_message(sentence: str) -> str:
-    """Makes a sentence fit the status of a stream: a few kilobytes, in characters that have a UTF-8 form."""
-    clean = sentence.encode("utf-8", "replace").decode("utf-8").replace("\x00", "?")
-    return (
-        clean
-        if len(clean) <= _LONGEST_DETAILS
-        else f"{shortened(clean, _LONGEST_DETAILS)} ... (cut; the server's log has it all)"
-    )
 
 
 def translated(error: grpc.RpcError, address: Address, timeout: float) -> SparringError:

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 from sparring.policy_server.batcher import Answer
 from sparring.policy_server.calls import PolicyCalls
-from sparring.policy_server.errors import PolicyFailed, PolicyRefused, status_message
+from sparring.policy_server.errors import PolicyFailed, PolicyRefused
 from sparring.policy_server.hosted import HostedPolicy, described, warm_policy
 from sparring.policy_server.policies.base import Instruction, Observation, Policy
 from sparring.policy_server.policies.separate_rng import SeparateRng
@@ -29,6 +29,7 @@ from sparring.policy_server.stats import StatsCounter
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.conditions import Conditions
 from sparring.protos.errors import SparringError
+from sparring.protos.net.rpc import status_message
 from sparring.protos.spec import Offer
 from sparring.protos.tracebacks import Tracebacks
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import grpc
 
 from sparring.policy_server.batcher import Batcher
-from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed, QueueFull, status_message
+from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed, QueueFull
 from sparring.policy_server.hosted import HostedPolicy
 from sparring.policy_server.limits import Limits, NoPlace, Places
 from sparring.policy_server.session import Draining, OutOfOrder, SessionHandler
@@ -27,6 +27,7 @@ from sparring.protos.errors import SparringError
 from sparring.protos.limits import MAX_EXTRA_BYTES
 from sparring.protos.net.health import Health
 from sparring.protos.net.peers import PeerLimit
+from sparring.protos.net.rpc import status_message
 from sparring.protos.spec import SpecMismatch
 from sparring.protos.tensor import TensorError
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -22,6 +23,8 @@ from sparring.protos.tensor import Array, TensorError, decode, encode_into
 from sparring.protos.wire import ObservationCodec
 
 _MOST_ENTRIES: Final = 2000
+_LONGEST_DESCRIPTION: Final = 4 << 20
+_SHA256: Final = re.compile("[0-9a-f]{0,64}")
 _LONGEST: Final = 1000
 """Entries of what a server tells of its program, and characters of each."""
 
@@ -75,6 +78,11 @@ class Description:
         Raises:
             SparringError: If it is none.
         """
+        size, most = message.ByteSize(), _LONGEST_DESCRIPTION
+        if size > most:
+            raise SparringError(f"what a policy server says of itself has {size:,} bytes; {most:,} are the most.")
+        if not _SHA256.fullmatch(message.program_sha256):
+            raise SparringError(f"a policy server says that {message.program_sha256[:100]!r} is its program's hash.")
         return cls(
             name=message.name,
             arguments={key: _value(key, text) for key, text in message.arguments.items()},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zlib
+from tokenize import TokenError
 from typing import Final
 
 import numpy as np
@@ -13,8 +14,10 @@ from sparring.protos.tensor import Array
 
 MOST_BYTES: Final = 4 << 20
 """The most that the packed actions of one episode may have: half of what a worker's message may."""
-_MOST_UNPACKED: Final = 256 << 20
+_MOST_UNPACKED: Final = 32 << 20
 _LEVEL: Final = 6
+_UNREADABLE: Final = (ValueError, TypeError, SyntaxError, TokenError, EOFError, OverflowError, MemoryError)
+"""What NumPy raises of a header that nobody would write."""
 
 
 class UnreadableActions(SparringError):
@@ -43,6 +46,6 @@ def unpack(content: bytes) -> Array:
         actions: Array = np.lib.format.read_array(file, allow_pickle=False)
         if actions.ndim != 2 or not np.issubdtype(actions.dtype, np.number) or file.read(1):
             raise ValueError("they are no table of numbers")
-    except (ValueError, zlib.error, EOFError) as error:
+    except (*_UNREADABLE, zlib.error) as error:
         raise UnreadableActions(f"recorded actions cannot be read: {error}.") from error
     return actions

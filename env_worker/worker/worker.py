@@ -87,6 +87,7 @@ class Worker:
         self._evaluation = evaluation
         self._connect_timeout = connect_timeout
         self._assignment = pb.Assignment()
+        self._offered: frozenset[str] = frozenset()
         self._on_joined = on_joined
         self._outbox = Outbox()
         self._unconfirmed: list[pb.WorkerMessage] = []
@@ -179,6 +180,7 @@ class Worker:
             able = [self._benchmark]
         else:
             able = [name for name, benchmark in all_benchmarks().items() if not benchmark.missing()]
+        self._offered = frozenset(able)
         return pb.Register(
             protocol=WORK_PROTOCOL_VERSION,
             worker=self._name,
@@ -202,6 +204,17 @@ class Worker:
         return self._as_seen_from_here(message.assignment)
 
     def _as_seen_from_here(self, assignment: pb.Assignment) -> pb.Assignment:
+        """Returns an assignment with addresses that can be dialled from here.
+
+        Raises:
+            WorkerRefused: If it is for a benchmark that this worker has not offered: a name may be one of any module,
+                which would be imported.
+        """
+        if assignment.benchmark not in self._offered:
+            raise WorkerRefused(
+                f"the orchestrator at {self._address} wants this worker for the benchmark {assignment.benchmark!r}, "
+                f"which it has not offered."
+            )
         told = map(Address.parse, assignment.policy_addresses)
         assignment.policy_addresses[:] = map(str, from_here(told, self._address))
         return assignment

@@ -14,7 +14,7 @@ from typing import Any, Final
 import grpc
 
 from sparring.orchestrator.settings import RunSettings
-from sparring.protos.advice import Hint
+from sparring.protos.advice import FLAGS, Hint, render
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.net.access import brought, check_reach, new_token, read_token
 from sparring.protos.net.address import Address, came_by_socket
@@ -148,3 +148,19 @@ def check_admission(settings: RunSettings) -> None:
             f"{Hint('insecure')} would hand {what} ({Hint(handed)}) to everybody who reaches {listen}: "
             f"give {_FILE} instead."
         )
+    if listen is not None and listen.leaves_the_machine and admission.credentials is None:
+        _check_plain(settings, listen)
+
+
+def _check_plain(settings: RunSettings, listen: Address) -> None:
+    """Checks what workers would be told in the clear: whoever listens on the way has it, too.
+
+    Raises:
+        UsageError: If that is a key.
+    """
+    advice = f"encrypt that with {_TLS[0]} and {_TLS[1]}"
+    if settings.policy.policy_tls_key is not None:
+        raise UsageError(f"{Hint('policy_tls_key')} would go to workers at {listen} in the clear: {advice}.")
+    if settings.policy.policy_token_file is not None:
+        told = f"the policy's token ({Hint('policy_token_file')}) goes to workers at {listen} in the clear; {advice}."
+        log.warning("%s", render(told, FLAGS))

@@ -15,6 +15,8 @@ from sparring.protos.tracebacks import LONGEST as MAX_TRACEBACK
 MAX_MESSAGE: Final = 8 * 2**20
 """Bytes; films and recordings come in pieces, which are smaller."""
 MAX_WORKERS: Final = 4096
+MAX_MACHINES: Final = 256
+"""That a run says something of; workers that it starts itself are told of in any case."""
 MAX_PEER_CONNECTIONS: Final = 1024
 """From one address of a network: workers, and others who ask how we are."""
 MAX_SLOTS: Final = 1024

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparring.orchestrator.results.journal import Journal, JournalError
-from sparring.orchestrator.run.bounds import MAX_WORKERS, OutOfBounds, bounded, check_register
+from sparring.orchestrator.run.bounds import MAX_MACHINES, MAX_WORKERS, OutOfBounds, bounded, check_register
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
 from sparring.orchestrator.run.orders import lease_message
@@ -162,7 +162,8 @@ class Coordinator:
         worker = next(name for name in _names(register.worker) if name not in self._workers)
         self._workers[worker] = _Worker(part, assignment.slots, send, launched)
         self.versions[worker] = dict(register.versions)
-        self.machines[register.host] = dict(register.machine)
+        if launched or register.host in self.machines or len(self.machines) < MAX_MACHINES:
+            self.machines[register.host] = dict(register.machine)
         self._recorder.joined(worker, register.host, register.versions, {part: program})
         self._listener.on_worker(worker, assignment.slots)
         return worker
@@ -176,7 +177,7 @@ class Coordinator:
         prefix = f"{benchmark}:"
         files = {n.removeprefix(prefix): sha256 for n, sha256 in register.files.items() if n.startswith(prefix)}
         try:
-            return self._programs.benchmark(part, files, register.versions)
+            return self._programs.benchmark(part, files, register.versions, counted=not launched)
         except ChangedProgram as error:
             others = any(worker.benchmark == part for worker in self._workers.values())
             believed = launched or not self._settings.launcher.starts_workers

@@ -10,6 +10,7 @@ from sparring.env_worker.registry import distribution_of, get_benchmark
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.makers import BENCHMARK, POLICY, Maker
 from sparring.orchestrator.results.programs import NOTE, Program
+from sparring.orchestrator.run.bounds import OutOfBounds
 from sparring.orchestrator.run.plan import Plan
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description
@@ -20,6 +21,11 @@ from sparring.protos.sources import sources_of
 
 _ALWAYS: Final = "numpy"
 """Decides numbers of every benchmark, whoever names it."""
+
+_MOST: Final = 256
+"""Different programs that workers from elsewhere may come with, and sentences on such things, in one run."""
+_MOST_LINES: Final = 20
+"""Of differences, in a sentence."""
 
 
 class ChangedProgram(UsageError):
@@ -70,16 +76,20 @@ class ProgramCheck:
         made, count = [maker for _, maker in self._made], self._counts.total()
         return self._checked(POLICY, "the policy", program, "policy_server", packages, made, count)
 
-    def benchmark(self, name: str, files: Mapping[str, str], versions: Mapping[str, str]) -> str:
+    def benchmark(
+        self, name: str, files: Mapping[str, str], versions: Mapping[str, str], *, counted: bool = False
+    ) -> str:
         """Checks the benchmark as a worker has it, and returns the hash of its program.
 
         Args:
             name: Of the benchmark, or of its evaluation, if that has one.
             files: Its own source files, with their hashes.
             versions: Of all packages that the worker tells of.
+            counted: Whether the worker is from elsewhere: of programs that such ones bring, there is an end.
 
         Raises:
             ChangedProgram: If it is another one, with the difference.
+            OutOfBounds: If it is one too many.
         """
         part = self._parts[name]
         if name not in self._deciding:  # to look through what is installed takes time, and a thousand workers may join
@@ -90,6 +100,8 @@ class ProgramCheck:
             modules = get_benchmark(part.benchmark).modules(self._plan.tasks.get(name, ()))
             self._own[name] = sources_of(modules).files if modules else {}
         program = Program(files={**self._own[name], **files}, arguments=dict(part.benchmark_arg))
+        if counted and program.sha256 not in self._of_workers and len(self._of_workers) >= _MOST:
+            raise OutOfBounds(f"workers have come with {_MOST} different programs, and no more are taken in.")
         made = [maker for benchmark, maker in self._made if benchmark == name]
         sha256 = self._checked(
             BENCHMARK, f"the benchmark {name!r}", program, "worker", packages, made, self._counts[name]
@@ -148,6 +160,7 @@ class ProgramCheck:
         return None if note is None or program is None else Program.model_validate(note).differences(program)
 
     def _changed(self, called: str, found: list[str], count: int) -> None:
+        found = _cut(found)
         lines = "\n".join(f"  {line}" for line in found)
         if not self._accept:
             raise ChangedProgram(
@@ -158,7 +171,7 @@ class ProgramCheck:
         self._warn_once(f"{called} is not what made the {count} episodes recorded so far: {'; '.join(found)}.")
 
     def _warn_once(self, sentence: str) -> None:
-        if sentence not in self._warned:
+        if sentence not in self._warned and len(self._warned) < _MOST:
             self._warned.add(sentence)
             self._warn(sentence)
 
@@ -173,7 +186,7 @@ def changed_while_running(before: Description, now: Description) -> str:
         for name, there in packages[0].items()
         if packages[1].get(name) != there
     ]
-    lines = "\n".join(f"  {line}" for line in found)
+    lines = "\n".join(f"  {line}" for line in _cut(found))
     return (
         f"the policy server was started anew in the middle of the run, with another program; the run stops:\n{lines}\n"
         f"Put it back as it was and resume; or resume with {Hint('accept_changes')}, and the results will say so."
@@ -187,6 +200,12 @@ def _version_differences(where: str, packages: Mapping[str, str], maker: Maker) 
         for package, version in sorted(packages.items())
         if recorded.get(package, version) != version
     ]
+
+
+def _cut(found: list[str]) -> list[str]:
+    """Returns so many differences as people read."""
+    more = len(found) - _MOST_LINES
+    return found if more <= 0 else [*found[:_MOST_LINES], f"and {more} more"]
 
 
 def _program_of(description: Description) -> Program | None:

@@ -26,12 +26,13 @@ from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.orchestrator.settings import Evaluation, RunSettings
 from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.advice import FLAGS, render
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkServicer, add_WorkServicer_to_server
 from sparring.protos.net.address import Address
 from sparring.protos.net.health import Health
 from sparring.protos.net.peers import PeerLimit
-from sparring.protos.net.rpc import SERVER_OPTIONS, bind, discard
+from sparring.protos.net.rpc import SERVER_OPTIONS, bind, discard, status_message
 
 log = logging.getLogger(__name__)
 
@@ -182,7 +183,7 @@ class WorkService(WorkServicer):
         self, requests: AsyncIterator[pb.WorkerMessage], context: grpc.aio.ServicerContext[Any, Any]
     ) -> None:
         if fault := self._admission.fault(context):
-            self._note_refusal(context.peer())
+            self._note(f"somebody at {context.peer()} wanted to join without this run's join token, and was not let in")
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, fault)
         try:
             # Not by wait_for(): in Python 3.11 that loses a cancellation that comes at the moment of the message.
@@ -217,7 +218,8 @@ class WorkService(WorkServicer):
                 spread = self._balance.assign(name, assignment.slots)
                 assignment.policy_addresses[:] = map(str, spread)
         except SparringError as error:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, error.sentence)
+            self._note(f"a worker at {context.peer()} is not taken in: {error.sentence}")
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, status_message(error.sentence))
         reason = f"the connection to worker {name!r} was lost."
         self._outboxes.add(outbox)
         outbox.put_nowait(pb.OrchestratorMessage(assignment=assignment))
@@ -305,11 +307,11 @@ class WorkService(WorkServicer):
                     return True
         return False
 
-    def _note_refusal(self, peer: str) -> None:
-        """Logs that somebody was not let in; a few times, as they may ask without end."""
+    def _note(self, sentence: str) -> None:
+        """Logs that somebody was turned away; a few times, as they may ask without end."""
         self._turned_away += 1
         if self._turned_away <= _MOST_NOTES:
-            log.warning("somebody at %s wanted to join without this run's join token, and was not let in", peer)
+            log.warning("%s", render(sentence, FLAGS))
 
     async def _send(
         self, context: grpc.aio.ServicerContext[Any, Any], outbox: asyncio.Queue[pb.OrchestratorMessage]

@@ -10,12 +10,16 @@ from typing import Any, Final
 
 import grpc
 
-from sparring.protos.advice import Hint
+from sparring.protos.advice import Hint, shortened
 from sparring.protos.errors import UsageError
 from sparring.protos.net.address import Address
 from sparring.protos.tensor import MAX_TENSOR_BYTES
 
 _PROBE_SECONDS: Final = 1.0
+_LONGEST_DETAILS: Final = 1500
+"""Characters."""
+_MOST_DETAIL_BYTES: Final = 6000
+"""On the wire, where characters that are not ASCII take up to twelve each, and headers hold about eight kilobytes."""
 
 _MESSAGE_SIZE: Final = [
     ("grpc.max_receive_message_length", MAX_TENSOR_BYTES),
@@ -61,6 +65,18 @@ class StreamEnded(grpc.RpcError):
     def details(self) -> str:
         """Returns the status message, as every RpcError does."""
         return self._details
+
+
+def status_message(sentence: str) -> str:
+    """Makes a sentence fit the status of a stream: a few kilobytes, in characters that have a UTF-8 form."""
+    clean = sentence.encode("utf-8", "replace").decode("utf-8").replace("\x00", "?")
+    kept = size = 0
+    for character in clean[:_LONGEST_DETAILS]:
+        size += 1 if character.isascii() and character.isprintable() else 3 * len(character.encode())
+        if size > _MOST_DETAIL_BYTES:
+            break
+        kept += 1
+    return clean if kept == len(clean) else f"{shortened(clean, kept)} ... (cut; the server's log has it all)"
 
 
 def ignore_poller_races(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

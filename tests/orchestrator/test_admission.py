@@ -150,6 +150,23 @@ def test_the_policys_token_is_not_for_everybody(certificates: Certificates, toke
     check_admission(settings_of(listen=HERE, insecure=True, **remote))
 
 
+def test_what_workers_are_told_of_the_policy_does_not_leave_the_machine_in_the_clear(
+    certificates: Certificates, token: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cert, key = certificates.pair()
+    joining = {"listen": EVERYWHERE, "join_token_file": token, "policy": None}
+    shown = {**joining, "policy_server": "tls://gpu-box:1", "policy_tls_cert": cert, "policy_tls_key": key}
+    said = told(settings_of(**shown))
+    assert "--policy-tls-key would go to workers at 0.0.0.0:50052 in the clear: encrypt that with --listen-tls" in said
+    check_admission(settings_of(**{**shown, "listen": HERE}))
+    check_admission(settings_of(**tls(certificates, **shown)))
+    remote = {**joining, "policy_server": "gpu-box:1", "policy_token_file": certificates.token}
+    check_admission(settings_of(**tls(certificates, **remote)))
+    assert caplog.text == ""
+    check_admission(settings_of(**remote))
+    assert "the policy's token (--policy-token-file) goes to workers at 0.0.0.0:50052 in the clear" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("worker", "sentence"),
     [

@@ -11,7 +11,7 @@ import pytest
 from coordinated import Hand, Run
 
 from sparring.orchestrator.results.journal import JournalError
-from sparring.orchestrator.run import coordinator
+from sparring.orchestrator.run import coordinator, program_check
 from sparring.orchestrator.run.bounds import (
     MAX_BENCHMARKS,
     MAX_METRICS,
@@ -411,7 +411,9 @@ class Changed(ProgramCheck):
 
     failure: SparringError = ChangedProgram("it is another one.")
 
-    def benchmark(self, name: str, files: Mapping[str, str], versions: Mapping[str, str]) -> str:
+    def benchmark(
+        self, name: str, files: Mapping[str, str], versions: Mapping[str, str], *, counted: bool = False
+    ) -> str:
         raise self.failure
 
 
@@ -442,5 +444,37 @@ def test_a_journal_that_cannot_be_written_when_somebody_joins_ends_the_run(in_ru
             Hand(run, launched=False)
         with pytest.raises(RunStopped, match="the disk is full"):
             await run.coordinator.ended
+
+    in_run(test)
+
+
+def test_programs_and_machines_that_it_makes_up_have_an_end(
+    in_run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program_check, "_MOST", 3)
+    monkeypatch.setattr(coordinator, "MAX_MACHINES", 3)
+
+    async def test(run: Run) -> None:
+        def join(number: int, *, launched: bool = False) -> None:
+            told = pb.Register(worker="w", host=f"h{number}", machine={"cpu": "c"}, files={"toy:f.py": f"{number}"})
+            run.coordinator.join(told, pb.Assignment(benchmark="toy", slots=1), lambda _: None, launched=launched)
+
+        for number in range(3):
+            join(number)
+        with pytest.raises(OutOfBounds, match="workers have come with 3 different programs"):
+            join(3)
+        join(2)
+        join(4, launched=True)
+        assert list(run.coordinator.machines) == ["h0", "h1", "h2", "h4"]
+
+    in_run(test, episodes=3)
+
+
+def test_of_a_thousand_differences_a_sentence_has_some(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        with pytest.raises(ChangedProgram) as changed:
+            run.coordinator._programs._changed("the benchmark", [f"file {number}" for number in range(1000)], 7)
+        assert changed.value.sentence.count("\n  ") == 21
+        assert "  file 19\n  and 980 more\n" in changed.value.sentence
 
     in_run(test)

@@ -617,3 +617,20 @@ def test_workers_that_the_run_has_started_are_told_from_others_by_their_token(in
             service.run.coordinator.ended.result()
 
     in_service(test, admission=admission)
+
+
+def test_the_longest_reason_not_to_take_a_worker_in_reaches_it(
+    in_service: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: Any, **more: Any) -> str:
+        raise UsageError("ä" * 3000)
+
+    async def test(service: Service) -> None:
+        monkeypatch.setattr(service.run.coordinator, "join", refuse)
+        async with service.worker() as worker:
+            code, details = await worker.refusal()
+        assert code == grpc.StatusCode.FAILED_PRECONDITION
+        assert details.startswith("ää")
+        assert details.endswith("(cut; the server's log has it all)")
+
+    in_service(test)

@@ -14,9 +14,10 @@ import pytest
 from toy_benchmark import Toy, ToySettings
 
 from sparring.env_worker.worker.player import Player
-from sparring.policy_server.client import Offer, PolicyClient, PolicyFailed, PolicyRefused, RemoteSession
+from sparring.policy_server.client import Description, Offer, PolicyClient, PolicyFailed, PolicyRefused, RemoteSession
 from sparring.protos import PROTOCOL_VERSION, evaluation_pb2
 from sparring.protos import policy_pb2 as pb
+from sparring.protos.errors import SparringError
 from sparring.protos.policy_pb2_grpc import PolicyServicer, add_PolicyServicer_to_server
 from sparring.protos.spec import TensorSpec
 from sparring.protos.tensor import encode
@@ -214,3 +215,16 @@ def test_an_observation_that_is_much_too_large_is_told_with_both_shapes(client: 
     session, _ = asked(client)
     with pytest.raises(PolicyRefused, match=r"uint8 \(480, 480, 3\).*asked for.*uint8 \(4, 4, 3\)"):
         session.act({CAMERA: np.zeros((480, 480, 3), np.uint8)}, step=0)
+
+
+@pytest.mark.parametrize(
+    ("description", "sentence"),
+    [
+        (pb.PolicyDescription(name="x" * (4 << 20)), "says of itself has 4,194,309 bytes; 4,194,304 are the most"),
+        (pb.PolicyDescription(program_sha256="0" * 65), "is its program's hash"),
+        (pb.PolicyDescription(program_sha256="../x"), "is its program's hash"),
+    ],
+)
+def test_a_description_that_says_too_much_is_none(description: pb.PolicyDescription, sentence: str) -> None:
+    with pytest.raises(SparringError, match=sentence):
+        Description.from_message(description)

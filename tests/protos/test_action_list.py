@@ -13,6 +13,12 @@ from sparring.protos.action_list import UnreadableActions, pack, unpack
 from sparring.protos.tensor import Array
 
 
+def headed(header: str) -> bytes:
+    """An array of NumPy's with a header of one's own."""
+    text = header.encode()
+    return zlib.compress(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+
+
 def npy(array: Array, *, pickled: bool = False) -> bytes:
     file = io.BytesIO()
     np.save(file, array, allow_pickle=pickled)
@@ -41,6 +47,11 @@ def test_a_view_with_gaps_is_packed_as_what_it_shows() -> None:
         (pack(np.ones((3, 2)))[:-3], "cut off"),
         (pack(np.ones((3, 2))) + b"x", "cut off, or something follows"),
         (zlib.compress(b"no array"), "cannot be read"),
+        (headed("(((("), "cannot be read"),
+        (headed("{[]: 1}"), "cannot be read"),
+        (headed("{'descr': '<f8', 'fortran_order': False, 'shape': (9999999999999, 9999)}"), "cannot be read"),
+        (headed("{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999999999999, 9)}"), "cannot be read"),
+        (headed("{'descr': '<f8', 'fortran_order': False, 'shape': (-1, 2)}"), "cannot be read"),
         (zlib.compress(npy(np.ones(3))), "no table of numbers"),
         (zlib.compress(npy(np.array([["a"]]))), "no table of numbers"),
         (zlib.compress(npy(np.ones((3, 2))) + b"x"), "no table of numbers"),
