@@ -143,7 +143,9 @@ def test_a_block_that_does_not_work_fails(block: str, tmp_path: Path) -> None:
 
 def test_what_a_reader_does_lasts_to_the_end_of_the_page(tmp_path: Path) -> None:
     text = "```sh\nNAME=made\ntouch $NAME\n```\n\n```python\nx = 1\n```\n\n```python\nassert x == 1\n```\n"
-    text += "\n```python\n# mine.py\ny = 2\n```\n\n```python\nfrom mine import y\nassert y == 2\n```\n"
+    text += (
+        "\n```python\n# made_by_a_page.py\ny = 2\n```\n\n```python\nfrom made_by_a_page import y\nassert y == 2\n```\n"
+    )
     reader = Page(tmp_path)
     for block in blocks_of(written(tmp_path, text)):
         reader.do(block)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 from functools import lru_cache
-from types import MethodType
 from typing import Any, Final
 
 _LOG = logging.getLogger(__name__)
@@ -27,9 +26,13 @@ def take_shortcuts(env: Any, task: str) -> None:
     if version not in KNOWN_VERSIONS:
         _say_once(version)
         return
-    env.touching_object = MethodType(_touching_object, env)
+    methods: dict[str, Any] = {"touching_object": _touching_object}
     if task not in _REMEMBERED:
-        env.reset = MethodType(_reset, env)
+        methods["reset"] = _reset
+    # As a class of its own: methods that the environment itself held would keep it, and its GL context, until the
+    # garbage collector comes, in the middle of somebody else's drawing.
+    original = type(env)
+    env.__class__ = type(original.__name__, (original,), methods)
 
 
 @lru_cache
@@ -69,7 +72,7 @@ def _reset(env: Any) -> Any:
 
     env.reset_model = set_scene
     try:
-        return type(env).reset(env)
+        return super(type(env), env).reset()
     finally:
         env.__dict__.pop("reset_model", None)
 
