@@ -57,7 +57,9 @@ class RunPolicy(_Part):
     """The policy, as its server described it."""
 
     name: str = Field(description="as it was given to the run, or to its server")
-    arguments: dict[str, Any] = Field(description="that it was made with")
+    arguments: dict[str, Any] = Field(
+        description="that it was made with, as they were given: give secrets by a file or by the environment"
+    )
     checkpoint_sha256: str | None = Field(description="hash of its checkpoint; null: it has none")
     server_version: str = Field(description="release of the policy server")
     packages: dict[str, str] = Field(

@@ -29,7 +29,9 @@ class Program(BaseModel):
         description="source files of the user's own, by the name of the module as a path, with their SHA-256"
     )
     data: dict[str, str] = Field(default_factory=dict, description="files that arguments name, with their SHA-256")
-    arguments: dict[str, Any] = Field(description="arguments of the policy, or settings of the benchmark")
+    arguments: dict[str, Any] = Field(
+        description="arguments of the policy, or settings of the benchmark, as they were given: no secrets"
+    )
     checkpoint_sha256: str | None = Field(default=None, description="hash of the policy's checkpoint; null: none")
 
     @property

@@ -133,8 +133,12 @@ def test_what_it_says_of_itself_is_no_more_than_an_orchestrator_takes(
     with_orchestrator(test)
 
 
+@pytest.mark.parametrize("first", [[], [ASSIGNMENT]], ids=["at once", "as the assignment of another run"])
 def test_it_works_for_no_benchmark_that_it_has_not_offered(
-    with_orchestrator: Callable[[Test], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    with_orchestrator: Callable[[Test], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    first: list[pb.Assignment],
 ) -> None:
     (tmp_path / "planted.py").write_text("raise SystemExit('this was imported')")
     monkeypatch.syspath_prepend(tmp_path)
@@ -143,11 +147,10 @@ def test_it_works_for_no_benchmark_that_it_has_not_offered(
     other.benchmark = "planted:Class"
 
     async def test(orchestrator: Orchestrator, address: Address) -> None:
-        for first in ([], [ASSIGNMENT]):  # at once, or as the assignment of another run
-            for assignment in (*first, other):
-                orchestrator.says(assignment=assignment)
-            with pytest.raises(WorkerRefused, match=r"for the benchmark 'planted:Class', which it has not offered"):
-                await asyncio.wait_for(starting(Worker(Connection(address), benchmark="toy")), 20)
+        for assignment in (*first, other):
+            orchestrator.says(assignment=assignment)
+        with pytest.raises(WorkerRefused, match=r"for the benchmark 'planted:Class', which it has not offered"):
+            await asyncio.wait_for(starting(Worker(Connection(address), benchmark="toy")), 40)
         worker = Worker(Connection(address), benchmark="toy")
         worker._register()
         with pytest.raises(WorkerRefused, match="which it has not offered"):
