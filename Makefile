@@ -102,9 +102,11 @@ test-all: $(DEV)
 	@echo "running all tests, three runs at once; each tells at its end, the first in about ten minutes"
 	@$(MAKE) $(AT_ONCE) --jobs 3 test-docker test-plain lint test-lerobot test-libero test-gym
 
-# What needs no simulator, no server and no other process: the answer while you work.
+# What needs no simulator, no server and no other process: the answer while you work. Without simulated runs, fuzzing and the
+# pages, which need none either and take as long as a third of the rest.
 test-unit: $(DEV)
-	$(BIN)/python -m pytest -n 2 $(PARALLEL) -m 'not processes' --ignore tests/gym --ignore tests/lerobot --ignore tests/libero
+	$(BIN)/python -m pytest -n 2 $(PARALLEL) -m 'not processes' --ignore tests/gym --ignore tests/lerobot --ignore tests/libero \
+		--ignore tests/simulation --ignore tests/fuzz --ignore tests/pages
 
 test-plain: $(DEV)
 	$(BIN)/python -m pytest -n $(TEST_JOBS) $(PARALLEL) --ignore tests/docker --ignore tests/libero --ignore tests/lerobot \
