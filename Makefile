@@ -103,7 +103,7 @@ test-all: $(DEV)
 	@$(MAKE) $(AT_ONCE) --jobs 3 test-docker test-plain lint test-lerobot test-libero test-gym
 
 # What needs no simulator, no server and no other process: the answer while you work. Without simulated runs, fuzzing and the
-# pages, which need none either and take as long as a third of the rest.
+# pages, which need none either, but time.
 test-unit: $(DEV)
 	$(BIN)/python -m pytest -n 2 $(PARALLEL) -m 'not processes' --ignore tests/gym --ignore tests/lerobot --ignore tests/libero \
 		--ignore tests/simulation --ignore tests/fuzz --ignore tests/pages
