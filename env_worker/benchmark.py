@@ -11,6 +11,7 @@ from dataclasses import Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from sparring.env_worker.rendering.renderer import current_renderer
 from sparring.protos.errors import UsageError, unknown
 from sparring.protos.spec import Offer, TensorSpec
 from sparring.protos.tensor import Array
@@ -65,10 +66,12 @@ class Step:
 
 @dataclass
 class RenderMeter:
-    """How many images a simulator made, and how long that took."""
+    """How many images a simulator made, how long that took, and what drew them."""
 
     renders: int = 0
     seconds: float = 0.0
+    renderer: str = ""
+    """As GL calls it; empty: nothing was drawn yet, or not by GL in the thread that counts."""
 
     @contextmanager
     def image(self) -> Iterator[None]:
@@ -77,6 +80,8 @@ class RenderMeter:
         yield
         self.renders += 1
         self.seconds += time.perf_counter() - began
+        if not self.renderer:  # a simulator keeps its context
+            self.renderer = current_renderer()
 
 
 class Simulator(ABC):

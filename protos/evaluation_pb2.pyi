@@ -637,6 +637,7 @@ class Result(google.protobuf.message.Message):
     ACTIONS_FIELD_NUMBER: builtins.int
     TRACEBACK_FIELD_NUMBER: builtins.int
     WARNINGS_FIELD_NUMBER: builtins.int
+    RENDERER_FIELD_NUMBER: builtins.int
     lease: builtins.int
     """which loan this ends"""
     outcome: global___Outcome.ValueType
@@ -679,6 +680,8 @@ class Result(google.protobuf.message.Message):
     """known
     of the benchmark's or an observer's code, if that raised; 64 Ki characters at most
     """
+    renderer: builtins.str
+    """what drew its images, as GL calls it; empty: nothing was drawn, or GL did not say"""
     @property
     def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """what the benchmark measured, by name, as it was at the end; finite numbers"""
@@ -712,8 +715,9 @@ class Result(google.protobuf.message.Message):
         actions: builtins.bytes = ...,
         traceback: builtins.str = ...,
         warnings: collections.abc.Iterable[builtins.str] | None = ...,
+        renderer: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["actions", b"actions", "error", b"error", "error_kind", b"error_kind", "lease", b"lease", "metrics", b"metrics", "missing", b"missing", "out_of_range", b"out_of_range", "outcome", b"outcome", "physics_s", b"physics_s", "policy_s", b"policy_s", "recording_bytes", b"recording_bytes", "render_s", b"render_s", "renders", b"renders", "reward_max", b"reward_max", "reward_sum", b"reward_sum", "round_trips", b"round_trips", "seconds", b"seconds", "steps", b"steps", "traceback", b"traceback", "transport_s", b"transport_s", "video_bytes", b"video_bytes", "warnings", b"warnings"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["actions", b"actions", "error", b"error", "error_kind", b"error_kind", "lease", b"lease", "metrics", b"metrics", "missing", b"missing", "out_of_range", b"out_of_range", "outcome", b"outcome", "physics_s", b"physics_s", "policy_s", b"policy_s", "recording_bytes", b"recording_bytes", "render_s", b"render_s", "renderer", b"renderer", "renders", b"renders", "reward_max", b"reward_max", "reward_sum", b"reward_sum", "round_trips", b"round_trips", "seconds", b"seconds", "steps", b"steps", "traceback", b"traceback", "transport_s", b"transport_s", "video_bytes", b"video_bytes", "warnings", b"warnings"]) -> None: ...
 
 global___Result = Result
 

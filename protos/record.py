@@ -60,6 +60,8 @@ class EpisodeRecord:
     """If the outcome is an error."""
     metrics: dict[str, float] = field(default_factory=dict)
     """What the benchmark measured, by name, as it was at the end; finite numbers."""
+    renderer: str = ""
+    """What drew its images, as GL calls it; empty: nothing was drawn, or GL did not say."""
 
     @classmethod
     def failed(cls, kind: ErrorKind, sentence: str, *, seconds: float = 0.0) -> EpisodeRecord:

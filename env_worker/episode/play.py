@@ -116,6 +116,8 @@ def _timed(simulator: Simulator, record: EpisodeRecord) -> Iterator[None]:
     yield
     rendering = simulator.meter.seconds - rendering
     record.renders += simulator.meter.renders - renders
+    if record.renders:
+        record.renderer = simulator.meter.renderer
     record.render_s += rendering
     record.physics_s += time.perf_counter() - began - rendering
 

@@ -289,6 +289,12 @@ class RunDocument(_Part):
         description="of the actions executed, how many the policy had given outside the action space"
     )
 
+    renderers: dict[str, int] = Field(
+        default_factory=dict,
+        description="what drew the images, as GL calls it: renderer, vendor and version, with the number of its "
+        "episodes; empty: nothing was drawn, or it is not known",
+    )
+
     def plan(self) -> Plan:
         """Returns the plan, without asking the benchmarks, which may not be installed here."""
         tasks: dict[str, list[Task]] = {}

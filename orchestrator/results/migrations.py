@@ -48,10 +48,18 @@ def _programs(connection: sqlite3.Connection) -> None:
     """
 
 
+def _renderers(connection: sqlite3.Connection) -> None:
+    """Migrates from 6 to 7: rows name the renderer that drew for them, and whoever goes on checks it.
+
+    The column comes by itself. It is a version because earlier releases check nothing: they would mix the pixels of
+    renderers without a word.
+    """
+
+
 FIRST_VERSION: Final = 2
 """The oldest that can be read: release 0.1.0's."""
 
-MIGRATIONS: Final[Sequence[Migration]] = (_columns_by_name, _makers, _played, _programs)
+MIGRATIONS: Final[Sequence[Migration]] = (_columns_by_name, _makers, _played, _programs, _renderers)
 """One after the other: the first makes version 3 of version 2, and so on."""
 
 SCHEMA_VERSION: Final = FIRST_VERSION + len(MIGRATIONS)

@@ -26,6 +26,7 @@ from sparring.orchestrator.results.document import (
 from sparring.orchestrator.results.makers import Maker, mixed_versions
 from sparring.orchestrator.results.programs import Program, changes, programs_in
 from sparring.orchestrator.results.reading import JournalContents, JournalEvent, is_running, read_journal
+from sparring.orchestrator.results.renderers import mixed_renderers, renderers_of
 from sparring.orchestrator.results.row import COLUMNS, EpisodeRow
 from sparring.orchestrator.results.statistics import Summary
 from sparring.orchestrator.run.plan import Plan
@@ -155,15 +156,21 @@ class Results:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What you should know about this run: of policy servers, benchmarks, changes, versions that differ."""
+        """What you should know about this run: of servers, benchmarks, changes, versions or renderers that differ."""
         said = [] if self.server_stats is None else self.server_stats.warnings
         told = dict.fromkeys(event.message for event in self.events if event.kind == "warning")
-        return [*said, *told, *self.changes, *mixed_versions(self.rows, self.makers)]
+        mixed = [*mixed_versions(self.rows, self.makers), *mixed_renderers(self.rows)]
+        return [*said, *told, *self.changes, *mixed]
 
     @property
     def changes(self) -> Sequence[str]:
         """Sentences on episodes that were made by another policy or benchmark than those before them."""
         return changes(self.rows, self.makers, self.programs)
+
+    @property
+    def renderers(self) -> dict[str, int]:
+        """What drew the images, as GL calls it, with the number of its episodes; those that drew nothing have none."""
+        return renderers_of(self.rows)
 
     @property
     def missing(self) -> int:
@@ -217,6 +224,7 @@ class Results:
             "seconds": self.seconds,
             "output": None if self.folder is None else str(self.folder),
             "out_of_range": self.out_of_range,
+            "renderers": self.renderers,
             "changes": list(self.changes),
             "warnings": list(self.warnings),
         }

@@ -82,6 +82,7 @@ def bounded(message: pb.WorkerMessage, slots: int) -> pb.WorkerMessage:
         _check(len(metrics) <= MAX_METRICS, f"a result has {len(metrics)} metrics; {MAX_METRICS} are the most")
         for name in metrics:
             _check_name(name)
+        _check_name(message.result.renderer, most=MAX_FACT)
         size, most = len(message.result.actions), action_list.MOST_BYTES
         _check(size <= most, f"the actions of an episode have {size:,} bytes; {most:,} are the most")
         message.result.error = shortened(message.result.error, MAX_SENTENCE)

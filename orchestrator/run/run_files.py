@@ -272,6 +272,7 @@ class RunFiles:
             group_rates={name: RunRate.of(summary) for name, summary in results.groups.items()},
             task_rates={name: RunRate.of(summary) for name, summary in results.tasks.items()},
             out_of_range=sum(row.out_of_range for row in rows),
+            renderers=results.renderers,
         )
         write_document(self._folder, document)
         return document

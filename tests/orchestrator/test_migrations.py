@@ -46,7 +46,7 @@ def schema_of(folder: Path) -> str:
 
 
 def test_a_journal_of_the_first_release_opens_with_all_that_is_in_it(old: Path) -> None:
-    unknown = {"error_kind": "", "metrics": "", "worker": "", "host": "", "maker": "0"}
+    unknown = {"error_kind": "", "metrics": "", "worker": "", "host": "", "maker": "0", "renderer": ""}
     expected = [{**line, **unknown} for line in listed(old)]
     journal = Journal(old)
     assert shown(journal.rows()) == expected

@@ -47,7 +47,7 @@ def test_a_new_column_is_one_line_in_the_record_and_one_in_the_contract(tmp_path
     for module in (ROOT / "src" / "sparring").glob("*.py"):
         shutil.copy(module, code / "sparring")
     protos = code / "sparring" / "protos"
-    last = "    metrics: dict[str, float] = field(default_factory=dict)"
+    last = '    renderer: str = ""'
     add_line(protos / "record.py", last, "    collisions: int = 0")
     add_line(
         protos / "evaluation.proto", "message Result {", "  uint32 collisions = 99;  // how often it hit something"
