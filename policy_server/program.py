@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import socket
-import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from sparring.policy_server.commit import Commit, commit_of
 from sparring.policy_server.policies import POLICIES_PACKAGE, distribution_of, policy_modules
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.machine import machine
@@ -20,22 +18,8 @@ from sparring.protos.sources import Sources, sha256_of_file, sources_of
 
 log = logging.getLogger(__name__)
 
-_GIT_SECONDS: Final = 5.0
 _MOST_DATA: Final = 1 << 30
 """Bytes of the files that arguments name: more would take a while to read."""
-
-
-@dataclass(frozen=True)
-class Commit:
-    """What git knows of a folder.
-
-    Attributes:
-        sha: Of the commit; empty: there is none, or no git.
-        modified: Whether what is there is not what was committed.
-    """
-
-    sha: str = ""
-    modified: bool = False
 
 
 def code_of(policy: object, name: str, experts: Mapping[str, str]) -> Sources:
@@ -100,34 +84,3 @@ def data_of(arguments: Mapping[str, Any]) -> dict[str, str]:
         except (OSError, ValueError):  # what only looks like a path
             continue
     return found
-
-
-def commit_of(folder: Path, files: Sequence[Path]) -> Commit:
-    """Asks git about a folder, and about files in it, which may be there without being committed."""
-    sha = _git(folder, "rev-parse", "--verify", "HEAD")
-    if not sha:
-        return Commit()
-    changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".")
-    new = _git(folder, "status", "--porcelain", "--untracked-files=all", "--ignored", "--", *map(str, files[:100]))
-    return Commit(sha.strip(), bool(changed or new) or changed is None or new is None)
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    """Returns what git says; None if there is no git, no repository, or no answer in time."""
-    # It must not run what a repository's settings name, nor write there.
-    command = ["git", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments]
-    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_GIT_SECONDS,
-            env=environment,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout

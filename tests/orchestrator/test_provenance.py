@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import shutil
 import socket
 import subprocess
 import sys
@@ -19,8 +18,6 @@ from support import Sparring
 
 from sparring.orchestrator.cli.evaluation import command_line
 from sparring.orchestrator.results.statistics import wilson
-from sparring.policy_server import program
-from sparring.policy_server.program import Commit, commit_of
 from sparring.protos import machine as machines
 
 MINE = "import numpy\nfrom toy_policies import Forward as Mine\n"
@@ -86,39 +83,6 @@ def test_a_run_says_where_its_numbers_come_from(mine: Callable[[], None], usage:
     assert [type(e["ended"]) for e in document["executions"]] == [str, str]
     assert document["executions"][0] == execution
     assert document["policy"]["modified"] is True
-
-
-def test_what_git_says_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "a.py"
-    file.write_text("1\n")
-    assert commit_of(tmp_path, [file]) == Commit(), "no repository"
-    git(tmp_path, "init", "-q")
-    assert commit_of(tmp_path, [file]) == Commit(), "no commit"
-    (tmp_path / "b.py").write_text("1\n")
-    git(tmp_path, "add", "b.py")
-    git(tmp_path, "commit", "-qm", "b")
-    sha = git(tmp_path, "rev-parse", "HEAD")
-    assert commit_of(tmp_path, [file]) == Commit(sha, modified=True), "the policy itself is in no commit"
-    assert commit_of(tmp_path, [tmp_path / "b.py"]) == Commit(sha), "other new files are none of its business"
-    (tmp_path / "b.py").write_text("2\n")
-    assert commit_of(tmp_path, []) == Commit(sha, modified=True)
-    # A hook that a repository's settings name is not run.
-    git(tmp_path, "config", "core.fsmonitor", f"touch {tmp_path / 'ran'}; false")
-    commit_of(tmp_path, [file])
-    assert not (tmp_path / "ran").exists()
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert commit_of(tmp_path, [file]) == Commit(), "no git"
-
-
-def test_a_git_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = tmp_path / "git"
-    slow.write_text(f"#!/bin/sh\nexec {shutil.which('sleep')} 60\n")
-    slow.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(program, "_GIT_SECONDS", 0.2)
-    began = time.monotonic()
-    assert commit_of(tmp_path, []) == Commit()
-    assert time.monotonic() - began < 20
 
 
 def test_the_machine_is_known_without_importing_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
