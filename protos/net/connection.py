@@ -6,7 +6,6 @@ import asyncio
 import os
 import socket
 import ssl
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -178,10 +177,7 @@ class Connection:
         else:
             context = ssl.create_default_context()
         if self.identity is not None and self.encrypted:
-            with tempfile.NamedTemporaryFile() as file:  # which only this user can read; Python takes no bytes
-                file.write(self.identity.cert + b"\n" + self.identity.key)
-                file.flush()
-                context.load_cert_chain(file.name)
+            _show(context, self.identity)
         context.set_alpn_protocols(["h2"])
         return context
 
@@ -199,6 +195,14 @@ class Connection:
             else f"give the CA that signed it with {self.kind.ca}."
         )
         return f"{start}its certificate was not signed by a known CA ({error.verify_message}); {advice}"
+
+
+def _show(context: ssl.SSLContext, identity: Identity) -> None:
+    """Has a handshake show a certificate. Python takes files and no bytes, and a key is not to be on a disk."""
+    with os.fdopen(os.memfd_create("identity"), "wb") as file:  # a file in memory, of this process alone
+        file.write(identity.cert + b"\n" + identity.key)
+        file.flush()
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
 
 
 def _system_roots() -> bytes | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -319,6 +321,16 @@ def test_without_one_or_with_a_strangers_no_caller_is_let_in(
     shown = certificates.identity(who) if who else None
     sentence = denied(PolicyClient(mutual.address, timeout=TIMEOUT, ca=certificates.trusted, identity=shown))
     assert "does not know who calls: show it a certificate that its CA has signed, with identity=" in sentence
+
+
+def test_a_key_is_never_in_a_file_of_ours(
+    mutual: Server, certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python's handshakes take it only from one: it is in memory, and needs no folder."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    shown = certificates.identity("stranger")
+    sentence = denied(PolicyClient(mutual.address, timeout=TIMEOUT, ca=certificates.trusted, identity=shown))
+    assert "does not know who calls" in sentence
 
 
 def test_a_certificate_is_shown_over_tls_only(certificates: Certificates) -> None:
