@@ -7,12 +7,13 @@ import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import psutil
+from chaos.containers import Containers
 from chaos.proxy import Condition, Proxy
 from chaos.stage import Role, Stage
 from chaos.strangers import forge, pester
@@ -30,13 +31,16 @@ class Adversary:
         stage: To harm.
         seed: Decides what.
         most: How many faults at most.
+        kinds: Of faults; all if none is named.
     """
 
-    def __init__(self, stage: Stage, seed: int, *, most: int) -> None:
+    def __init__(self, stage: Stage, seed: int, *, most: int, kinds: Collection[str] = ()) -> None:
         self._stage = stage
         self._dice = Random(seed)
         self._most = most
-        self._stopped: list[tuple[float, psutil.Process]] = []
+        self._kinds = kinds
+        self._stopped: list[tuple[float, Callable[[], None]]] = []
+        """Who goes on when, and how."""
         self._progress = (-1, 0.0)
         self.done: Counter[str] = Counter()
         self.wrong: list[str] = []
@@ -48,7 +52,8 @@ class Adversary:
         Raises:
             TimeoutError: If it does not end.
         """
-        stage, faults = self._stage, self._faults()
+        stage = self._stage
+        faults = {kind: do for kind, do in self._faults().items() if not self._kinds or kind in self._kinds}
         order: list[str] = []
         seen = stage.recorded()
         while not self._ended():
@@ -75,13 +80,19 @@ class Adversary:
             "nonsense to the policy server": self._pester,
             "the wall clock jumps": self._jump,
         }
-        roles: list[Role] = ["slot", "fork server", "worker"]
+        roles: list[Role] = ["slot", "fork server"]
+        stopped: list[Role] = [*roles, "policy server", "orchestrator"]
+        if stage.containers is None:
+            roles.append("worker")
+            stopped.append("worker")
+        else:
+            faults |= self._faults_of_containers(stage.containers)
         if not stage.setting.apart:  # otherwise nobody starts it again
             roles.append("policy server")
         for role in roles:
             faults[f"SIGKILL {role}"] = lambda role=role: self._signal(role, signal.SIGKILL)
-        for stopped in ("slot", "fork server", "worker", "policy server", "orchestrator"):
-            faults[f"SIGSTOP {stopped}, SIGCONT"] = lambda role=stopped: self._stop(role, self._dice.uniform(0.2, 3))
+        for role in stopped:
+            faults[f"SIGSTOP {role}, SIGCONT"] = lambda role=role: self._stop(role, self._dice.uniform(0.2, 3))
         for name, proxy in stage.proxies.items():
             faults[f"{name} connections cut"] = lambda proxy=proxy: (proxy.cut(), True)[1]
             for condition in ("slow", "narrow", "dead"):
@@ -95,6 +106,33 @@ class Adversary:
         if stage.disk is not None:
             faults["disk full, freed, resume"] = self._fill
         return faults
+
+    def _faults_of_containers(self, containers: Containers) -> dict[str, Callable[[], bool]]:
+        faults: dict[str, Callable[[], bool]] = {
+            "docker kill": lambda: containers.do(self._dice, lambda container: container.kill()),
+            "docker rm --force": lambda: containers.do(self._dice, lambda container: container.remove(force=True)),
+            "docker pause, unpause": lambda: self._pause(containers, self._dice.uniform(0.2, 3)),
+            "docker pause for good": lambda: self._pause(containers, _LONG_SECONDS),
+        }
+        if self._stage.setting.connection == "tcp":
+            faults["docker network disconnect, connect"] = lambda: self._unplug(containers)
+        return faults
+
+    def _pause(self, containers: Containers, seconds: float) -> bool:
+        def pause(container: Any) -> None:
+            container.pause()
+            self._stopped.append((time.monotonic() + seconds, lambda: containers.continue_(container)))
+
+        return containers.do(self._dice, pause)
+
+    def _unplug(self, containers: Containers) -> bool:
+        def unplug(container: Any) -> None:
+            network = containers.network()
+            network.disconnect(container)
+            time.sleep(self._dice.uniform(0.3, 3))
+            network.connect(container)
+
+        return containers.do(self._dice, unplug)
 
     def _signal(self, role: Role, number: signal.Signals) -> bool:
         found = self._stage.who(role)
@@ -112,7 +150,7 @@ class Adversary:
         process = self._dice.choice(found)
         with suppress(psutil.NoSuchProcess):
             process.send_signal(signal.SIGSTOP)
-            self._stopped.append((time.monotonic() + seconds, process))
+            self._stopped.append((time.monotonic() + seconds, lambda: _continued(process)))
             return True
         return False
 
@@ -236,12 +274,16 @@ class Adversary:
             )
 
     def _continue(self, *, everybody: bool = False) -> None:
-        for when, process in list(self._stopped):
+        for when, go_on in list(self._stopped):
             if everybody or time.monotonic() >= when:
-                self._stopped.remove((when, process))
-                with suppress(psutil.NoSuchProcess):
-                    process.send_signal(signal.SIGCONT)
+                self._stopped.remove((when, go_on))
+                go_on()
 
     def _ended(self) -> bool:
         assert self._stage.run is not None
         return self._stage.run.poll() is not None
+
+
+def _continued(process: psutil.Process) -> None:
+    with suppress(psutil.NoSuchProcess):
+        process.send_signal(signal.SIGCONT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +24,7 @@ class Harmed:
         lost: Episodes without a row.
         duplicated: Episodes with two.
         different: Rows that are not those of the calm run.
-        left: Processes and files that are still there.
+        left: Processes, files, containers, volumes and networks that are still there.
         wrong: What should have been refused, or said, and was not.
         said: The end of its log.
     """
@@ -68,14 +69,23 @@ def calm_run(episodes: int) -> Calm:
     return calm
 
 
-def harmed(seed: int, calm: Calm, episodes: int, *, most: int) -> Harmed:
-    """Runs it and does harm to it."""
+def harmed(seed: int, calm: Calm, episodes: int, *, most: int, image: str = "", kinds: Collection[str] = ()) -> Harmed:
+    """Runs it and does harm to it.
+
+    Args:
+        seed: Decides how it is run and what harm is done.
+        calm: What comes of it otherwise.
+        episodes: Of each task.
+        most: How many faults at most.
+        image: Of containers for the workers; empty: they are processes.
+        kinds: Of faults; all if none is named.
+    """
     with _folder() as folder:
-        setting = Setting.of(seed)
+        setting = Setting.in_containers(seed, image) if image else Setting.of(seed)
         stage = Stage(folder, episodes, setting)
         try:
             stage.start()
-            adversary = Adversary(stage, seed, most=most)
+            adversary = Adversary(stage, seed, most=most, kinds=kinds)
             code = adversary.go()
             left = stage.end()
             rows = stage.rows()

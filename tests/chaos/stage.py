@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 import psutil
 from chaos.clock import JumpingClock
+from chaos.containers import Containers
 from chaos.disk import SmallDisk
 from chaos.link import Link
 from chaos.proxy import Proxy
@@ -57,6 +58,8 @@ class Setting:
         small_disk: Whether the output is on a disk that can be filled up.
         slot_memory: What a slot's process may hold; empty: the default.
         takes_down: What the policy does in one of its episodes: exit or hang; empty: neither.
+        image: Of the containers that workers are in; empty: they are processes.
+        connection: How containers reach the run.
     """
 
     apart: bool = False
@@ -64,6 +67,13 @@ class Setting:
     small_disk: bool = False
     slot_memory: str = ""
     takes_down: str = ""
+    image: str = ""
+    connection: Literal["unix", "tcp"] = "unix"
+
+    @classmethod
+    def in_containers(cls, seed: int, image: str) -> Setting:
+        """Returns that of a seed for workers in containers of an image."""
+        return cls(takes_down=("", "exit")[seed // 2 % 2], image=image, connection="tcp" if seed % 2 else "unix")
 
     @classmethod
     def of(cls, seed: int) -> Setting:
@@ -108,6 +118,7 @@ class Stage:
         self.run: subprocess.Popen[str] | None = None
         self.disk = SmallDisk(self.output) if setting.small_disk else None
         self.link = Link() if setting.far else None
+        self.containers = Containers(folder) if setting.image else None
         self.clock = JumpingClock(folder)
         self._temporary = folder / "tmp"
         self._temporary.mkdir()
@@ -132,6 +143,11 @@ class Stage:
                 "--slots",
                 "4",
             ]
+        if self.setting.image:
+            self._flags += [
+                "--launcher", "docker", "--image", f"toy={self.setting.image}", "--worker-connection",
+                self.setting.connection,
+            ]  # fmt: skip
         self.run = self._sparring(*self._flags)
 
     def _start_apart(self) -> None:
@@ -173,7 +189,8 @@ class Stage:
         assert self.run is not None
         if role == "orchestrator":
             return [psutil.Process(self.run.pid)] if self.run.poll() is None else []
-        return [process for process in self._members() if _role(process) == role]
+        contained = self.containers.processes() if self.containers is not None else []
+        return [process for process in [*self._members(), *contained] if _role(process) == role]
 
     def recorded(self) -> int:
         """Returns how many episodes have a row."""
@@ -208,7 +225,8 @@ class Stage:
         odd = [
             path for path in self.output.rglob("*") if path.name.startswith(".incoming") or path.name == "join-token"
         ]
-        return left + [f"file: {path}" for path in odd]
+        left += [f"file: {path}" for path in odd]
+        return left + (self.containers.left() if self.containers is not None else [])
 
     def present(self) -> list[str]:
         """Returns who is there, and whether it runs, sleeps or was stopped."""
@@ -232,6 +250,8 @@ class Stage:
             except psutil.NoSuchProcess:
                 continue
         self._log.close()
+        if self.containers is not None:
+            self.containers.remove()
         if self.link is not None:
             self.link.close()
         if self.disk is not None:

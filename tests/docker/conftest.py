@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,13 +12,12 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent))  # for the helpers beside this file, whatever pytest's import mode
 
-from container_support import PLAN, BuildImage, containers
+from container_support import PLAN, BuildImage, build, build_toy, containers
 from support import ROOT
 
 from sparring.env_worker.assets import cache_folder
 from sparring.orchestrator.launchers.docker.engine import Engine, connect
 from sparring.orchestrator.smoke.images import full_name, image_names
-from sparring.protos import WORK_PROTOCOL_VERSION
 
 HERE = Path(__file__).parent
 TAG = "sparring-test/toy"
@@ -40,14 +38,7 @@ def engine() -> Engine:
 @pytest.fixture(scope="session")
 def toy_image(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A worker image of this very code; its layer of dependencies is cached by the engine."""
-    context = tmp_path_factory.mktemp("context")
-    shutil.copytree(ROOT / "constraints", context / "constraints")
-    skipped = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "src", context / "source", ignore=skipped)  # follows the links to the rooms
-    shutil.copytree(ROOT / "tests" / "toy", context / "source", ignore=skipped, dirs_exist_ok=True)
-    shutil.copy(HERE / "Dockerfile", context)
-    _build(context, f"{TAG}:good", "--build-arg", f"PROTOCOL={WORK_PROTOCOL_VERSION}")
-    return f"{TAG}:good"
+    return build_toy(f"{TAG}:good", tmp_path_factory.mktemp("context"))
 
 
 @pytest.fixture
@@ -55,14 +46,14 @@ def build_image(engine: Engine, toy_image: str, tmp_path_factory: pytest.TempPat
     """Builds an image on top of the toy's; removed with the test."""
     built = []
 
-    def build(name: str, *lines: str) -> str:
+    def make(name: str, *lines: str) -> str:
         context = tmp_path_factory.mktemp("context")
         (context / "Dockerfile").write_text("\n".join([f"FROM {toy_image}", *lines]))
-        _build(context, f"{TAG}:{name}")
+        build(context, f"{TAG}:{name}")
         built.append(f"{TAG}:{name}")
         return f"{TAG}:{name}"
 
-    yield build
+    yield make
     for tag in built:
         engine.client.images.remove(tag, force=True)
 
@@ -97,14 +88,3 @@ def calm(toy_image: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "sparring", "run", *PLAN, "--output", "out"]
     subprocess.run(command, cwd=folder, check=True, timeout=120)
     return folder / "out"
-
-
-def _build(context: Path, tag: str, *options: str) -> None:
-    done = subprocess.run(
-        ["docker", "build", "--quiet", "--tag", tag, *options, str(context)],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
+import subprocess
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from support import ROOT
+
 from sparring.orchestrator.launchers.docker.engine import Engine
+from sparring.protos import WORK_PROTOCOL_VERSION
 
 PLAN = (
     "--benchmark", "toy", "--task", "good", "--policy", "toy_policies:Wanderer", "--episodes", "4", "--slots", "2",
@@ -22,6 +27,34 @@ SLOW = (*PLAN, "--benchmark-arg", "step_seconds=0.06")
 """The same, long enough to be looked at and broken off, whatever else the machine does."""
 
 BuildImage = Callable[..., str]
+
+
+def build_toy(tag: str, context: Path) -> str:
+    """Builds an image of the toy benchmark's worker, of this very code, and returns its name.
+
+    Args:
+        tag: What it is called.
+        context: An empty folder.
+    """
+    shutil.copytree(ROOT / "constraints", context / "constraints")
+    skipped = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "src", context / "source", ignore=skipped)  # follows the links to the rooms
+    shutil.copytree(ROOT / "tests" / "toy", context / "source", ignore=skipped, dirs_exist_ok=True)
+    shutil.copy(ROOT / "tests" / "docker" / "Dockerfile", context)
+    build(context, tag, "--build-arg", f"PROTOCOL={WORK_PROTOCOL_VERSION}")
+    return tag
+
+
+def build(context: Path, tag: str, *options: str) -> None:
+    """Builds an image of what is in a folder."""
+    done = subprocess.run(
+        ["docker", "build", "--quiet", "--tag", tag, *options, str(context)],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def containers(engine: Engine, folder: Path) -> list[Any]:
