@@ -92,6 +92,17 @@ class Tracebacks:
         self._logged = logged or folder is None
         self._seen: set[str] = set()
 
+    def told(self, whose: str, sentence: str, text: str) -> str:
+        """Keeps a traceback, if there is one, and returns a sentence that says where it is.
+
+        Args:
+            whose: Code raised, a word: policy, simulator.
+            sentence: What happened.
+            text: As `traceback_of` returns it; empty if there is none.
+        """
+        kept = self.keep(whose, sentence, text) if text else ""
+        return f"{sentence} ({kept})" if kept else sentence
+
     def keep(self, whose: str, sentence: str, text: str) -> str:
         """Keeps a traceback, and returns where it is, for a sentence: "traceback: ..."; empty if that is nowhere.
 

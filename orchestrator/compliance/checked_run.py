@@ -84,7 +84,7 @@ class _CheckedExecution(Execution):
     async def _start_workers(
         self, stack: AsyncExitStack, place: RunLocation, coordinator: Coordinator, access: PolicyAccess
     ) -> RunningWorkers:
-        self.seen.dismiss = coordinator.dismiss
+        self.seen.dismiss = coordinator.workers.dismiss
         return await super()._start_workers(stack, place, coordinator, access)
 
     async def _launch(self, order: WorkerOrder) -> None:

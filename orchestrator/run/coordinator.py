@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from sparring.orchestrator.results.journal import Journal, JournalError
-from sparring.orchestrator.run.bounds import MAX_MACHINES, MAX_WORKERS, OutOfBounds, bounded, check_register
+from sparring.orchestrator.run.bounds import bounded, check_register
+from sparring.orchestrator.run.departures import Departures
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
 from sparring.orchestrator.run.orders import lease_message
 from sparring.orchestrator.run.plan import EpisodeId, Plan
+from sparring.orchestrator.run.policy_reports import PolicyReports
 from sparring.orchestrator.run.policy_state import PolicyState
 from sparring.orchestrator.run.program_check import ChangedProgram, ProgramCheck
 from sparring.orchestrator.run.recorder import Recorder
+from sparring.orchestrator.run.refusals import Refusals
 from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.run.scheduler import Lease, Scheduler, SlotId
+from sparring.orchestrator.run.workers import Workers
 from sparring.orchestrator.serving.policy_host import ServerEnd
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos import evaluation_pb2 as pb
@@ -30,28 +31,6 @@ from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.record import EpisodeRecord
 
 log = logging.getLogger(__name__)
-
-
-def _names(wanted: str) -> Iterator[str]:
-    """Returns a name, and what else may stand for it."""
-    yield wanted
-    yield from (f"{wanted}.{number}" for number in itertools.count(2))
-
-
-def _lease_of(message: pb.WorkerMessage) -> int:
-    """Returns the number of the lease that a message ends."""
-    return message.result.lease or message.lost.lease or message.refused.lease
-
-
-@dataclass
-class _Worker:
-    benchmark: str
-    slots: int
-    send: Callable[[pb.OrchestratorMessage], None]
-    launched: bool
-    """Whether it is one that the run has started itself."""
-    leaving: bool = False
-    """Whether it was sent away: it gets nothing more."""
 
 
 class Coordinator:
@@ -87,25 +66,12 @@ class Coordinator:
             max_parallel_tasks=settings.plan.max_parallel_tasks,
         )
         self._recorder = Recorder(plan, settings, journal, folder, listener, self._scheduler, dialect)
-        self._films = self._recorder.films
-        self._workers: dict[str, _Worker] = {}
-        self._asking: dict[str, OrderedDict[SlotId, None]] = {}
-        """Slots that have asked and not been answered, by benchmark; who asked first is first."""
-        self._refusers: dict[str, set[str]] = {}
-        self._playing: set[str] = set()
-        """Benchmarks that somebody could play, in this execution."""
+        self._films, self._replays = self._recorder.films, self._recorder.replays
+        self.workers = Workers(dialect, run_starts_own=settings.launcher.starts_workers)
+        self._refusals = Refusals(self.workers)
         self.policy = PolicyState(settings.policy.policy_timeout, rules, dialect)
-        self._lost_by: dict[str, list[EpisodeId]] = {}
-        self._left: dict[str, list[Lease]] = {}
-        """What workers had on loan when their streams ended."""
-        self._explained: dict[EpisodeId, str] = {}
-        self.results_of: dict[str, int] = {}
-        """How many results each worker has delivered; the launcher tells by it whether respawning is of any use."""
-        self.versions: dict[str, Mapping[str, str]] = {}
-        self.machines: dict[str, Mapping[str, str]] = {}
-        """What workers say of the machines that they run on, by host."""
-        self.on_policy_changed: Callable[[str, str], None] | None = None
-        """Gets the name of a worker that says that the policy is another one, and what it says."""
+        self.policy_reports = PolicyReports(self.policy, self.workers, self._scheduler, listener)
+        self._departures = Departures()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when nothing is left to run; fails with RunStopped when the run cannot go on."""
         self._end_if_finished()
@@ -121,12 +87,11 @@ class Coordinator:
 
     def need(self, benchmark: str) -> float:
         """Returns how much a benchmark needs one more worker: the episodes that wait, for each slot that it has."""
-        slots = sum(worker.slots for worker in self._workers.values() if worker.benchmark == benchmark)
-        return self.pending(benchmark) / (1 + slots)
+        return self.pending(benchmark) / (1 + self.workers.slots_for(benchmark))
 
     def unattended(self) -> set[str]:
         """Returns the benchmarks with episodes that wait, and no worker to run them."""
-        attended = {worker.benchmark for worker in self._workers.values()}
+        attended = self.workers.benchmarks()
         return {name for name in self._plan.tasks if name not in attended and self.pending(name)}
 
     def join(
@@ -155,15 +120,10 @@ class Coordinator:
             ChangedProgram: If it has another benchmark than the one that made the episodes of this run.
         """
         check_register(register)
-        if len(self._workers) >= MAX_WORKERS:
-            raise OutOfBounds(f"{MAX_WORKERS} workers are connected, and no more are taken in.")
+        self.workers.check_room()
         part = part or assignment.benchmark
         program = self._program_of(register, assignment.benchmark, part, launched=launched)
-        worker = next(name for name in _names(register.worker) if name not in self._workers)
-        self._workers[worker] = _Worker(part, assignment.slots, send, launched)
-        self.versions[worker] = dict(register.versions)
-        if launched or register.host in self.machines or len(self.machines) < MAX_MACHINES:
-            self.machines[register.host] = dict(register.machine)
+        worker = self.workers.add(register, part, assignment.slots, send, launched=launched)
         self._recorder.joined(worker, register.host, register.versions, {part: program})
         self._listener.on_worker(worker, assignment.slots)
         return worker
@@ -179,9 +139,7 @@ class Coordinator:
         try:
             return self._programs.benchmark(part, files, register.versions, counted=not launched)
         except ChangedProgram as error:
-            others = any(worker.benchmark == part for worker in self._workers.values())
-            believed = launched or not self._settings.launcher.starts_workers
-            if believed and not others and part not in self._playing:
+            if self._refusals.newcomer_ends_run(part, launched=launched):
                 self.stop(error)
             raise
         except JournalError as error:
@@ -198,11 +156,10 @@ class Coordinator:
         Returns:
             Those of them that it may go on with.
         """
-        left = self._left.pop(worker, [])
-        self._lost_by.pop(worker, None)
+        left = self._departures.back(worker, held)
         if self.ended.done():
             return []
-        return [lease.number for lease in left if lease.number in held and self._scheduler.take_back(lease)]
+        return [lease.number for lease in left if self._scheduler.take_back(lease)]
 
     def take_over(self, previous: Coordinator, assignment: Callable[[str, int], pb.Assignment]) -> None:
         """Takes on the workers of a run that has ended.
@@ -211,17 +168,15 @@ class Coordinator:
             previous: The coordinator of that run; it is of no more use.
             assignment: What a worker of a benchmark with so many slots is to be told.
         """
-        self._workers, previous._workers = previous._workers, {}
-        self._asking, previous._asking = previous._asking, {}
-        self.results_of = previous.results_of
-        self.versions = {name: previous.versions[name] for name in self._workers}
-        self.machines = dict(previous.machines)
+        self.workers.take_over(previous.workers)
         self._scheduler.take_over(previous._scheduler)
         self._recorder.take_over(previous._recorder)
         self._programs.take_over(previous._programs)
-        for name, worker in self._workers.items():
-            worker.send(pb.OrchestratorMessage(assignment=assignment(worker.benchmark, worker.slots)))
-            self._listener.on_worker(name, worker.slots)
+        for name in self.workers:
+            slots = self.workers.slots_of(name)
+            told = assignment(self.workers.benchmark_of(name), slots)
+            self.workers.send(name, pb.OrchestratorMessage(assignment=told))
+            self._listener.on_worker(name, slots)
         self._serve_waiting()
 
     def abandon(self) -> None:
@@ -229,25 +184,18 @@ class Coordinator:
         self.ended.cancel()
         self._recorder.close()
 
-    def dismiss(self, worker: str, reason: str) -> None:
-        """Tells a worker to go; a launcher that started it will start another."""
-        if worker in self._workers:
-            self._workers[worker].send(pb.OrchestratorMessage(stop=pb.Stop(reason=reason)))
-
     def leave(self, worker: str, reason: str) -> None:
         """Lets go a worker whose stream has ended: its leases go back in the queue at once."""
-        self._forget_asking(worker)
-        del self._workers[worker]
+        self.workers.remove(worker)
         self._scheduler.forget_worker(worker)
         if self.ended.done():
             return
         with self._or_stop():
             for lease in self._scheduler.leases_of(worker):
-                self._lost_by.setdefault(worker, []).append(lease.episode)
-                self._left.setdefault(worker, []).append(lease)
+                self._departures.left(worker, lease)
                 self._lost(lease, reason, worker)
             for replay in self._films.leases_of(worker):
-                self._recorder.replay_lost(worker, replay, reason)
+                self._replays.lost(worker, replay, reason)
             self._listener.on_worker(worker, 0)
             self._end_if_finished()
             self._serve_waiting()
@@ -258,7 +206,7 @@ class Coordinator:
         Raises:
             OutOfBounds: If no worker may say that; it is to be sent away.
         """
-        message = bounded(message, self._workers[worker].slots)
+        message = bounded(message, self.workers.slots_of(worker))
         if self.ended.done():
             if message.WhichOneof("message") == "ready":  # for the run that may come after this one
                 self._ready(worker, message.ready.slot)
@@ -274,9 +222,8 @@ class Coordinator:
         """
         verdict = self.policy.ended(end, self._scheduler.in_flight(), over=self.ended.done())
         with self._or_stop():
-            if verdict.hopeless is not None:
-                self.stop(verdict.hopeless)
-            elif verdict.convicted is not None:
+            self.stop(verdict.hopeless)
+            if verdict.hopeless is None and verdict.convicted is not None:
                 self._convict(verdict.convicted, end)
         return verdict.explained
 
@@ -296,14 +243,12 @@ class Coordinator:
         """Notes why a worker died, as its launcher found out after it had left, for the episodes that it lost."""
         reason = render(reason, self._dialect)
         with self._or_stop():
-            self._left.pop(worker, None)
-            for episode in self._lost_by.pop(worker, []):
-                self._explained[episode] = reason
+            for episode in self._departures.explain(worker, reason):
                 self._journal.note("lost", reason, episode=episode, worker=worker)
 
-    def stop(self, reason: SparringError) -> None:
-        """Ends the run with an error."""
-        if not self.ended.done():
+    def stop(self, reason: SparringError | None) -> None:
+        """Ends the run with an error, if there is one."""
+        if reason is not None and not self.ended.done():
             self.ended.set_exception(reason)
 
     @contextmanager
@@ -324,8 +269,8 @@ class Coordinator:
             self._serve_waiting()
         elif kind == "piece":
             if self._held(worker, message.piece.lease, "piece of a film or a recording") is not None:
-                self._recorder.piece(message.piece)
-        elif kind in ("result", "lost", "refused") and (replay := self._films.holder(_lease_of(message))) is not None:
+                self._recorder.attachments.piece(message.piece)
+        elif (replay := self._replays.ended_by(message)) is not None:
             if replay.slot.worker == worker:
                 self._replay_ended(worker, replay, message)
         elif kind == "result":
@@ -334,17 +279,17 @@ class Coordinator:
             lease = self._held(worker, message.lost.lease, "loss")
             if lease is None:
                 return
+            reason = message.lost.reason
             if message.lost.policy_changed:
-                self._policy_changed(worker, lease, message.lost.reason)
-                return
-            if message.lost.policy_full:
-                self._policy_full(worker, lease, message.lost.reason)
-                self._serve_waiting()
-                return
-            self.policy.lost(lease, message.lost, believed=self._is_believed(worker))
-            self._lost(lease, message.lost.reason, worker)
-            if message.lost.policy_unreachable:
-                self._policy_unreachable(worker, message.lost.reason)
+                if self.policy_reports.changed(worker, lease, reason):
+                    return
+            elif message.lost.policy_full:
+                self.stop(self.policy_reports.full(worker, lease, reason))
+            else:
+                self.policy.lost(lease, message.lost, believed=self.workers.is_believed(worker))
+                self._lost(lease, reason, worker)
+                if message.lost.policy_unreachable:
+                    self.stop(self.policy_reports.unreachable(worker, reason))
             self._serve_waiting()
         elif kind == "refused":
             lease = self._held(worker, message.refused.lease, "refusal")
@@ -357,21 +302,15 @@ class Coordinator:
 
     def _ready(self, worker: str, slot: int) -> None:
         """Notes that a slot is free: once, however often it says so, and not while it has something on loan."""
-        asking = self._workers[worker]
-        if asking.leaving:
+        if self.workers.is_leaving(worker):
             return
-        free = SlotId(asking.benchmark, worker, slot)
+        free = SlotId(self.workers.benchmark_of(worker), worker, slot)
         if self._scheduler.lent_to(free) is None and self._films.lent_to(free) is None:
-            self._asking.setdefault(asking.benchmark, OrderedDict())[free] = None
-
-    def _forget_asking(self, worker: str) -> None:
-        asking = self._asking.get(self._workers[worker].benchmark, OrderedDict())
-        for slot in [slot for slot in asking if slot.worker == worker]:
-            del asking[slot]
+            self.workers.asks(free)
 
     def _heartbeat(self, worker: str, activity: pb.SlotActivity) -> None:
         """Passes on what a slot is doing, if it is what it was given to do."""
-        slot = SlotId(self._workers[worker].benchmark, worker, activity.slot)
+        slot = SlotId(self.workers.benchmark_of(worker), worker, activity.slot)
         lease, replay = self._scheduler.lent_to(slot), self._films.lent_to(slot)
         playing = lease or replay
         given = ("", 0) if playing is None else (playing.episode.task, playing.episode.index)
@@ -386,27 +325,21 @@ class Coordinator:
         group = self.policy.suspects
         if not self.policy.is_up or (group is not None and not self._is_alone(group)):
             return
-        for asking in self._asking.values():
+        for asking in self.workers.asking():
             while asking:
                 slot = next(iter(asking))
                 lease, replay = self._scheduler.lease(slot, among=group), None
                 if lease is not None:
                     order = lease_message(self._settings, self._plan, self._films, lease)
-                elif group is None and (replay := self._replay_for(slot)) is not None:
+                elif group is None and (replay := self._replays.lease(slot)) is not None:
                     order = self._films.message(replay)
                 else:
                     break  # what one slot cannot have, the others of this benchmark cannot have either
                 del asking[slot]
-                self._workers[slot.worker].send(pb.OrchestratorMessage(lease=order))
+                self.workers.send(slot.worker, pb.OrchestratorMessage(lease=order))
                 self._listener.on_activity(
                     SlotActivity(slot.worker, slot.number, order.task, order.index, replay=replay is not None)
                 )
-
-    def _replay_for(self, slot: SlotId) -> Lease | None:
-        replay = self._films.lease(slot, at=self._scheduler.task_at(slot))
-        if replay is not None:
-            self._scheduler.moved(slot, replay.episode)
-        return replay
 
     def _is_alone(self, group: Collection[EpisodeId]) -> bool:
         return all(lease.episode in group for lease in self._scheduler.in_flight())
@@ -425,34 +358,27 @@ class Coordinator:
         lease = self._held(worker, result.lease, "result")
         if lease is None:
             return
-        if not self._recorder.is_whole(result):
+        if not self._recorder.attachments.is_whole(result):
             self._lost(lease, f"of the film or the recording that worker {worker!r} sent, a part is missing.", worker)
             self._serve_waiting()
             return
-        if not self._recorder.result(worker, result, believed=self._is_believed(worker)):
+        if not self._recorder.result(worker, result, believed=self.workers.is_believed(worker)):
             return
-        self._playing.add(lease.slot.benchmark)
+        self._refusals.played(lease.slot.benchmark)
         self.policy.has_result(worker, lease.episode, answered=result.round_trips > 0)
-        self.results_of[worker] = self.results_of.get(worker, 0) + 1
+        self.workers.results_of[worker] += 1
         self._end_if_finished()
         self._serve_waiting()
 
     def _replay_ended(self, worker: str, replay: Lease, message: pb.WorkerMessage) -> None:
         """Deals with what came of an episode that was played again to be filmed; its outcome stays what it was."""
-        kind = message.WhichOneof("message")
-        if kind != "result":
-            refused = self._recorder.with_traceback(message.refused.reason, message.refused.traceback)
-            self._recorder.replay_lost(worker, replay, message.lost.reason or refused)
-        elif not self._recorder.is_whole(message.result):
-            self._recorder.replay_lost(worker, replay, "a part of the film is missing.")
-        else:
-            self._recorder.replayed(worker, replay, message.result)
-            self.results_of[worker] = self.results_of.get(worker, 0) + 1
+        if self._replays.ended(worker, replay, message):
+            self.workers.results_of[worker] += 1
         self._end_if_finished()
         self._serve_waiting()
 
     def _lost(self, lease: Lease, reason: str, worker: str) -> None:
-        before = self._explained.get(lease.episode)
+        before = self._departures.reason_before(lease.episode)
         why = f"{reason} An earlier time: {before}." if before else reason
         given_up = f"lost {self._rules.losses} times, the last time because: {why}"
         self._recorder.lost(worker, lease, reason, given_up=given_up)
@@ -460,74 +386,13 @@ class Coordinator:
             self.policy.closed(lease.episode)
         self._end_if_finished()
 
-    def _policy_changed(self, worker: str, lease: Lease, reason: str) -> None:
-        """Lets it be found out whether the policy is another one, as a worker says; meanwhile that one gets nothing."""
-        self._scheduler.give_back(lease.number)
-        self._listener.on_activity(SlotActivity(worker, lease.slot.number))
-        if not self._is_believed(worker):
-            self._send_away(worker, f"it says that the policy is another one: {reason}")
-            self._serve_waiting()
-            return
-        self._forget_asking(worker)
-        self._workers[worker].leaving = True
-        if self.on_policy_changed is not None:
-            self.on_policy_changed(worker, reason)
-
-    def send_away(self, worker: str, reason: str) -> None:
-        """Tells a worker to go, if it is still here, because of what it has said."""
-        if worker in self._workers:
-            self._send_away(worker, reason)
-
-    def _policy_full(self, worker: str, lease: Lease, reason: str) -> None:
-        """Deals with a slot that found no place at the policy server: it tries again, and others have its episode."""
-        self._scheduler.give_back(lease.number)
-        self._listener.on_activity(SlotActivity(worker, lease.slot.number))
-        if not self._is_believed(worker):
-            self._send_away(worker, f"it says that it finds no place at the policy: {reason}")
-            return
-        stopped = self.policy.full(reason)
-        if stopped is not None:
-            self.stop(stopped)
-
-    def _policy_unreachable(self, worker: str, reason: str) -> None:
-        """Gives the run up when all who play say that the policy is gone; while others play, it is one's own affair."""
-        busy = self._scheduler.busy_workers()
-        verdict = self.policy.unreachable(worker, believed=self._is_believed(worker), busy=busy)
-        if verdict == "stop":
-            self.stop(RunStopped(reason))
-        elif verdict == "send away":
-            self._send_away(worker, f"it says that it cannot reach the policy: {reason}")
-
     def _refused(self, worker: str, lease: Lease, reason: str) -> None:
-        """Ends the run as the user's mistake, where a worker's word that nothing can be played may be right.
-
-        It is enough where nobody else is there to play that benchmark. Where others are, two must say so, and none may
-        have played it: otherwise it is that worker's own affair. So it is always with one that came by itself to a run
-        that starts workers of its own: those will say so, too, if it is true.
-        """
-        benchmark = lease.slot.benchmark
-        if self._is_believed(worker):
-            refusers = self._refusers.setdefault(benchmark, set())
-            refusers.add(worker)
-            believed = {name for name, other in self._workers.items() if other.benchmark == benchmark}
-            others = {name for name in believed if self._is_believed(name)} - refusers
-            if not others or (len(refusers) > 1 and benchmark not in self._playing):
-                self.stop(UsageError(reason))
-                return
+        if self._refusals.ends_run(worker, lease.slot.benchmark):
+            self.stop(UsageError(reason))
+            return
         self._lost(lease, reason, worker)
-        self._send_away(worker, f"it says that it cannot play: {reason}")
+        self.workers.send_away(worker, f"it says that it cannot play: {reason}")
         self._serve_waiting()
-
-    def _is_believed(self, worker: str) -> bool:
-        """Returns whether what a worker says of the policy is about the run: that of any, where none is our own."""
-        return self._workers[worker].launched or not self._settings.launcher.starts_workers
-
-    def _send_away(self, worker: str, reason: str) -> None:
-        """Tells a worker to go, and gives it nothing more meanwhile."""
-        log.warning("worker %s is sent away: %s", worker, render(reason, self._dialect))
-        self._forget_asking(worker)
-        self._workers[worker].leaving = True
-        self.dismiss(worker, reason)
 
     def _end_if_finished(self) -> None:
         if self.unfinished == 0 and not self.ended.done():

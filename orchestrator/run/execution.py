@@ -189,7 +189,7 @@ class Execution:
         if self._hosting is not None:
             self._hosting.watch, coordinator.policy.restart = coordinator, self._hosting.restart
         watched.append(await self._watch_stats(stack, access))
-        stack.callback(self._files.heard_of, coordinator.versions, coordinator.machines)
+        stack.callback(self._files.heard_of, coordinator.workers.versions, coordinator.workers.machines)
         await self._watch_program(stack, coordinator, access, policy)
         workers = await self._start_workers(stack, RunLocation(self._folder, sockets, listen), coordinator, access)
         stack.callback(coordinator.abandon)  # who is interrupted tries no episode again
@@ -249,9 +249,9 @@ class Execution:
                 if now.program_sha256 != began_with.program_sha256:
                     coordinator.stop(RunStopped(changed_while_running(began_with, now)))
                     return
-                coordinator.send_away(worker, f"it says what is not so: {reason}")
+                coordinator.workers.send_away(worker, f"it says what is not so: {reason}")
 
-        coordinator.on_policy_changed = lambda worker, reason: doubts.put_nowait((worker, reason))
+        coordinator.policy_reports.on_changed = lambda worker, reason: doubts.put_nowait((worker, reason))
         await stack.enter_async_context(_background(ask()))
 
     async def _start_workers(
@@ -288,7 +288,7 @@ class Execution:
             logs=location.home / "logs",
             rules=self._rules,
             # Not the coordinator's own: in the next run of the same workers it is another.
-            results_of=lambda worker: service.coordinator.results_of.get(worker, 0),
+            results_of=lambda worker: service.coordinator.workers.results_of[worker],
             explain=lambda worker, reason: service.coordinator.explain(worker, reason),
             given_up=service.attendance.given_up,
             join_token=admission.launched,

@@ -238,15 +238,11 @@ class _Execution:
 
     def _film(self, slot: SlotId, player: Player, assignment: pb.Assignment) -> None:
         """Plays again what is to be filmed."""
-        films = self._recorder.films
-        while (lease := films.lease(slot, at=self._scheduler.task_at(slot))) is not None:
-            self._scheduler.moved(slot, lease.episode)
+        films, replays = self._recorder.films, self._recorder.replays
+        while (lease := replays.lease(slot)) is not None:
             ended = player.play(films.message(lease), assignment, [self._progress(lease, replay=True)])
             try:
-                if ended.WhichOneof("message") == "result":
-                    self._recorder.replayed(WORKER, lease, ended.result)
-                else:
-                    self._recorder.replay_lost(WORKER, lease, ended.lost.reason or ended.refused.reason)
+                replays.ended(WORKER, lease, ended)
             except SparringError as error:  # it cannot be written
                 raise RunStopped(error.sentence) from error
 
@@ -260,7 +256,7 @@ class _Execution:
 
     def _attach(self, piece: pb.Piece) -> None:
         try:
-            self._recorder.piece(piece)
+            self._recorder.attachments.piece(piece)
         except SparringError as error:  # it cannot be written
             raise RunStopped(error.sentence) from error
 

@@ -10,17 +10,17 @@ from typing import Final
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.makers import BENCHMARK, POLICY, Maker
 from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.run.attachments import Attachments
 from sparring.orchestrator.run.error_limit import ErrorLimit
-from sparring.orchestrator.run.films import EVENT, Films, difference
-from sparring.orchestrator.run.incoming import Incoming
+from sparring.orchestrator.run.films import Films
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId, Plan
+from sparring.orchestrator.run.replays import Replays
 from sparring.orchestrator.run.scheduler import Lease, Scheduler
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import FLAGS, Dialect, render
-from sparring.protos.pieces import AttachmentKind, AttachmentMissing, kind_of
-from sparring.protos.record import EpisodeRecord, Outcome
+from sparring.protos.record import EpisodeRecord
 from sparring.protos.tracebacks import Tracebacks
 
 _MOST_WARNINGS: Final = 100
@@ -63,23 +63,16 @@ class Recorder:
         self._plan = plan
         self._settings = settings
         self._journal = journal
-        self._folder = folder
         self._listener = listener
         self._scheduler = scheduler
         self._dialect = dialect
-        folders: dict[AttachmentKind, Path] = {"video": folder / "videos"}
-        if settings.output.record is not None:
-            folders["recording"] = settings.output.record
-        self._incoming = Incoming(folder, folders)
         self.films = Films(plan, settings, journal)
-        self._labels = {(name, task.name): label for label, (name, task) in plan.labels().items()}
-        numbers = {label: task.number for label, (_, task) in plan.labels().items()}
-        self._places = {label: (group, numbers[label]) for group, labels in plan.groups().items() for label in labels}
-        """Each task's group, and its number there."""
+        self.attachments = Attachments(plan, settings, folder, scheduler, self.films)
         self._limit = ErrorLimit(settings.plan.max_errors)
         # Who keeps no files has a folder that nobody will look into.
         kept_in = None if settings.output.folder is None else folder
         self._tracebacks = Tracebacks(kept_in, logged=settings.plan.in_process)
+        self.replays = Replays(self.films, scheduler, journal, self.attachments, listener, self._tracebacks, dialect)
         self._players: dict[str, _Player] = {}
         self._makers: dict[tuple[str, str], int] = {}
         self._warned: set[str] = set()
@@ -130,10 +123,12 @@ class Recorder:
             if result.missing:
                 self._missing(worker, lease, result.missing)
             self._warn(worker, lease, result.warnings)
-            film = self._save_attachments(worker, lease, result, record.outcome)
+            film, missing = self.attachments.save(lease, result, record.outcome)
+            for sentence in missing:
+                self._missing(worker, lease, sentence)
             actions = result.actions if record.outcome != "error" and self._settings.output.actions else b""
             row = self._record(worker, lease.episode, record, tries=1, film=film, actions=actions)
-        self._incoming.drop(lease.number)
+        self.attachments.drop(lease.number)
         self._scheduler.finish(result.lease, record)
         if verdict == "retry":
             self._listener.on_retry(lease.episode, record.error)
@@ -157,80 +152,11 @@ class Recorder:
             sentence: What happened.
             traceback: Empty if there is none.
         """
-        kept = self._tracebacks.keep("simulator", sentence, traceback) if traceback else ""
-        return f"{sentence} ({kept})" if kept else sentence
-
-    def replayed(self, worker: str, lease: Lease, result: pb.Result) -> None:
-        """Deals with the result of a replay: its film is kept, if it is one of what was recorded.
-
-        Raises:
-            SparringError: If it cannot be written.
-        """
-        row = self._journal.row(lease.episode)
-        film = self._film_name(lease.episode, row.outcome)
-        again = EpisodeRecord.from_message(result)
-        problem = difference(row, again) or result.missing
-        if again.outcome == "error":
-            problem = self.with_traceback(problem, result.traceback)
-        if not problem:
-            try:
-                if not self._incoming.keep(result, "video", self._folder / film):
-                    problem = "the worker sent none."
-            except AttachmentMissing as error:
-                problem = error.sentence
-        if problem:
-            self._no_film(worker, lease, problem)
-        else:
-            self._journal.filmed(replace(row, video=film))
-        self._end_replay(worker, lease, made=not problem)
-
-    def replay_lost(self, worker: str, lease: Lease, reason: str) -> None:
-        """Deals with a replay that ended without a result.
-
-        Raises:
-            SparringError: If it cannot be written.
-        """
-        self._incoming.drop(lease.number)
-        if not self.films.lose(lease.number):
-            self._no_film(worker, lease, f"nobody could play it again, the last time because: {reason}")
-            self._end_replay(worker, lease, made=False)
-        else:
-            self._listener.on_activity(SlotActivity(worker, lease.slot.number))
-
-    def _end_replay(self, worker: str, lease: Lease, *, made: bool) -> None:
-        self._incoming.drop(lease.number)
-        self.films.finish(lease.number, made=made)
-        self._listener.on_activity(SlotActivity(worker, lease.slot.number))
-        self._listener.on_films(self.films.count)
-
-    def _no_film(self, worker: str, lease: Lease, reason: str) -> None:
-        """Says that there is no film of an episode, and why. It counts as it was recorded."""
-        told = render(f"{lease.episode}: there is no film of it: {reason}", self._dialect)
-        self._journal.note(EVENT, told, episode=lease.episode, worker=worker)
-        self._listener.on_warning(told)
-
-    def piece(self, piece: pb.Piece) -> None:
-        """Takes a piece of a film or a recording, if the lease was asked for one.
-
-        Raises:
-            SparringError: If it cannot be written.
-        """
-        lease, replay = self._scheduler.holder(piece.lease), self.films.holder(piece.lease)
-        wanted = {
-            "video": replay is not None or (lease is not None and self.films.live(lease.episode)),
-            "recording": lease is not None,
-        }
-        if wanted.get(kind_of(piece) or ""):
-            self._incoming.add(piece)
-
-    def is_whole(self, result: pb.Result) -> bool:
-        """Returns whether the film and the recording of a result have come before it, as far as they are wanted."""
-        known = self._scheduler.holder(result.lease) or self.films.holder(result.lease)
-        return known is None or self._incoming.is_whole(result)
+        return self._tracebacks.told("simulator", sentence, traceback)
 
     def close(self) -> None:
         """Throws away what has come of films and recordings whose result has not."""
-        self._incoming.close()
+        self.attachments.close()
 
     def lost(self, worker: str, lease: Lease, reason: str, *, given_up: str) -> None:
         """Deals with a lease that ended without a result.
@@ -249,7 +175,7 @@ class Recorder:
         row: EpisodeRow | None = None
         if self._scheduler.judge_loss(lease.number) == "record":
             row = self._record(worker, lease.episode, EpisodeRecord.failed("lost", given_up), tries=0)
-        self._incoming.drop(lease.number)
+        self.attachments.drop(lease.number)
         if self._scheduler.lose(lease.number) == "retry":
             self._listener.on_retry(lease.episode, reason)
         self._tell(row)
@@ -265,7 +191,7 @@ class Recorder:
         row = self._record("", episode, record, tries=1)
         for lease in self._scheduler.in_flight():
             if lease.episode == episode:
-                self._incoming.drop(lease.number)
+                self.attachments.drop(lease.number)
         self._scheduler.drop(episode)
         self._tell(row)
 
@@ -322,25 +248,6 @@ class Recorder:
         if row is not None:
             self._listener.on_result(row)
 
-    def _save_attachments(self, worker: str, lease: Lease, result: pb.Result, outcome: Outcome) -> str:
-        """Moves the recording and the film of an episode to where they belong; returns the film's name, or nothing."""
-        episode, output = lease.episode, self._settings.output
-        film = self._film_name(episode, outcome)
-        targets: dict[AttachmentKind, Path] = {}
-        if output.record is not None:
-            folder = output.record / _file_name(episode.benchmark) / _file_name(episode.task)
-            targets["recording"] = folder / f"{episode.index:04d}.npz"
-        if output.wants_film(episode.task, episode.index, outcome):
-            targets["video"] = self._folder / film
-        kept: set[AttachmentKind] = set()
-        for kind, target in targets.items():
-            try:
-                if self._incoming.keep(result, kind, target):
-                    kept.add(kind)
-            except AttachmentMissing as error:
-                self._missing(worker, lease, f"its {kind} is missing: {error.sentence}")
-        return film if "video" in kept else ""
-
     def _warn(self, worker: str, lease: Lease, sentences: Iterable[str]) -> None:
         """Tells what a benchmark has to say, each sentence once, and no end of them."""
         for sentence in sentences:
@@ -355,14 +262,3 @@ class Recorder:
         told = render(f"{lease.episode}: {sentence}", self._dialect)
         self._journal.note("missing", told, episode=lease.episode, worker=worker)
         self._listener.on_warning(told)
-
-    def _film_name(self, episode: EpisodeId, outcome: Outcome) -> str:
-        label = self._labels[episode.benchmark, episode.task]
-        if self._settings.output.video_names == "lerobot":
-            group, number = self._places[label]
-            return f"videos/{_file_name(group)}_{number}/eval_episode_{episode.index}.mp4"
-        return f"videos/{_file_name(label)}_{episode.index:04d}_{outcome}.mp4"
-
-
-def _file_name(task: str) -> str:
-    return task.replace("/", "_").replace(":", "_")

@@ -47,7 +47,7 @@ def test_a_run_from_its_first_lease_to_its_end(in_run: Callable[..., None]) -> N
     async def test(run: Run) -> None:
         worker = Hand(run)
         assert run.watcher.workers == [("w", 1)]
-        assert run.coordinator.versions == {"w": {"numpy": "1"}}
+        assert run.coordinator.workers.versions == {"w": {"numpy": "1"}}
         first = worker.takes()
         assert (first.task, first.index, first.seed, first.slot) == ("short", 0, 100, 0)
         assert (run.coordinator.unfinished, run.coordinator.pending("toy")) == (2, 1)
@@ -63,7 +63,7 @@ def test_a_run_from_its_first_lease_to_its_end(in_run: Callable[..., None]) -> N
             (SECOND, "failure", 0.0, 0, 1),
         ]
         assert run.watcher.rows == rows
-        assert run.coordinator.results_of == {"w": 2}
+        assert run.coordinator.workers.results_of == {"w": 2}
         assert worker.ready() is None
 
     in_run(test)
@@ -109,7 +109,7 @@ def test_an_error_is_tried_again_then_recorded(in_run: Callable[..., None]) -> N
         )  # fmt: skip
         assert run.watcher.retries == [(FIRST, "broke 0"), (FIRST, "broke 1")]
         assert events(run) == [("error", f"broke {attempt}") for attempt in range(3)]
-        assert run.coordinator.results_of == {"w": 3}, "a worker that answers is of use, whatever it answers"
+        assert run.coordinator.workers.results_of == {"w": 3}, "a worker that answers is of use, whatever it answers"
 
     in_run(test, retries=2, max_parallel_tasks=1)
 
@@ -495,7 +495,7 @@ def test_a_worker_that_says_that_the_policy_is_another_one_is_asked_about_and_ge
 ) -> None:
     async def test(run: Run) -> None:
         doubts: list[tuple[str, str]] = []
-        run.coordinator.on_policy_changed = lambda worker, reason: doubts.append((worker, reason))
+        run.coordinator.policy_reports.on_changed = lambda worker, reason: doubts.append((worker, reason))
         liar, other = Hand(run, "liar"), Hand(run, "other")
         lease = liar.takes()
         liar.says(lost=pb.Lost(lease=lease.lease, reason="it is another one.", policy_changed=True))
@@ -503,7 +503,7 @@ def test_a_worker_that_says_that_the_policy_is_another_one_is_asked_about_and_ge
         assert liar.ready() is None
         again = other.takes()
         assert (again.task, again.index) == (lease.task, lease.index), "the episode is not the worse for it"
-        run.coordinator.send_away("liar", "it is not so")
+        run.coordinator.workers.send_away("liar", "it is not so")
         assert liar.inbox[-1].WhichOneof("message") == "stop"
         assert run.journal.events() == []
 
@@ -516,9 +516,9 @@ def test_workers_that_stay_say_what_they_ran_in_the_next_run_too(tmp_path: Path)
         worker = Hand(first)
         worker.finishes(worker.takes())
         worker.says(ready=pb.Ready(slot=0))
-        first.coordinator.machines["host"] = {"gpu": "one"}
+        first.coordinator.workers.machines["host"] = {"gpu": "one"}
         second.coordinator.take_over(first.coordinator, lambda benchmark, slots: pb.Assignment(benchmark=benchmark))
-        assert second.coordinator.machines["host"] == {"gpu": "one"}
+        assert second.coordinator.workers.machines["host"] == {"gpu": "one"}
         worker.run = second
         worker.finishes(worker.leases[-1])
         for run in (first, second):

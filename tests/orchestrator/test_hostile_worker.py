@@ -11,7 +11,7 @@ import pytest
 from coordinated import Hand, Run
 
 from sparring.orchestrator.results.journal import JournalError
-from sparring.orchestrator.run import coordinator, program_check
+from sparring.orchestrator.run import program_check, workers
 from sparring.orchestrator.run.bounds import (
     MAX_BENCHMARKS,
     MAX_METRICS,
@@ -155,7 +155,7 @@ def test_up_to_its_bounds_a_worker_may_say_everything(in_run: Callable[..., None
 
 
 def test_the_number_of_workers_has_an_end(in_run: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator, "MAX_WORKERS", 2)
+    monkeypatch.setattr(workers, "MAX_WORKERS", 2)
 
     async def test(run: Run) -> None:
         first, _ = Hand(run), Hand(run)
@@ -374,7 +374,7 @@ def test_errors_of_workers_from_elsewhere_are_no_reason_to_give_a_run_up(in_run:
 def test_what_workers_from_elsewhere_say_of_the_policy_sends_them_away(in_run: Callable[..., None], kind: str) -> None:
     async def test(run: Run) -> None:
         doubts: list[str] = []
-        run.coordinator.on_policy_changed = lambda worker, reason: doubts.append(worker)
+        run.coordinator.policy_reports.on_changed = lambda worker, reason: doubts.append(worker)
         for name in ("liar", "another"):
             liar = Hand(run, name, launched=False)
             liar.says(lost=pb.Lost(lease=liar.takes().lease, reason="so it says.", **{kind: True}))
@@ -452,7 +452,7 @@ def test_programs_and_machines_that_it_makes_up_have_an_end(
     in_run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(program_check, "_MOST", 3)
-    monkeypatch.setattr(coordinator, "MAX_MACHINES", 3)
+    monkeypatch.setattr(workers, "MAX_MACHINES", 3)
 
     async def test(run: Run) -> None:
         def join(number: int, *, launched: bool = False) -> None:
@@ -465,7 +465,7 @@ def test_programs_and_machines_that_it_makes_up_have_an_end(
             join(3)
         join(2)
         join(4, launched=True)
-        assert list(run.coordinator.machines) == ["h0", "h1", "h2", "h4"]
+        assert list(run.coordinator.workers.machines) == ["h0", "h1", "h2", "h4"]
 
     in_run(test, episodes=3)
 

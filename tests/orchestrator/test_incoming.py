@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from coordinated import Hand, Run
 
-from sparring.orchestrator.run import recorder
+from sparring.orchestrator.run import attachments
 from sparring.orchestrator.run.incoming import Incoming
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos import pieces
@@ -22,7 +22,7 @@ Test = Callable[[Run], Awaitable[None]]
 def in_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Runs a test with a coordinator that keeps films and recordings of up to 1000 bytes, in pieces of 10."""
     monkeypatch.setattr(pieces, "PIECE_BYTES", 10)
-    monkeypatch.setattr(recorder, "Incoming", lambda *folders: Incoming(*folders, most=1000))
+    monkeypatch.setattr(attachments, "Incoming", lambda *folders: Incoming(*folders, most=1000))
 
     def run(test: Test, **settings: Any) -> None:
         async def work() -> None:

@@ -1,0 +1,81 @@
+"""What workers say of the policy when they give an episode back: that it is another one, full, or out of reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sparring.orchestrator.run.errors import RunStopped
+from sparring.orchestrator.run.listeners import RunListener, SlotActivity
+from sparring.orchestrator.run.policy_state import PolicyState
+from sparring.orchestrator.run.scheduler import Lease, Scheduler
+from sparring.orchestrator.run.workers import Workers
+
+
+class PolicyReports:
+    """Says whether the run is to end for it, and sends away who says what others do not find.
+
+    Args:
+        policy: What is known of the policy server.
+        workers: Who is there.
+        scheduler: Takes back what cannot be played now.
+        listener: Hears of slots that have nothing to do.
+    """
+
+    def __init__(
+        self,
+        policy: PolicyState,
+        workers: Workers,
+        scheduler: Scheduler,
+        listener: RunListener,
+    ) -> None:
+        self._policy = policy
+        self._workers = workers
+        self._scheduler = scheduler
+        self._listener = listener
+        self.on_changed: Callable[[str, str], None] | None = None
+        """Gets the name of a worker that says that the policy is another one, and what it says."""
+
+    def changed(self, worker: str, lease: Lease, reason: str) -> bool:
+        """Lets it be found out whether the policy is another one, as a worker says; meanwhile that one gets nothing.
+
+        Returns:
+            Whether it is being found out; otherwise the worker was sent away, and others can have its episode.
+        """
+        self._give_back(worker, lease)
+        if not self._workers.is_believed(worker):
+            self._workers.send_away(worker, f"it says that the policy is another one: {reason}")
+            return False
+        self._workers.pass_over(worker)
+        if self.on_changed is not None:
+            self.on_changed(worker, reason)
+        return True
+
+    def full(self, worker: str, lease: Lease, reason: str) -> RunStopped | None:
+        """Deals with a slot that found no place at the policy server: it tries again, and others have its episode.
+
+        Returns:
+            Why the run is to end, if it is.
+        """
+        self._give_back(worker, lease)
+        if not self._workers.is_believed(worker):
+            self._workers.send_away(worker, f"it says that it finds no place at the policy: {reason}")
+            return None
+        return self._policy.full(reason)
+
+    def unreachable(self, worker: str, reason: str) -> RunStopped | None:
+        """Gives the run up when all who play say that the policy is gone; while others play, it is one's own affair.
+
+        Returns:
+            Why the run is to end, if it is.
+        """
+        busy = self._scheduler.busy_workers()
+        verdict = self._policy.unreachable(worker, believed=self._workers.is_believed(worker), busy=busy)
+        if verdict == "stop":
+            return RunStopped(reason)
+        if verdict == "send away":
+            self._workers.send_away(worker, f"it says that it cannot reach the policy: {reason}")
+        return None
+
+    def _give_back(self, worker: str, lease: Lease) -> None:
+        self._scheduler.give_back(lease.number)
+        self._listener.on_activity(SlotActivity(worker, lease.slot.number))
