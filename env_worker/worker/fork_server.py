@@ -93,6 +93,7 @@ class ForkServer:
         limit = self._fork_seconds if self._imported == generation else self._import_seconds
         # Waits for the fork server, which may have imports to do, so not in the loop.
         starting = asyncio.ensure_future(asyncio.to_thread(process.start))
+        starting.add_done_callback(_heard)
         done, _ = await asyncio.wait({starting}, timeout=limit)
         if done:
             starting.result()
@@ -105,9 +106,13 @@ class ForkServer:
             _kill_server()
         await _server_gone(_KILLED_SECONDS)
         await asyncio.wait({starting}, timeout=_KILLED_SECONDS)
-        if starting.done():
-            starting.exception()  # that its server died is no news
         raise TimeoutError(sentence)
+
+
+def _heard(starting: asyncio.Future[None]) -> None:
+    """Takes note of what became of a start that nobody may wait for any more: that it failed is no news then."""
+    if not starting.cancelled():
+        starting.exception()
 
 
 def _server_pid() -> int | None:

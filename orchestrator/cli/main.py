@@ -9,7 +9,7 @@ import pkgutil
 import sys
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final
+from typing import Final, NoReturn
 
 import click
 
@@ -59,6 +59,13 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("sparring").setLevel(logging.INFO)
     try:
+        _run()
+    finally:
+        _drop_unwritten()
+
+
+def _run() -> NoReturn:
+    try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Abort:
         raise SystemExit(130) from None
@@ -84,6 +91,14 @@ def _keep_standard_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # as Python has it for a stream that is closed
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - as long as the program
+
+
+def _drop_unwritten() -> None:
+    """Drops what standard error still holds and cannot write: Python would end with an exit code of its own for it."""
+    try:
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def _tell(sentence: str) -> None:

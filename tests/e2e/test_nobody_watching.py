@@ -16,6 +16,10 @@ RUN = ("run", "--benchmark", "toy", "--task", "good,raises", "--retries", "1", "
        "--episodes", "4", "--output", "out", "--json")  # fmt: skip
 
 
+# As most people have it: with it set, nothing that cannot be written is left for the end.
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+
 def full() -> int:
     return os.open("/dev/full", os.O_WRONLY)
 
@@ -41,6 +45,7 @@ def test_a_run_goes_on_when_nobody_can_see_it(tmp_path: Path, stream: Callable[[
         done = subprocess.run(
             [sys.executable, *start, *RUN, how],
             cwd=tmp_path,
+            env=BUFFERED,
             stdout=subprocess.PIPE,
             stderr=descriptor,
             timeout=120,
@@ -59,7 +64,12 @@ def test_what_is_wrong_with_a_command_has_its_exit_code_though_nobody_can_read_i
     descriptor = full()
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "sparring", "show", "none"], cwd=tmp_path, stderr=descriptor, timeout=60, check=False
+            [sys.executable, "-m", "sparring", "show", "none"],
+            cwd=tmp_path,
+            env=BUFFERED,
+            stderr=descriptor,
+            timeout=60,
+            check=False,
         )
     finally:
         os.close(descriptor)

@@ -6,13 +6,16 @@ The process's inside is replaced (tests/toy/scripted_slot.py): a simulator and a
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Awaitable, Callable
 from multiprocessing import forkserver
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -337,3 +340,27 @@ def test_the_next_piece_comes_when_the_last_is_on_its_way(in_slot: Callable[...,
         assert [(await slot.next())[0] for _ in range(2)] == ["result", "ready"]
 
     in_slot(test)
+
+
+def test_a_start_that_fails_when_nobody_waits_for_it_any_more_is_no_news() -> None:
+    may_fail, unheard = threading.Event(), []
+
+    class Process:
+        def start(self) -> None:
+            may_fail.wait(10)
+            raise OSError("handle is closed")
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: unheard.append(context))
+        context = multiprocessing.get_context("forkserver")
+        starting = asyncio.ensure_future(ForkServer(context)._start(cast("ForkServerProcess", Process())))
+        await asyncio.sleep(0)
+        starting.cancel()
+        await asyncio.wait({starting})
+        may_fail.set()
+        await loop.shutdown_default_executor()
+
+    asyncio.run(test())
+    gc.collect()
+    assert unheard == []
