@@ -56,6 +56,7 @@ class Results:
         makers: Who has made the rows, with machine and versions, by the numbers in their column `maker`.
         metric: What the run is about: `success` or `return`.
         programs: Policies and benchmarks that have made rows, by the hashes that makers name them by.
+        settings: Every setting of the run, as in run.json; empty if they are not known.
     """
 
     plan: Plan
@@ -70,6 +71,7 @@ class Results:
     makers: Mapping[int, Maker] = field(default_factory=dict)
     metric: Metric = "success"
     programs: Mapping[str, Program] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def load(cls, folder: str | Path) -> Results:
@@ -99,6 +101,7 @@ class Results:
             makers=journal.makers,
             metric=document.metric,
             programs=programs_in(journal.meta),
+            settings=document.settings,
         )
 
     def __repr__(self) -> str:

@@ -232,6 +232,7 @@ class RunFiles:
             makers=self._journal.makers(),
             metric=self._settings.plan.rules.metric,
             programs=document.programs,
+            settings=document.settings,
         )
         write_results(results)
         return replace(results, folder=self._results_folder)

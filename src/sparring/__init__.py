@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from sparring.env_worker.benchmark import Benchmark, RenderMeter, Simulator, Step, Task, setting
     from sparring.env_worker.compliance import check_benchmark
     from sparring.env_worker.task_table import TaskTable
+    from sparring.orchestrator.comparison.comparison import Compared, Comparison, compare
+    from sparring.orchestrator.comparison.suite import SuiteMean, suite_mean
     from sparring.orchestrator.compliance.launcher import check_launcher
     from sparring.orchestrator.launchers.base import Launcher, LauncherSettings, WorkerOrder
     from sparring.orchestrator.live.evaluator import Evaluator, close, evaluate
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Benchmark",
+    "Compared",
+    "Comparison",
     "EpisodeRow",
     "Evaluator",
     "Identity",
@@ -55,6 +59,7 @@ __all__ = [
     "SlotActivity",
     "SparringError",
     "Step",
+    "SuiteMean",
     "Task",
     "TaskTable",
     "TensorSpec",
@@ -64,8 +69,10 @@ __all__ = [
     "check_benchmark",
     "check_launcher",
     "close",
+    "compare",
     "evaluate",
     "setting",
+    "suite_mean",
 ]
 
 _HOMES: Final = {
@@ -74,6 +81,8 @@ _HOMES: Final = {
     "env_worker.task_table": ("TaskTable",),
     "orchestrator.launchers.base": ("Launcher", "LauncherSettings", "WorkerOrder"),
     "orchestrator.compliance.launcher": ("check_launcher",),
+    "orchestrator.comparison.comparison": ("Compared", "Comparison", "compare"),
+    "orchestrator.comparison.suite": ("SuiteMean", "suite_mean"),
     "orchestrator.live.evaluator": ("Evaluator", "close", "evaluate"),
     "orchestrator.results.results": ("Results",),
     "orchestrator.results.row": ("EpisodeRow",),

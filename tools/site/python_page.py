@@ -14,6 +14,7 @@ import sparring
 _GROUPS: Final = {
     "Evaluating": ("evaluate", "Evaluator", "close"),
     "Results": ("Results", "EpisodeRow"),
+    "Comparing runs": ("compare", "Comparison", "Compared", "suite_mean", "SuiteMean"),
     "Policies": (
         "Policy",
         "TorchPolicy",

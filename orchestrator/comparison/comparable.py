@@ -1,0 +1,73 @@
+"""Whether two runs may be compared: what moves a score, and is not the policy, must be the same in both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from sparring.orchestrator.results.results import Results
+from sparring.protos.episode_rules import EpisodeRules
+
+_OURS: Final = ("sparring", "grpcio", "protobuf", "python", "av")
+"""Packages of a worker that decide nothing about what a simulator does."""
+
+
+def obstacles(first: Results, second: Results) -> list[str]:
+    """Returns, in sentences, what makes two runs not comparable; empty if nothing does."""
+    return [*_rules(first, second), *_arguments(first, second), *_states(first, second), *_versions(first, second)]
+
+
+def _rules(first: Results, second: Results) -> Iterator[str]:
+    for rule in fields(EpisodeRules):
+        if rule.metadata["moves"]:
+            values = [run.settings.get(rule.name, rule.default) for run in (first, second)]
+            if values[0] != values[1]:
+                yield f"{rule.name}: {values[0]} and {values[1]}."
+
+
+def _arguments(first: Results, second: Results) -> Iterator[str]:
+    there, here = (_arguments_of(run) for run in (first, second))
+    for label in sorted(there.keys() & here.keys()):
+        for name in sorted(there[label].keys() | here[label].keys()):
+            values = [side[label].get(name, "its default") for side in (there, here)]
+            if values[0] != values[1]:
+                yield f"{label}, {name}: {values[0]} and {values[1]}."
+
+
+def _arguments_of(run: Results) -> dict[str, Mapping[str, Any]]:
+    """Returns the settings of each benchmark of a run, by what it is called there."""
+    evaluations = run.settings.get("evaluations") or []
+    found = {part.get("name") or part["benchmark"]: part.get("benchmark_arg") or {} for part in evaluations}
+    if not found and run.settings.get("benchmark"):
+        found = {run.settings["benchmark"]: run.settings.get("benchmark_arg") or {}}
+    return {label.replace(":", "."): arguments for label, arguments in found.items()}
+
+
+def _states(first: Results, second: Results) -> Iterator[str]:
+    there, here = (
+        {(benchmark, task.name): task.initial_states for benchmark, task in run.plan.labels().values()}
+        for run in (first, second)
+    )
+    for benchmark, task in sorted(there.keys() & here.keys()):
+        values = there[benchmark, task], here[benchmark, task]
+        if values[0] != values[1]:
+            yield f"{task}: {values[0]} and {values[1]} initial states."
+
+
+def _versions(first: Results, second: Results) -> Iterator[str]:
+    there, here = (_versions_of(run) for run in (first, second))
+    for key in sorted(there.keys() & here.keys()):
+        if there[key] != here[key]:
+            benchmark, package = key
+            yield f"{package} of {benchmark}: {' and '.join(sorted(there[key]))}, {' and '.join(sorted(here[key]))}."
+
+
+def _versions_of(run: Results) -> dict[tuple[str, str], set[str]]:
+    """Returns the versions that the workers of each benchmark had of each package."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for benchmark, maker in sorted({(row.benchmark, row.maker) for row in run.rows if row.maker in run.makers}):
+        for package, version in run.makers[maker].versions.get("worker", {}).items():
+            if package not in _OURS:
+                found.setdefault((benchmark, package), set()).add(version)
+    return found

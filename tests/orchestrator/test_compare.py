@@ -1,0 +1,184 @@
+"""`sparring compare` and `sparring plan`: pairs, what is not comparable, and what is said aloud."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rows import ROW
+from support import ROOT
+
+from sparring.env_worker.benchmark import Task
+from sparring.orchestrator.cli.main import main
+from sparring.orchestrator.comparison.comparison import compare
+from sparring.orchestrator.display.comparison import verdict
+from sparring.orchestrator.results.makers import Maker
+from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.run.plan import Plan
+from sparring.protos.errors import UsageError
+from sparring.protos.record import Outcome
+
+FINISHED = ROOT / "tests" / "fixtures" / "release-0.1.0" / "finished"
+WORDS: Mapping[str, Outcome] = {"+": "success", "-": "failure", "e": "error", "p": "played"}
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The command in this process: its exit code, and what it said."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["sparring", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return int(str(ended.value.code)), said.out, said.err
+
+    return run
+
+
+def results(seed: int = 5, version: str = "1", settings: Mapping[str, Any] | None = None, **tasks: str) -> Results:
+    """A run of some tasks; a sign per episode says how it ended."""
+    names = [Task(name, "do it", name) for name in tasks]
+    return Results(
+        plan=Plan({"toy": names}, max(map(len, tasks.values())), seed),
+        rows=[
+            replace(ROW, task=name, index=index, seed=seed + index, outcome=WORDS[sign], maker=1)
+            for name, signs in tasks.items()
+            for index, sign in enumerate(signs)
+        ],
+        seconds=1.0,
+        folder=None,
+        makers={1: Maker(worker="w", host="h", versions={"worker": {"toy-simulator": version, "grpcio": version}})},
+        settings={"benchmark": "toy", "benchmark_arg": {}, **(settings or {})},
+    )
+
+
+def test_pairs_are_of_the_same_episode() -> None:
+    found = compare(results(a="++--+", b="--"), results(a="+-+++", b="++"))
+    pairs = found.tasks["a"].pairs
+    assert pairs is not None
+    assert (pairs.both, pairs.only_first, pairs.only_second, pairs.neither) == (2, 1, 2, 0)
+    assert [(str(id), won) for id, won in found.flipped] == [
+        ("toy/a#1", False), ("toy/a#2", True), ("toy/a#3", True), ("toy/b#0", True), ("toy/b#1", True),
+    ]  # fmt: skip
+    assert found.overall.first == (3, 7)
+    assert found.overall.second == (6, 7)
+    assert found.overall.p_value == pytest.approx(0.375)  # 1 of 5: 2 * (1 + 5) / 32
+
+
+def test_errors_are_nobodys_loss() -> None:
+    found = compare(results(a="+e+-"), results(a="+-e+"))
+    assert found.left_out == 2
+    assert found.overall.first == (1, 2)
+    assert found.overall.second == (2, 2)
+    assert [id.index for id, _ in found.flipped] == [3]
+
+
+def test_episodes_that_only_one_has_are_counted_and_left_out() -> None:
+    found = compare(results(a="+-+"), results(a="+-+++"))
+    assert found.unmatched == 2
+    assert found.overall.first == (2, 3)
+
+
+def test_other_seeds_are_no_pairs() -> None:
+    found = compare(results(a="++++++++", seed=5), results(a="--------", seed=105))
+    assert not found.paired
+    assert found.flipped == []
+    assert found.overall.p_value < 0.001
+    assert found.is_decided
+    assert verdict(found, ("A", "B")).startswith("B is worse than A: -100.0 points")
+
+
+def test_what_cannot_be_told_apart_is_said_with_what_it_would_take() -> None:
+    said = verdict(compare(results(a="+++++-----"), results(a="++++++----")), ("A", "B"))
+    assert said.startswith("not distinguishable with these 10 episodes: +10.0 points (-20.5 to +40.4)")
+    assert "To see a difference of 10.0 points you would need about 78 episodes." in said
+
+
+def test_a_difference_of_nothing_asks_about_five_points() -> None:
+    assert "a difference of 5.0 points" in verdict(compare(results(a="++++"), results(a="++++")), ("A", "B"))
+
+
+@pytest.mark.parametrize(
+    ("other", "sentence"),
+    [
+        (results(a="+-", version="2"), r"toy-simulator of toy: 1, 2\."),
+        (results(a="+-", settings={"max_steps": 7}), r"max_steps: 0 and 7\."),
+        (results(a="+-", settings={"benchmark_arg": {"resolution": 64}}), r"toy, resolution: its default and 64\."),
+    ],
+)
+def test_what_moves_a_score_is_not_compared(other: Results, sentence: str) -> None:
+    mine = results(a="--")
+    with pytest.raises(UsageError, match=sentence):
+        compare(mine, other)
+    assert len(compare(mine, other, force=True).obstacles) == 1
+
+
+def test_a_package_that_moves_no_score_is_no_obstacle() -> None:
+    assert compare(results(a="+-"), results(a="+-", settings={"slots": 3})).obstacles == []
+
+
+def test_other_initial_states_are_not_compared() -> None:
+    mine, other = results(a="+-"), results(a="+-")
+    states = Plan({"toy": [replace(other.plan.tasks["toy"][0], initial_states=50)]}, 2, 5)
+    with pytest.raises(UsageError, match="a: 0 and 50 initial states"):
+        compare(mine, replace(other, plan=states))
+
+
+def test_nothing_in_common() -> None:
+    with pytest.raises(UsageError, match="no task in common: one is of a, and one is of b"):
+        compare(results(a="+"), results(b="+"))
+    with pytest.raises(UsageError, match="no rate to compare"):
+        compare(results(a="+"), results(a="e"))
+
+
+def test_holm_is_over_the_tasks_that_have_two_rates() -> None:
+    found = compare(results(a="------", b="+", c="e"), results(a="++++++", b="+", c="+"))
+    assert set(found.adjusted) == {"a", "b"}
+    assert found.adjusted["a"] == pytest.approx(2 * 2 / 2**6)
+    assert found.tasks["c"].difference is None
+
+
+def test_the_command(command: Command, tmp_path: Path) -> None:
+    other = shutil.copytree(FINISHED, tmp_path / "second")
+    code, out, err = command("compare", FINISHED, other)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[3].split()[:5] == ["task", "n", "finished", "second", "difference"]
+    assert "not distinguishable with these 8 episodes" in out
+    assert "4 episodes left out: not judged in both" in out
+    document = json.loads(command("compare", FINISHED, other, "--json", "--tasks", "short")[1])
+    assert document["overall"]["pairs"] == {"n": 4, "both": 2, "only_first": 0, "only_second": 0, "neither": 2}
+    assert document["tasks"].keys() == {"short"}
+    three = json.loads(command("compare", FINISHED, other, other, "--json")[1])
+    assert [found["second"] for found in three] == [str(other), str(other)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["compare", FINISHED], "two runs are needed"),
+        (["compare", FINISHED, ROOT / "docs"], "is not the output folder of a run"),
+        (["compare", FINISHED, FINISHED.parent / "unfinished"], "--force compares them all the same"),
+        (["plan", "--rate", "0.8"], "say one of the two"),
+        (["plan", "--rate", "0.9", "--difference", "0.2"], "is not possible"),
+        (["plan", "--rate", "0.9", "--difference", "0.05", "--discordant", "0.01"], "is not possible"),
+    ],
+)
+def test_wrong_usage(command: Command, arguments: list[object], sentence: str) -> None:
+    code, out, err = command(*arguments)
+    assert (code, out) == (2, "")
+    assert sentence in err
+
+
+def test_a_plan_says_the_number_of_episodes(command: Command) -> None:
+    _, out, _ = command("plan", "--rate", "0.8", "--difference", "0.05", "--tasks", "10")
+    assert out.splitlines()[0].endswith(": 943 episodes of each")
+    assert out.splitlines()[1] == "with 10 tasks: --episodes 95"
+    assert command("plan", "--rate", "0.8", "--half-width", "0.05")[1].endswith("at 95 %: 245 episodes\n")
