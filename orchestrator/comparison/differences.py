@@ -108,7 +108,7 @@ def _first_rate(x1: int, n1: int, x2: int, n2: int, difference: float) -> float:
     low, high = max(0.0, -difference), min(1.0, 1.0 - difference)
 
     def slope(p: float) -> float:
-        """Of the log likelihood, times all denominators: it falls through zero at the likeliest rate."""
+        """Returns that of the log likelihood, times all denominators; it falls through zero at the likeliest rate."""
         q = p + difference
         return float(x1 * (1 - p) - (n1 - x1) * p) * q * (1 - q) + float(x2 * (1 - q) - (n2 - x2) * q) * p * (1 - p)
 

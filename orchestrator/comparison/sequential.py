@@ -32,7 +32,7 @@ def rate_interval(successes: int, n: int, alpha: float = 0.05) -> tuple[float, f
     capital = betaln(_PRIOR + successes, _PRIOR + n - successes) - betaln(_PRIOR, _PRIOR)
 
     def excess(rate: float) -> float:
-        """How far the capital of who bets against this rate is beyond the limit, as logarithms."""
+        """Returns how far the capital of who bets against this rate is beyond the limit, as logarithms."""
         chance = successes * math.log(rate) + (n - successes) * math.log1p(-rate)
         return float(capital - chance + math.log(alpha))
 
