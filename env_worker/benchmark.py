@@ -124,6 +124,13 @@ class Simulator(ABC):
     def close(self) -> None:
         """Frees the simulator and its GL context."""
 
+    def physics_state(self) -> Array | None:
+        """Returns all positions and velocities at this moment, as one row of floats; None: they cannot be told.
+
+        A replay is held against them, step by step. Reading them changes nothing.
+        """
+        return None
+
     @property
     def tells_success(self) -> bool | None:
         """Whether it says what success is; None: only its steps show that.

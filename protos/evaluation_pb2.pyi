@@ -203,7 +203,7 @@ class _AttachmentEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     ATTACHMENT_UNSPECIFIED: _Attachment.ValueType  # 0
     """never sent"""
     ATTACHMENT_VIDEO: _Attachment.ValueType  # 1
-    """mp4, if the lease asked for one and its outcome is known"""
+    """mp4 or GIF, if the lease asked for one and its outcome is known"""
     ATTACHMENT_RECORDING: _Attachment.ValueType  # 2
     """.npz archive, if the lease asked for one and its outcome is known"""
 
@@ -213,7 +213,7 @@ class Attachment(_Attachment, metaclass=_AttachmentEnumTypeWrapper):
 ATTACHMENT_UNSPECIFIED: Attachment.ValueType  # 0
 """never sent"""
 ATTACHMENT_VIDEO: Attachment.ValueType  # 1
-"""mp4, if the lease asked for one and its outcome is known"""
+"""mp4 or GIF, if the lease asked for one and its outcome is known"""
 ATTACHMENT_RECORDING: Attachment.ValueType  # 2
 """.npz archive, if the lease asked for one and its outcome is known"""
 global___Attachment = Attachment
@@ -505,6 +505,8 @@ class Lease(google.protobuf.message.Message):
     KEEP_ACTIONS_FIELD_NUMBER: builtins.int
     FILM_LATER_FIELD_NUMBER: builtins.int
     REPLAY_FIELD_NUMBER: builtins.int
+    STYLE_FIELD_NUMBER: builtins.int
+    WATCH_FIELD_NUMBER: builtins.int
     lease: builtins.int
     """number of this loan, never used twice in a run, and not to be guessed"""
     slot: builtins.int
@@ -525,6 +527,14 @@ class Lease(google.protobuf.message.Message):
     """a replay of it may be filmed: refuse if the simulator has no camera"""
     replay: builtins.bytes
     """play it again: execute these actions, as protos/action_list.py packs them, and ask no policy; empty: ask it"""
+    @property
+    def style(self) -> global___FilmStyle:
+        """of the film, if there is to be one"""
+
+    @property
+    def watch(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """patterns of observations, such as "observation.*": the recording has those that the simulator offers at"""
+
     def __init__(
         self,
         *,
@@ -538,10 +548,45 @@ class Lease(google.protobuf.message.Message):
         keep_actions: builtins.bool = ...,
         film_later: builtins.bool = ...,
         replay: builtins.bytes = ...,
+        style: global___FilmStyle | None = ...,
+        watch: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["film", b"film", "film_later", b"film_later", "index", b"index", "keep_actions", b"keep_actions", "lease", b"lease", "record", b"record", "replay", b"replay", "seed", b"seed", "slot", b"slot", "task", b"task"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["style", b"style"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["film", b"film", "film_later", b"film_later", "index", b"index", "keep_actions", b"keep_actions", "lease", b"lease", "record", b"record", "replay", b"replay", "seed", b"seed", "slot", b"slot", "style", b"style", "task", b"task", "watch", b"watch"]) -> None: ...
 
 global___Lease = Lease
+
+@typing.final
+class FilmStyle(google.protobuf.message.Message):
+    """How a film looks. What is not said is as in any run: the simulator's own camera, mp4."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CAMERAS_FIELD_NUMBER: builtins.int
+    FPS_FIELD_NUMBER: builtins.int
+    OVERLAY_FIELD_NUMBER: builtins.int
+    GIF_FIELD_NUMBER: builtins.int
+    fps: builtins.float
+    """frames per simulated second; 0: Assignment.video_fps"""
+    overlay: builtins.bool
+    """writes task, step, reward and success into the picture"""
+    gif: builtins.bool
+    """an animated GIF instead of an mp4"""
+    @property
+    def cameras(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """several stand side by side; empty: the simulator's own"""
+
+    def __init__(
+        self,
+        *,
+        cameras: collections.abc.Iterable[builtins.str] | None = ...,
+        fps: builtins.float = ...,
+        overlay: builtins.bool = ...,
+        gif: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cameras", b"cameras", "fps", b"fps", "gif", b"gif", "overlay", b"overlay"]) -> None: ...
+
+global___FilmStyle = FilmStyle
 
 @typing.final
 class Piece(google.protobuf.message.Message):
@@ -592,7 +637,7 @@ global___PieceTaken = PieceTaken
 
 @typing.final
 class Result(google.protobuf.message.Message):
-    """What came of a lease. All but lease, what was sent before, what is missing, the actions, the traceback and the warnings is
+    """What came of a lease. All but lease, what was sent before, what is missing, the actions, the trace, the traceback and the warnings is
     the record of the episode: protos/record.py has a field of the same name for each, and it is a column of the journal and of
     episodes.csv.
     """
@@ -638,6 +683,7 @@ class Result(google.protobuf.message.Message):
     TRACEBACK_FIELD_NUMBER: builtins.int
     WARNINGS_FIELD_NUMBER: builtins.int
     RENDERER_FIELD_NUMBER: builtins.int
+    TRACE_FIELD_NUMBER: builtins.int
     lease: builtins.int
     """which loan this ends"""
     outcome: global___Outcome.ValueType
@@ -682,6 +728,8 @@ class Result(google.protobuf.message.Message):
     """
     renderer: builtins.str
     """what drew its images, as GL calls it; empty: nothing was drawn, or GL did not say"""
+    trace: builtins.bytes
+    """what came of every step, as protos/trace.py packs it, if the lease asked for actions; of a replay that"""
     @property
     def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """what the benchmark measured, by name, as it was at the end; finite numbers"""
@@ -716,8 +764,9 @@ class Result(google.protobuf.message.Message):
         traceback: builtins.str = ...,
         warnings: collections.abc.Iterable[builtins.str] | None = ...,
         renderer: builtins.str = ...,
+        trace: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["actions", b"actions", "error", b"error", "error_kind", b"error_kind", "lease", b"lease", "metrics", b"metrics", "missing", b"missing", "out_of_range", b"out_of_range", "outcome", b"outcome", "physics_s", b"physics_s", "policy_s", b"policy_s", "recording_bytes", b"recording_bytes", "render_s", b"render_s", "renderer", b"renderer", "renders", b"renders", "reward_max", b"reward_max", "reward_sum", b"reward_sum", "round_trips", b"round_trips", "seconds", b"seconds", "steps", b"steps", "traceback", b"traceback", "transport_s", b"transport_s", "video_bytes", b"video_bytes", "warnings", b"warnings"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["actions", b"actions", "error", b"error", "error_kind", b"error_kind", "lease", b"lease", "metrics", b"metrics", "missing", b"missing", "out_of_range", b"out_of_range", "outcome", b"outcome", "physics_s", b"physics_s", "policy_s", b"policy_s", "recording_bytes", b"recording_bytes", "render_s", b"render_s", "renderer", b"renderer", "renders", b"renders", "reward_max", b"reward_max", "reward_sum", b"reward_sum", "round_trips", b"round_trips", "seconds", b"seconds", "steps", b"steps", "trace", b"trace", "traceback", b"traceback", "transport_s", b"transport_s", "video_bytes", b"video_bytes", "warnings", b"warnings"]) -> None: ...
 
 global___Result = Result
 

@@ -267,6 +267,11 @@ class LiberoSimulator(Simulator):
         self._wrapper = self._environment = self._scene = self._loop = None
         self._steps_left = 0
 
+    def physics_state(self) -> Array:
+        """Returns the joints' positions and velocities."""
+        data = self._environment.sim.data
+        return np.concatenate([data.qpos, data.qvel])
+
     def _reset_physics(self) -> None:
         from robosuite.utils.errors import RandomizationError
 

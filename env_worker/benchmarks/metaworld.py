@@ -211,6 +211,9 @@ class MetaworldSimulator(Simulator):
     def close(self) -> None:
         self._env.close()
 
+    def physics_state(self) -> Array:
+        return np.concatenate([self._env.data.qpos, self._env.data.qvel])
+
     def _observe(self, state: Array, look: Names) -> Observation:
         observation: dict[str, Array] = {}
         if ENVIRONMENT_STATE in look:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Final
 
 import numpy as np
 
-from sparring.env_worker.benchmark import Step
+from sparring.env_worker.benchmark import NOTHING, Names, Observation, Simulator, Step
 from sparring.env_worker.episode.array_spool import ArraySpool, temporary_file
 from sparring.env_worker.episode.observers import EpisodeObserver
+from sparring.protos.errors import UsageError
 from sparring.protos.pieces import MOST_BYTES, AttachmentMissing, check_size, size_of
 from sparring.protos.record import EpisodeRecord
 from sparring.protos.tensor import Array
@@ -28,22 +30,35 @@ class Recording(EpisodeObserver):
 
     Args:
         about: The episode's identity, kept as JSON.
+        watched: Observations to keep of the reset and of every step, instead of what the policy looks at.
         most: How many bytes it may have.
     """
 
-    def __init__(self, about: Mapping[str, Any], *, most: int = MOST_BYTES) -> None:
+    def __init__(self, about: Mapping[str, Any], *, watched: Names = NOTHING, most: int = MOST_BYTES) -> None:
         self.file: BinaryIO | None = None
         """An .npz archive of plain arrays, when the episode has ended; None if there is none."""
         self.missing = ""
         """Why there is none, in a sentence."""
         self._about = about
+        self._watched = watched
         self._most = most
         self._looks: list[int] = []
         self._seen: ArraySpool | None = None
         self._actions: list[Array] = []
         self._rewards: list[float] = []
 
+    def looks(self, step: int) -> Names:
+        return self._watched
+
+    def on_reset(self, observation: Observation) -> None:
+        if self._watched:
+            self._keep(0, {name: observation[name] for name in sorted(self._watched)})
+
     def on_look(self, step: int, seen: Mapping[str, Array]) -> None:
+        if not self._watched:
+            self._keep(step, seen)
+
+    def _keep(self, step: int, seen: Mapping[str, Array]) -> None:
         if self.missing:
             return
         with self._or_missing():
@@ -56,6 +71,8 @@ class Recording(EpisodeObserver):
     def on_step(self, step: int, action: Array, result: Step) -> None:
         self._actions.append(np.array(action))
         self._rewards.append(result.reward)
+        if self._watched:
+            self._keep(step, {name: result.observation[name] for name in sorted(self._watched)})
 
     def on_end(self, record: EpisodeRecord) -> None:
         if not self.missing:
@@ -104,3 +121,19 @@ class Recording(EpisodeObserver):
         if self._seen is not None:
             self._seen.close()
             self._seen = None
+
+
+def watched(simulator: Simulator, patterns: Iterable[str]) -> Names:
+    """Returns the observations that patterns name, among those that a simulator offers.
+
+    Raises:
+        UsageError: If a pattern names none.
+    """
+    offered = sorted(simulator.offers.observations)
+    found: set[str] = set()
+    for pattern in patterns:
+        names = fnmatch.filter(offered, pattern)
+        if not names:
+            raise UsageError(f"there is no observation {pattern!r} here. There are: {', '.join(offered)}.")
+        found.update(names)
+    return frozenset(found)

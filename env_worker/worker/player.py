@@ -23,7 +23,7 @@ from sparring.env_worker.episode.film import Film, check_camera
 from sparring.env_worker.episode.kept_actions import KeptActions
 from sparring.env_worker.episode.observers import EpisodeObserver, ObserverFailed
 from sparring.env_worker.episode.play import Order, run_episode
-from sparring.env_worker.episode.recording import Recording
+from sparring.env_worker.episode.recording import Recording, watched
 from sparring.env_worker.episode.replay import replay_episode
 from sparring.env_worker.episode.session import Session
 from sparring.policy_server.client import (
@@ -142,6 +142,7 @@ class Player:
         began = time.perf_counter()
         connected = False
         attachments: _Attachments = {}
+        actions: list[KeptActions] = []
         try:
             stage = self._staged(lease.task)
             rules = EpisodeRules.from_message(assignment.rules)
@@ -158,7 +159,7 @@ class Player:
             attachments = self._attachments(stage, lease, order, assignment, getattr(session, "policy", None))
             for attachment in attachments.values():
                 kept.callback(attachment.close)
-            actions = [KeptActions()] if lease.keep_actions else []
+            actions = [KeptActions(stage.simulator)] if lease.keep_actions else []
             watching = [*attachments.values(), *actions, *observers]
             if session is None:
                 record = replay_episode(stage.simulator, order, unpack(lease.replay), watching)
@@ -170,6 +171,7 @@ class Player:
             result.warnings.extend(stage.simulator.warnings)
             for executed in actions:
                 result.actions = executed.content
+                result.trace = executed.trace if executed.content else b""
                 result.missing = f"its actions are missing: {executed.missing}" if executed.missing else ""
         except UsageError as refusal:  # of whoever: what no attempt can cure, and no other episode either
             self._on_error(refusal)
@@ -199,6 +201,8 @@ class Player:
             self._drop_stage()  # a simulator that raised is not to be trusted with another episode
             result = EpisodeRecord.failed(_kind(error), _sentence(error)).to_message(lease.lease)
             result.traceback = _traceback(error)
+            for executed in actions if lease.replay else ():
+                result.trace = executed.trace  # to tell at which step it is no more what was recorded
             attachments = {}
         result.seconds = time.perf_counter() - began
         return pb.WorkerMessage(result=result), attachments
@@ -217,7 +221,8 @@ class Player:
         if lease.film:
             attachments["video"] = Film(stage.simulator, fps=assignment.video_fps)
         if lease.record:
-            attachments["recording"] = Recording(self._about(order, policy, assignment.benchmark))
+            about = self._about(order, policy, assignment.benchmark)
+            attachments["recording"] = Recording(about, watched=watched(stage.simulator, lease.watch))
         return attachments
 
     def _hand_over(self, result: pb.Result, attachments: _Attachments) -> None:

@@ -23,7 +23,7 @@ from sparring.orchestrator.results.damage import (
 from sparring.orchestrator.results.finite import finite
 from sparring.orchestrator.results.makers import Maker, makers_of, number_of
 from sparring.orchestrator.results.migrations import prepare
-from sparring.orchestrator.results.reading import JournalEvent, actions_of, events_of, row_of, rows_of
+from sparring.orchestrator.results.reading import JournalEvent, actions_of, events_of, row_of, rows_of, trace_of
 from sparring.orchestrator.results.row import CHECKSUM, EpisodeRow, checksum
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.advice import Hint
@@ -114,7 +114,7 @@ class Journal:
         """
         check_identity(self.path.parent, self.meta("identity"), identity, accept_changes=accept_changes)
 
-    def record(self, row: EpisodeRow, actions: bytes = b"") -> bool:
+    def record(self, row: EpisodeRow, actions: bytes = b"", trace: bytes = b"") -> bool:
         """Writes a finished episode. False if it was recorded before: a late duplicate changes nothing.
 
         An error is not an outcome of the policy; a later attempt may replace it.
@@ -122,6 +122,7 @@ class Journal:
         Args:
             row: What came of it.
             actions: That were executed, packed, if they are kept: written with the row, or neither is.
+            trace: What came of every step, packed, if it is kept with the actions.
 
         Raises:
             JournalError: If it cannot be written.
@@ -129,7 +130,7 @@ class Journal:
         with _explained(self.path), _at_once(self._connection):
             recorded = write_row(self._connection, row)
             if recorded:
-                write_actions(self._connection, row.id, actions)
+                write_actions(self._connection, row.id, actions, trace)
             return recorded
 
     def filmed(self, row: EpisodeRow) -> None:
@@ -153,6 +154,11 @@ class Journal:
         """Returns the packed actions of an episode; nothing, if none are kept."""
         with _reading(self.path):
             return actions_of(self._connection, episode)
+
+    def trace(self, episode: EpisodeId) -> bytes:
+        """Returns the packed trace of an episode; nothing, if none is kept."""
+        with _reading(self.path):
+            return trace_of(self._connection, episode)
 
     def note(self, kind: str, message: str, *, episode: EpisodeId | None = None, worker: str = "") -> None:
         """Writes down something that happened on the way: a lost lease, a failed attempt, a respawned worker.
@@ -266,11 +272,14 @@ def write_row(connection: sqlite3.Connection, row: EpisodeRow) -> bool:
     return cursor.rowcount == 1
 
 
-def write_actions(connection: sqlite3.Connection, episode: EpisodeId, actions: bytes) -> None:
-    """Writes the packed actions of an episode in the place of those that there were, if any."""
+def write_actions(connection: sqlite3.Connection, episode: EpisodeId, actions: bytes, trace: bytes = b"") -> None:
+    """Writes the packed actions of an episode, and its trace, in the place of those that there were, if any."""
     who = (episode.benchmark, episode.task, episode.index)
-    if actions:
-        connection.execute("INSERT OR REPLACE INTO actions VALUES (?, ?, ?, ?)", (*who, actions))
+    if actions or trace:
+        connection.execute(
+            'INSERT OR REPLACE INTO actions (benchmark, task, "index", content, trace) VALUES (?, ?, ?, ?, ?)',
+            (*who, actions, trace),
+        )
     else:
         connection.execute('DELETE FROM actions WHERE benchmark = ? AND task = ? AND "index" = ?', who)
 

@@ -56,10 +56,16 @@ def _renderers(connection: sqlite3.Connection) -> None:
     """
 
 
+def _traces(connection: sqlite3.Connection) -> None:
+    """Migrates from 7 to 8: with the actions of an episode stands what came of each of them."""
+    if "trace" not in {name for _, name, *_ in connection.execute("PRAGMA table_info(actions)")}:
+        connection.execute("ALTER TABLE actions ADD COLUMN trace BLOB NOT NULL DEFAULT x''")
+
+
 FIRST_VERSION: Final = 2
 """The oldest that can be read: release 0.1.0's."""
 
-MIGRATIONS: Final[Sequence[Migration]] = (_columns_by_name, _makers, _played, _programs, _renderers)
+MIGRATIONS: Final[Sequence[Migration]] = (_columns_by_name, _makers, _played, _programs, _renderers, _traces)
 """One after the other: the first makes version 3 of version 2, and so on."""
 
 SCHEMA_VERSION: Final = FIRST_VERSION + len(MIGRATIONS)
@@ -97,7 +103,8 @@ def _prepare(connection: sqlite3.Connection, place: str) -> None:
     )
     execute(
         "CREATE TABLE IF NOT EXISTS actions (benchmark TEXT NOT NULL, task TEXT NOT NULL, "
-        '"index" INTEGER NOT NULL, content BLOB NOT NULL, PRIMARY KEY (benchmark, task, "index"))'
+        "\"index\" INTEGER NOT NULL, content BLOB NOT NULL, trace BLOB NOT NULL DEFAULT x'', "
+        'PRIMARY KEY (benchmark, task, "index"))'
     )
     execute(
         "CREATE TABLE IF NOT EXISTS makers (id INTEGER PRIMARY KEY, worker TEXT NOT NULL, host TEXT NOT NULL, "

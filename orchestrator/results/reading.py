@@ -13,11 +13,11 @@ import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sparring.orchestrator.results.damage import FILE_NAME as FILE_NAME
 from sparring.orchestrator.results.damage import LOCK_NAME as LOCK_NAME
@@ -72,6 +72,19 @@ class JournalContents:
     makers: Mapping[int, Maker]
 
 
+@dataclass(frozen=True)
+class KeptEpisode:
+    """What it takes to play an episode again, and to hold that against what was.
+
+    Attributes:
+        actions: As executed, as protos/action_list.py packs them.
+        trace: What came of every step, as protos/trace.py packs it; empty in journals before version 8.
+    """
+
+    actions: bytes
+    trace: bytes = b""
+
+
 def read_journal(folder: Path, *, locked_by_us: bool = False) -> JournalContents:
     """Reads the journal of an output folder, also while a run writes to it, and changes nothing there.
 
@@ -82,13 +95,45 @@ def read_journal(folder: Path, *, locked_by_us: bool = False) -> JournalContents
     Raises:
         UsageError: If there is none, it is damaged, or it is of a release that this one cannot read.
     """
+    return _read(folder, _contents, locked_by_us=locked_by_us)
+
+
+def read_kept(folder: Path, episodes: Collection[EpisodeId]) -> dict[EpisodeId, KeptEpisode]:
+    """Reads what is kept of some episodes to play them again, also while a run writes to the journal.
+
+    Raises:
+        UsageError: As `read_journal`.
+    """
+
+    def read(connection: sqlite3.Connection, running: bool) -> dict[EpisodeId, KeptEpisode]:
+        columns = {name for _, name, *_ in connection.execute("PRAGMA table_info(actions)")}
+        if not columns:  # of an earlier release
+            return {}
+        traced = "trace" in columns
+        return {
+            episode: KeptEpisode(actions, trace_of(connection, episode) if traced else b"")
+            for episode in episodes
+            if (actions := actions_of(connection, episode))
+        }
+
+    return _read(folder, read)
+
+
+_Read = TypeVar("_Read")
+
+
+def _read(folder: Path, read: Callable[[sqlite3.Connection, bool], _Read], *, locked_by_us: bool = False) -> _Read:
     path = folder / FILE_NAME
     for _ in range(_ATTEMPTS):
         running = not locked_by_us and is_running(folder)
         problem: Exception | None = None
         try:
-            with _beside_a_run(path) if running else _copied(path) as connection:
-                contents = _contents(connection, str(folder), running)
+            with beside_a_run(path) if running else _copied(path) as connection:
+                connection.execute("BEGIN")  # all of it as of one moment
+                check_whole(connection)
+                _check_tables(connection)
+                check_version(connection, str(folder))
+                contents = read(connection, running)
         except (sqlite3.DatabaseError, OSError, ValueError, TypeError) as error:
             problem = error
         still = not locked_by_us and is_running(folder)
@@ -153,20 +198,30 @@ def actions_of(connection: sqlite3.Connection, episode: EpisodeId) -> bytes:
     return b"" if found is None else bytes(found[0])
 
 
-def _contents(connection: sqlite3.Connection, place: str, running: bool) -> JournalContents:
-    connection.execute("BEGIN")  # all of it as of one moment
-    check_whole(connection)
+def trace_of(connection: sqlite3.Connection, episode: EpisodeId) -> bytes:
+    """Returns the packed trace of an episode; nothing, if none is kept."""
+    found = connection.execute(
+        'SELECT trace FROM actions WHERE benchmark = ? AND task = ? AND "index" = ?',
+        (episode.benchmark, episode.task, episode.index),
+    ).fetchone()
+    return b"" if found is None else bytes(found[0])
+
+
+def _check_tables(connection: sqlite3.Connection) -> None:
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not {"meta", "episodes", "events"} <= tables:
         raise sqlite3.DatabaseError("it has not the tables of a journal" if tables else "it is empty")
-    check_version(connection, place)
+
+
+def _contents(connection: sqlite3.Connection, running: bool) -> JournalContents:
     found = connection.execute("SELECT key, value FROM meta")
     meta = {RENAMED_NOTES.get(key, key): json.loads(value) for key, value in found}
     return JournalContents(rows_of(connection), events_of(connection), meta, running, makers_of(connection))
 
 
 @contextmanager
-def _beside_a_run(path: Path) -> Iterator[sqlite3.Connection]:
+def beside_a_run(path: Path) -> Iterator[sqlite3.Connection]:
+    """Opens a journal while a run writes to it."""
     # `readonly_shm`: not even the marks that readers leave for each other.
     with closing(_connect(f"{path.absolute().as_uri()}?mode=ro&readonly_shm=1")) as connection:
         yield connection

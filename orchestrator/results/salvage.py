@@ -22,6 +22,7 @@ from sparring.orchestrator.results.row import CHECKSUM, COLUMNS, EpisodeRow, is_
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.action_list import UnreadableActions, unpack
 from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.trace import Trace
 
 _NEW: Final = "journal-salvaged.sqlite"
 _FEWEST_COLUMNS: Final = 19
@@ -53,7 +54,8 @@ class _Found:
     events: dict[int, tuple[Value, ...]] = field(default_factory=dict)
     makers: dict[int, tuple[Value, ...]] = field(default_factory=dict)
     meta: dict[str, str] = field(default_factory=dict)
-    actions: dict[EpisodeId, bytes] = field(default_factory=dict)
+    actions: dict[EpisodeId, tuple[bytes, bytes]] = field(default_factory=dict)
+    """With their traces; journals before version 8 have none of these."""
 
 
 def salvage(folder: Path) -> Salvage:
@@ -113,21 +115,23 @@ def _read(path: Path, document: RunDocument) -> _Found:
             found.events[row.number] = row.values
         elif _are(row, (None, str, str, str)) and _is_json(row.values[3]):
             found.makers[row.number] = row.values[1:]
-        elif _are(row, (str, str, int, bytes)):
-            benchmark, task, index, content = row.values
-            found.actions[EpisodeId(str(benchmark), str(task), int(index))] = content  # type: ignore[arg-type, assignment]
+        elif _are(row, (str, str, int, bytes)) or _are(row, (str, str, int, bytes, bytes)):
+            benchmark, task, index, content, *trace = row.values
+            found.actions[EpisodeId(str(benchmark), str(task), int(index))] = (content, trace[0] if trace else b"")  # type: ignore[arg-type, assignment]
         elif _are(row, (str, str)) and _is_json(row.values[1]):
             key, value = map(str, row.values)
             found.meta[RENAMED_NOTES.get(key, key)] = value
-    found.actions = {episode: content for episode, content in found.actions.items() if _fits(found, episode, content)}
+    found.actions = {episode: kept for episode, kept in found.actions.items() if _fits(found, episode, *kept)}
     return found
 
 
-def _fits(found: _Found, episode: EpisodeId, content: bytes) -> bool:
-    """Returns whether actions are whole, and as many as their episode had steps."""
+def _fits(found: _Found, episode: EpisodeId, content: bytes, trace: bytes) -> bool:
+    """Returns whether actions and their trace are whole, and as many as their episode had steps."""
     row = found.rows.get(episode)
     try:
-        return row is not None and row.outcome != "error" and len(unpack(content)) == row.steps
+        if row is None or row.outcome == "error" or len(unpack(content)) != row.steps:
+            return False
+        return not trace or Trace.unpack(trace).steps == row.steps
     except UnreadableActions:
         return False
 
@@ -189,7 +193,7 @@ def _write(path: Path, found: _Found, document: RunDocument) -> None:
         connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", events)
         for row in found.rows.values():
             write_row(connection, row)
-            write_actions(connection, row.id, found.actions.get(row.id, b""))
+            write_actions(connection, row.id, *found.actions.get(row.id, (b"", b"")))
         connection.execute("COMMIT")
 
 

@@ -69,8 +69,7 @@ class Attachments:
         film = self._film_name(episode, outcome)
         targets: dict[AttachmentKind, Path] = {}
         if self._output.record is not None:
-            folder = self._output.record / _file_name(episode.benchmark) / _file_name(episode.task)
-            targets["recording"] = folder / f"{episode.index:04d}.npz"
+            targets["recording"] = recording_file(self._output.record, episode)
         if self._output.wants_film(episode.task, episode.index, outcome):
             targets["video"] = self._folder / film
         kept: set[AttachmentKind] = set()
@@ -114,6 +113,11 @@ class Attachments:
             group, number = self._places[label]
             return f"videos/{_file_name(group)}_{number}/eval_episode_{episode.index}.mp4"
         return f"videos/{_file_name(label)}_{episode.index:04d}_{outcome}.mp4"
+
+
+def recording_file(folder: Path, episode: EpisodeId) -> Path:
+    """Returns where the recording of an episode is, in a folder of recordings."""
+    return folder / _file_name(episode.benchmark) / _file_name(episode.task) / f"{episode.index:04d}.npz"
 
 
 def _file_name(task: str) -> str:

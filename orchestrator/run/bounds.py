@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparring.protos import action_list
+from sparring.protos import action_list, trace
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import shortened
 from sparring.protos.errors import UsageError
@@ -85,6 +85,8 @@ def bounded(message: pb.WorkerMessage, slots: int) -> pb.WorkerMessage:
         _check_name(message.result.renderer, most=MAX_FACT)
         size, most = len(message.result.actions), action_list.MOST_BYTES
         _check(size <= most, f"the actions of an episode have {size:,} bytes; {most:,} are the most")
+        size, most = len(message.result.trace), trace.MOST_BYTES
+        _check(size <= most, f"the trace of an episode has {size:,} bytes; {most:,} are the most")
         message.result.error = shortened(message.result.error, MAX_SENTENCE)
         message.result.missing = shortened(message.result.missing, MAX_SENTENCE)
         warnings = [shortened(sentence, MAX_SENTENCE) for sentence in message.result.warnings[:MAX_WARNINGS]]

@@ -13,7 +13,7 @@ from sparring.orchestrator.run.bounds import bounded, check_register
 from sparring.orchestrator.run.departures import Departures
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
-from sparring.orchestrator.run.orders import lease_message
+from sparring.orchestrator.run.orders import Order, lease_message, unchanged
 from sparring.orchestrator.run.plan import EpisodeId, Plan
 from sparring.orchestrator.run.policy_reports import PolicyReports
 from sparring.orchestrator.run.policy_state import PolicyState
@@ -50,9 +50,10 @@ class Coordinator:
         rules: RetryRules,
         dialect: Dialect = FLAGS,
         programs: ProgramCheck | None = None,
+        order: Order = unchanged,
     ) -> None:
         self._programs = programs or ProgramCheck(settings, plan, journal, accept=False, warn=listener.on_warning)
-        self._plan = plan
+        self._plan, self._order = plan, order
         self._settings = settings
         self._journal = journal
         self._listener = listener
@@ -330,7 +331,7 @@ class Coordinator:
                 slot = next(iter(asking))
                 lease, replay = self._scheduler.lease(slot, among=group), None
                 if lease is not None:
-                    order = lease_message(self._settings, self._plan, self._films, lease)
+                    order = lease_message(self._settings, self._plan, self._films, lease, self._order)
                 elif group is None and (replay := self._replays.lease(slot)) is not None:
                     order = self._films.message(replay)
                 else:
@@ -395,5 +396,5 @@ class Coordinator:
         self._serve_waiting()
 
     def _end_if_finished(self) -> None:
-        if self.unfinished == 0 and not self.ended.done():
+        if not self.unfinished and not self.ended.done():
             self.ended.set_result(None)

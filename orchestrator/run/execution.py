@@ -22,8 +22,8 @@ from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
 from sparring.orchestrator.run.invocation import Invocation
 from sparring.orchestrator.run.listeners import Listeners, RunListener
-from sparring.orchestrator.run.plan import Plan
-from sparring.orchestrator.run.program_check import changed_while_running
+from sparring.orchestrator.run.plan import EpisodeId, Plan
+from sparring.orchestrator.run.program_check import ProgramCheck, changed_while_running
 from sparring.orchestrator.run.run_files import RunFiles, check_output, output_folder
 from sparring.orchestrator.run.work_service import WorkService
 from sparring.orchestrator.serving.policy_host import (
@@ -35,6 +35,7 @@ from sparring.orchestrator.serving.policy_host import (
 from sparring.orchestrator.serving.stats import HOSTED, StatsWatch
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description
+from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import FLAGS, Dialect, Hint
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.net.address import Address
@@ -103,7 +104,7 @@ async def run(
     asyncio.get_running_loop().set_exception_handler(ignore_poller_races)
     with output_folder(folder) as journal:
         execution = Execution(settings, plan, folder, journal, Listeners(listeners), dialect, invocation)
-        return await execution.run(_on_signals())
+        return await execution.run(until_signal())
 
 
 @dataclass(frozen=True)
@@ -181,9 +182,7 @@ class Execution:
         programs = self._files.claim(policy)
         access = replace(access, program=policy.program_sha256)
 
-        coordinator = Coordinator(
-            self._plan, settings, self._journal, self._folder, self._listener, self._rules, self._dialect, programs
-        )
+        coordinator = self._coordinator(programs)
         if coordinator.ended.done():
             return
         if self._hosting is not None:
@@ -199,6 +198,23 @@ class Execution:
             await _first(coordinator.ended, watched)
         except (LaunchFailed, PolicyHostFailed, JournalError) as error:
             raise RunStopped(error.sentence) from error
+
+    def _coordinator(self, programs: ProgramCheck) -> Coordinator:
+        """Makes the heart of this run."""
+        return Coordinator(
+            self._plan,
+            self._settings,
+            self._journal,
+            self._folder,
+            self._listener,
+            self._rules,
+            self._dialect,
+            programs,
+            self._order,
+        )
+
+    def _order(self, episode: EpisodeId, lease: pb.Lease) -> None:
+        """Adds to a lease what this execution wants of it, beside what its settings say."""
 
     async def _host(
         self, stack: AsyncExitStack, sockets: Path, listen: Address | None, watched: list[asyncio.Future[None]]
@@ -326,7 +342,7 @@ async def _attended(coordinator: Coordinator, settings: RunSettings, to_join: st
         await asyncio.sleep(min(1.0, settings.plan.worker_timeout / 4))
 
 
-def _on_signals() -> asyncio.Future[None]:
+def until_signal() -> asyncio.Future[None]:
     """Fails with Interrupted on the first Ctrl-C or SIGTERM."""
     loop = asyncio.get_running_loop()
     interrupted: asyncio.Future[None] = loop.create_future()

@@ -32,7 +32,7 @@ from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
 from sparring.orchestrator.run.invocation import Invocation
 from sparring.orchestrator.run.listeners import Listeners, RunListener, SlotActivity
-from sparring.orchestrator.run.orders import assignment_message, lease_message
+from sparring.orchestrator.run.orders import Order, assignment_message, lease_message, unchanged
 from sparring.orchestrator.run.plan import Plan, fetch_assets
 from sparring.orchestrator.run.recorder import Recorder
 from sparring.orchestrator.run.run_files import RunFiles, output_folder
@@ -83,6 +83,7 @@ def run_in_process(
     *,
     dialect: Dialect = FLAGS,
     invocation: Invocation | None = None,
+    order: Order = unchanged,
 ) -> Results:
     """Runs what is left of a plan and returns all its results; to be called in the main thread, for signals.
 
@@ -93,6 +94,7 @@ def run_in_process(
         listeners: Who watches.
         dialect: The words of those who read about it.
         invocation: How it was asked for.
+        order: Adds to each lease what is wanted of it, beside what settings say.
 
     Raises:
         UsageError: If the folder belongs to another plan, or to other programs, or the policy cannot be made.
@@ -100,7 +102,7 @@ def run_in_process(
     """
     try:
         with _Signals() as signals, output_folder(folder) as journal:
-            execution = _Execution(settings, plan, folder, journal, Listeners(listeners), dialect, invocation)
+            execution = _Execution(settings, plan, folder, journal, Listeners(listeners), dialect, invocation, order)
             return execution.run(lambda: load_local(settings, Tracebacks(folder)), signals.raised)
     except KeyboardInterrupt as interrupt:
         raise Interrupted(f"interrupted by {interrupt.args[0] if interrupt.args else 'SIGINT'}.") from None
@@ -169,7 +171,9 @@ class _Execution:
         listener: Listeners,
         dialect: Dialect,
         invocation: Invocation | None = None,
+        order: Order = unchanged,
     ) -> None:
+        self._order = order
         self._settings = settings
         self._plan = plan
         self._journal = journal
@@ -226,7 +230,7 @@ class _Execution:
         player = Player(benchmark, own_settings, LocalSessions(policy, assignment), self._attach)
         try:
             while (lease := self._scheduler.lease(SlotId(part.label, WORKER, 0))) is not None:
-                message = lease_message(self._settings, self._plan, self._recorder.films, lease)
+                message = lease_message(self._settings, self._plan, self._recorder.films, lease, self._order)
                 self._record(player.play(message, assignment, [self._progress(lease)]))
                 if time.monotonic() - self._kept >= _KEEP_SECONDS:
                     self._kept = time.monotonic()

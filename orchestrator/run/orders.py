@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 from sparring.orchestrator.run.films import Films
-from sparring.orchestrator.run.plan import Plan, benchmark_settings
+from sparring.orchestrator.run.plan import EpisodeId, Plan, benchmark_settings
 from sparring.orchestrator.run.scheduler import Lease
 from sparring.orchestrator.settings import Evaluation, RunSettings
 from sparring.protos import evaluation_pb2 as pb
+
+Order = Callable[[EpisodeId, pb.Lease], None]
+"""Adds to the lease of an episode what is wanted of it, beside what settings say."""
+
+
+def unchanged(episode: EpisodeId, lease: pb.Lease) -> None:
+    """Wants nothing else."""
 
 
 def assignment_message(settings: RunSettings, part: Evaluation) -> pb.Assignment:
@@ -21,9 +29,9 @@ def assignment_message(settings: RunSettings, part: Evaluation) -> pb.Assignment
     )
 
 
-def lease_message(settings: RunSettings, plan: Plan, films: Films, lease: Lease) -> pb.Lease:
+def lease_message(settings: RunSettings, plan: Plan, films: Films, lease: Lease, order: Order = unchanged) -> pb.Lease:
     """Says which episode to play."""
-    return pb.Lease(
+    message = pb.Lease(
         lease=lease.number,
         slot=lease.slot.number,
         task=lease.episode.task,
@@ -34,3 +42,5 @@ def lease_message(settings: RunSettings, plan: Plan, films: Films, lease: Lease)
         record=settings.output.record is not None,
         keep_actions=settings.output.actions,
     )
+    order(lease.episode, message)
+    return message

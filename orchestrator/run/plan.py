@@ -41,20 +41,23 @@ class Plan:
         tasks: Per benchmark, in the order they were selected.
         episodes: How many of each task.
         seed: Of the run.
+        only: Some of them, where not all are to be played; None: all.
     """
 
     tasks: Mapping[str, Sequence[Task]]
     episodes: int
     seed: int
+    only: frozenset[EpisodeId] | None = None
 
     def ids(self) -> list[EpisodeId]:
         """Returns every episode, task by task."""
-        return [
+        every = [
             EpisodeId(benchmark, task.name, index)
             for benchmark, tasks in self.tasks.items()
             for task in tasks
             for index in range(self.episodes)
         ]
+        return every if self.only is None else [episode for episode in every if episode in self.only]
 
     def seed_of(self, episode: EpisodeId) -> int:
         """Returns the seed by LeRobot's rule, so that numbers can be compared: episode k has the run's seed + k."""

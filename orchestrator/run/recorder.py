@@ -126,8 +126,9 @@ class Recorder:
             film, missing = self.attachments.save(lease, result, record.outcome)
             for sentence in missing:
                 self._missing(worker, lease, sentence)
-            actions = result.actions if record.outcome != "error" and self._settings.output.actions else b""
-            row = self._record(worker, lease.episode, record, tries=1, film=film, actions=actions)
+            kept = result if self._settings.output.actions else pb.Result()
+            actions = kept.actions if record.outcome != "error" else b""
+            row = self._record(worker, lease.episode, record, tries=1, film=film, actions=actions, trace=kept.trace)
         self.attachments.drop(lease.number)
         self._scheduler.finish(result.lease, record)
         if verdict == "retry":
@@ -204,6 +205,7 @@ class Recorder:
         tries: int,
         film: str = "",
         actions: bytes = b"",
+        trace: bytes = b"",
     ) -> EpisodeRow | None:
         """Writes a row; returns it, unless there is one of this episode already.
 
@@ -214,6 +216,7 @@ class Recorder:
             tries: 1 if this was an attempt of the episode; 0 if it was lost, which is none.
             film: Where one is, if one was made.
             actions: That were executed, packed, if they are kept.
+            trace: What came of them, packed, likewise; of a replay that ended in an error, up to there.
         """
         row = EpisodeRow(
             benchmark=episode.benchmark,
@@ -227,7 +230,7 @@ class Recorder:
             maker=self._maker(worker, episode.benchmark),
             **vars(record),
         )
-        return row if self._journal.record(row, actions) else None
+        return row if self._journal.record(row, actions, trace) else None
 
     def _player(self, worker: str) -> _Player:
         return self._players.get(worker) or _Player("", {})

@@ -49,7 +49,7 @@ def order(**rules: object) -> Order:
 
 def played(policy: Policy, to_play: Order) -> tuple[EpisodeRecord, Array, list[float]]:
     simulator = ToySimulator("long", ToySettings())
-    actions, rewards = KeptActions(), Rewards()
+    actions, rewards = KeptActions(simulator), Rewards()
     session = LocalPolicy(policy, name="toy").open(simulator.offers)
     record = run_episode(simulator, session, to_play, [actions, rewards])
     return record, unpack(actions.content), rewards.all
@@ -106,7 +106,7 @@ def test_an_episode_that_ends_earlier_has_fewer_steps() -> None:
 
 def test_actions_that_are_too_many_are_given_up_and_the_episode_counts() -> None:
     simulator = ToySimulator("long", ToySettings())
-    actions = KeptActions(most=10)
+    actions = KeptActions(simulator, most=10)
     session = LocalPolicy(Forward(), name="toy").open(simulator.offers)
     assert run_episode(simulator, session, order(), [actions]).outcome == "success"
     assert actions.content == b""

@@ -11,7 +11,7 @@ import pytest
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.record import EpisodeRecord, ErrorKind, Outcome
 
-ATTACHED = {"lease", "video_bytes", "recording_bytes", "missing", "actions", "traceback", "warnings"}
+ATTACHED = {"lease", "video_bytes", "recording_bytes", "missing", "actions", "trace", "traceback", "warnings"}
 """What a result has beside the record."""
 
 

@@ -136,6 +136,9 @@ class ToySimulator(Simulator):
     def close(self) -> None:
         pass
 
+    def physics_state(self) -> Array:
+        return np.array([self._position])
+
     def _misbehave(self, how: str) -> None:
         if how == "raises":
             raise ValueError("the world came apart")

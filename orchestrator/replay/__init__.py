@@ -1,0 +1,1 @@
+"""Episodes of recorded runs, played again: films, checks, exports."""

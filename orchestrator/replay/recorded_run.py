@@ -1,0 +1,136 @@
+"""A recorded run: what its folder has of its episodes, and which of them are to be played again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sparring.orchestrator.results.document import RunDocument, read_document
+from sparring.orchestrator.results.makers import Maker
+from sparring.orchestrator.results.reading import KeptEpisode, read_kept
+from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.run.plan import EpisodeId, Plan
+from sparring.protos.advice import Hint
+from sparring.protos.errors import SparringError, UsageError, unknown
+
+
+class NotKept(SparringError):
+    """Of an episode nothing is kept that it could be played again with."""
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run as it was recorded: finished, interrupted, or going on right now.
+
+    Attributes:
+        place: Where it was found, for people.
+        document: Its run.json.
+        rows: Its recorded episodes.
+        makers: Who has made them, by the numbers in their column `maker`.
+        running: Whether it is going on: then these are the episodes that have ended by now.
+        read: Returns what is kept of some episodes; of one that nothing is kept of, it returns nothing.
+    """
+
+    place: Path
+    document: RunDocument
+    rows: Mapping[EpisodeId, EpisodeRow]
+    makers: Mapping[int, Maker]
+    running: bool
+    read: Callable[[Collection[EpisodeId]], Mapping[EpisodeId, KeptEpisode]] = field(repr=False)
+
+    @classmethod
+    def in_folder(cls, folder: Path) -> RecordedRun:
+        """Opens the output folder of a run. Nothing in there is changed or locked.
+
+        Raises:
+            UsageError: If it is none, or it cannot be read.
+        """
+        results = Results.load(folder)
+        return cls(
+            place=folder,
+            document=read_document(folder),
+            rows={row.id: row for row in results.rows},
+            makers=results.makers,
+            running=results.status == "running",
+            read=lambda episodes: read_kept(folder, episodes),
+        )
+
+    @property
+    def plan(self) -> Plan:
+        """What the run was to do, without asking its benchmarks."""
+        return self.document.plan()
+
+    def label(self, episode: EpisodeId) -> str:
+        """Returns the name of an episode's task that is unique in the run."""
+        labels = {(name, task.name): label for label, (name, task) in self.plan.labels().items()}
+        return labels.get((episode.benchmark, episode.task), f"{episode.benchmark}/{episode.task}")
+
+    def choose(self, selection: str) -> list[EpisodeRow]:
+        """Returns the episodes with an outcome that a selection names, in the plan's order.
+
+        Args:
+            selection: `all`, `failures`, `successes`, or single ones, TASK:INDEX, comma-separated.
+
+        Raises:
+            UsageError: If it names episodes that the plan does not have, that have not ended, or that ended in an
+                error; or if there is none.
+        """
+        order = self.plan.ids()
+        if selection in _OUTCOMES:
+            rows = (self.rows[episode] for episode in order if episode in self.rows)
+            chosen = [row for row in rows if row.outcome in _OUTCOMES[selection]]
+            if not chosen:
+                going = " The run is still going; it may have some later." if self.running else ""
+                raise UsageError(f"the run in {str(self.place)!r} has no {_NAMES[selection]}.{going}")
+            return chosen
+        named = {name: episode for episode in order for name in self._names(episode)}
+        found: dict[EpisodeId, EpisodeRow] = {}
+        for name in filter(None, (part.strip() for part in selection.split(","))):
+            if name not in named:
+                raise unknown("episode (TASK:INDEX) of this run:", name, list(named))
+            found[named[name]] = self._ended(named[name])
+        if not found:
+            raise UsageError(f"say which episodes: {', '.join(_OUTCOMES)}, or TASK:INDEX,...")
+        return [found[episode] for episode in order if episode in found]
+
+    def kept(self, episodes: Iterable[EpisodeId]) -> tuple[dict[EpisodeId, KeptEpisode], list[EpisodeId]]:
+        """Returns what is kept of episodes, and those that nothing is kept of.
+
+        Raises:
+            UsageError: If nothing is kept of any of them.
+        """
+        wanted = list(episodes)
+        kept = dict(self.read(wanted))
+        missing = [episode for episode in wanted if episode not in kept]
+        if wanted and not kept:
+            why = (
+                f"it was run with {Hint('actions', value=False)}"
+                if self.document.settings.get("actions") is False
+                else "releases before 0.2 did not keep them"
+                if "actions" not in self.document.settings
+                else "they were too large, or were taken out"
+            )
+            raise UsageError(
+                f"the run in {str(self.place)!r} has no actions of these episodes ({why}), so they cannot be played "
+                f"again without the policy. Run the same command with another {Hint('output')} to have them: the same "
+                "plan gives the same episodes."
+            )
+        return kept, missing
+
+    def _names(self, episode: EpisodeId) -> tuple[str, str]:
+        return f"{episode.task}:{episode.index}", f"{episode.benchmark}/{episode.task}:{episode.index}"
+
+    def _ended(self, episode: EpisodeId) -> EpisodeRow:
+        row = self.rows.get(episode)
+        if row is None:
+            why = "the run is still going" if self.running else "resume the run to play it"
+            raise UsageError(f"{episode} has not ended yet: {why}.")
+        if row.outcome == "error":
+            raise UsageError(f"{episode} ended in an error, and errors have no actions: {row.error}")
+        return row
+
+
+_OUTCOMES = {"all": ("success", "failure", "played"), "failures": ("failure",), "successes": ("success",)}
+_NAMES = {"all": "episode with an outcome", "failures": "failures", "successes": "successes"}

@@ -1,0 +1,261 @@
+"""Playing recorded episodes again: a run of its own, in a folder of its own, whose policy is what was recorded.
+
+Launchers, workers, containers, deadlines and retries are those of any run (`orchestrator/run/execution.py`); what is
+different is that every lease has the actions, and says what is wanted of the replay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from sparring.orchestrator.replay.recorded_run import RecordedRun
+from sparring.orchestrator.replay.settings import NOBODY, ReplaySettings
+from sparring.orchestrator.results.journal import Journal
+from sparring.orchestrator.results.makers import Maker, makers_of
+from sparring.orchestrator.results.reading import FILE_NAME, KeptEpisode, beside_a_run, trace_of
+from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.run.attachments import recording_file
+from sparring.orchestrator.run.coordinator import Coordinator
+from sparring.orchestrator.run.errors import RunStopped
+from sparring.orchestrator.run.execution import Execution, prepare, until_signal
+from sparring.orchestrator.run.films import difference
+from sparring.orchestrator.run.listeners import Listeners, RunListener
+from sparring.orchestrator.run.plan import EpisodeId, Plan
+from sparring.orchestrator.run.run_files import output_folder
+from sparring.orchestrator.serving.policy_host import PolicyAccess
+from sparring.orchestrator.settings import RunSettings
+from sparring.policy_server.client import Description
+from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.net.address import Address
+from sparring.protos.net.rpc import ignore_poller_races
+from sparring.protos.spec import PolicySpec
+
+_NOT_ASKED: Final = Description(NOBODY, {}, "", "", PolicySpec(action_dim=1, chunk_length=1))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is wanted of replays, beside that they are what was recorded.
+
+    Attributes:
+        film: How films look; None: none are made.
+        watch: Patterns of observations that are recorded at the reset and after every step; empty: nothing is.
+        now: Settings of `sparring run` on workers: `slots`, `launcher`, `assets`, `in_process`, …
+        seen: Settings of benchmarks that change what is seen and nothing else, such as `resolution`.
+    """
+
+    film: pb.FilmStyle | None = None
+    watch: Sequence[str] = ()
+    now: Mapping[str, object] = field(default_factory=dict)
+    seen: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """An episode that was played again. Its files are there while its listener is being told, and may be moved away.
+
+    Attributes:
+        recorded: What came of it then.
+        again: What came of it now; an `error` if it could not be played to its end.
+        kept: What was recorded of its steps.
+        trace: What came of its steps now, as `kept.trace`; empty if nothing did.
+        maker: Who has played it again: its machine and versions. None: nobody has come to that.
+        film: If one was wanted, and the episode has come to its end.
+        recording: Likewise: an .npz archive, as docs/recordings.md describes them.
+    """
+
+    recorded: EpisodeRow
+    again: EpisodeRow
+    kept: KeptEpisode
+    trace: bytes
+    maker: Maker | None
+    film: Path | None
+    recording: Path | None
+
+    @property
+    def difference(self) -> str:
+        """In what it is not the episode that was recorded, as a sentence; nothing, if it is."""
+        return difference(self.recorded, self.again)
+
+
+def replay(
+    run: RecordedRun,
+    episodes: Iterable[EpisodeId],
+    wanted: Wanted,
+    folder: Path,
+    heard: Callable[[Replayed], None],
+    listeners: Iterable[RunListener] = (),
+) -> Sequence[EpisodeId]:
+    """Plays episodes of a recorded run again; to be called in the main thread, for signals.
+
+    Args:
+        run: Whose.
+        episodes: Which.
+        wanted: What for.
+        folder: A new one for what comes of it, which the caller removes (`working_folder`).
+        heard: Is told of each as soon as it has ended. What it raises ends all of it, and is raised here.
+        listeners: Who watches, as any run.
+
+    Returns:
+        Those that nothing is kept of, and that were not played, therefore.
+
+    Raises:
+        UsageError: If nothing is kept of any of them, or they cannot be played here as they are wanted.
+        Interrupted, RunStopped and other SparringErrors: If it could not be finished.
+    """
+    kept, missing = run.kept(episodes)
+    made = ReplaySettings(wanted.now, wanted.seen, film=wanted.film is not None, record=bool(wanted.watch))
+    plan = replace(_of_those(run.plan, kept), only=frozenset(kept))
+    settings = made.of(run.document.settings, folder, plan.tasks)
+    prepare(settings)
+    telling = _Telling(run, kept, folder, settings, heard)
+
+    def order(episode: EpisodeId, lease: pb.Lease) -> None:
+        telling.check()
+        lease.replay = kept[episode].actions
+        lease.keep_actions = True
+        lease.watch.extend(wanted.watch)
+        if wanted.film is not None:
+            lease.style.CopyFrom(wanted.film)
+
+    try:
+        if settings.plan.in_process:
+            from sparring.orchestrator.run.in_process import run_in_process  # imports what is a worker's otherwise
+
+            run_in_process(settings, plan, folder, [telling, *listeners], order=order)
+        else:
+            asyncio.run(_play(settings, plan, folder, [telling, *listeners], order))
+    except SparringError:
+        telling.check()  # it is the cause
+        raise
+    telling.check()
+    return missing
+
+
+@contextmanager
+def working_folder(beside: Path) -> Iterator[Path]:
+    """Makes a folder for `replay`, on the disk where what comes of it will stay, and removes it.
+
+    Raises:
+        SparringError: If it cannot be made.
+    """
+    try:
+        beside.mkdir(parents=True, exist_ok=True)
+        temporary = tempfile.TemporaryDirectory(prefix=".replay-", dir=beside)
+    except OSError as error:
+        raise UsageError(f"{str(beside)!r} cannot be written: {error.strerror}.") from error
+    with temporary as folder:
+        yield Path(folder) / "run"
+
+
+async def _play(
+    settings: RunSettings,
+    plan: Plan,
+    folder: Path,
+    listeners: Iterable[RunListener],
+    order: Callable[[EpisodeId, pb.Lease], None],
+) -> None:
+    asyncio.get_running_loop().set_exception_handler(ignore_poller_races)
+    with output_folder(folder) as journal:
+        await _Execution(settings, plan, folder, journal, Listeners(listeners), order).run(until_signal())
+
+
+class _Execution(Execution):
+    """A run without a policy: what it would do is known."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        plan: Plan,
+        folder: Path,
+        journal: Journal,
+        listener: Listeners,
+        order: Callable[[EpisodeId, pb.Lease], None],
+    ) -> None:
+        super().__init__(settings, plan, folder, journal, listener)
+        self._ordered = order
+
+    def _order(self, episode: EpisodeId, lease: pb.Lease) -> None:
+        self._ordered(episode, lease)
+
+    async def _host(
+        self, stack: AsyncExitStack, sockets: Path, listen: Address | None, watched: list[asyncio.Future[None]]
+    ) -> PolicyAccess:
+        return PolicyAccess(())
+
+    async def _describe(self, access: PolicyAccess) -> Description:
+        return _NOT_ASKED
+
+    async def _watch_stats(self, stack: AsyncExitStack, access: PolicyAccess) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().create_future()
+
+    async def _watch_program(
+        self, stack: AsyncExitStack, coordinator: Coordinator, access: PolicyAccess, began_with: Description
+    ) -> None:
+        return
+
+
+class _Telling(RunListener):
+    """Tells of each replay when it is in the replay's own journal, with its files.
+
+    A listener that raises is dropped, so what it raises is kept, and raised where it ends the run.
+    """
+
+    def __init__(
+        self,
+        run: RecordedRun,
+        kept: Mapping[EpisodeId, KeptEpisode],
+        folder: Path,
+        settings: RunSettings,
+        heard: Callable[[Replayed], None],
+    ) -> None:
+        self._run = run
+        self._kept = kept
+        self._folder = folder
+        self._record = settings.output.record
+        self._heard = heard
+        self._raised: Exception | None = None
+
+    def check(self) -> None:
+        """Raises what a listener has raised."""
+        if self._raised is not None:
+            raise self._raised
+
+    def on_result(self, row: EpisodeRow) -> None:
+        if self._raised is not None:
+            return
+        try:
+            self._heard(self._replayed(row))
+        except SparringError as error:
+            self._raised = error
+        except OSError as error:
+            self._raised = RunStopped(f"what came of {row.id} cannot be written: {error.strerror}.")
+
+    def _replayed(self, row: EpisodeRow) -> Replayed:
+        played = row.outcome != "error"
+        recording = None if self._record is None else recording_file(self._record, row.id)
+        with beside_a_run(self._folder / FILE_NAME) as journal:
+            trace, makers = trace_of(journal, row.id), makers_of(journal)
+        return Replayed(
+            recorded=self._run.rows[row.id],
+            again=row,
+            kept=self._kept[row.id],
+            trace=trace,
+            maker=makers.get(row.maker),
+            film=self._folder / row.video if played and row.video else None,
+            recording=recording if played and recording is not None and recording.exists() else None,
+        )
+
+
+def _of_those(plan: Plan, kept: Mapping[EpisodeId, KeptEpisode]) -> Plan:
+    """Returns the part of a plan that some episodes are of: workers are started for nothing else."""
+    wanted = {(episode.benchmark, episode.task) for episode in kept}
+    tasks = {name: [task for task in tasks if (name, task.name) in wanted] for name, tasks in plan.tasks.items()}
+    return replace(plan, tasks={name: left for name, left in tasks.items() if left})

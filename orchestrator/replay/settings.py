@@ -1,0 +1,111 @@
+"""The settings of a replay: what decided a run's numbers is as it was, how its workers are started is as it is here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from sparring.env_worker.registry import get_benchmark
+from sparring.orchestrator.settings import Evaluation, RunSettings, read_settings
+from sparring.protos.episode_rules import EpisodeRules
+from sparring.protos.errors import UsageError
+
+_AS_IT_WAS: Final = (
+    "benchmark",
+    "task",
+    "benchmark_arg",
+    "evaluations",
+    "episodes",
+    "seed",
+    "stall_timeout",
+    "slot_memory",
+    *(rule.name for rule in fields(EpisodeRules)),
+)
+NOW: Final = (
+    "slots",
+    "assets",
+    "worker_timeout",
+    "stall_timeout",
+    "in_process",
+    "launcher",
+    "listen",
+    "join_token_file",
+)
+"""Settings that are not the run's but of whoever plays it again, beside those of launchers."""
+NOBODY: Final = "zero"
+"""The policy that a replay names, for every run has one: it is never asked."""
+
+
+@dataclass(frozen=True)
+class ReplaySettings:
+    """How episodes are played again.
+
+    Attributes:
+        now: Settings of `sparring run` on workers: `slots`, `launcher`, `assets`, …
+        seen: Settings of benchmarks that change what is seen and nothing else, such as `resolution`.
+        film: Whether films are made.
+        record: Whether recordings are made.
+    """
+
+    now: Mapping[str, Any] = field(default_factory=dict)
+    seen: Mapping[str, Any] = field(default_factory=dict)
+    film: bool = False
+    record: bool = False
+
+    def of(self, saved: Mapping[str, Any], folder: Path, parts: Collection[str]) -> RunSettings:
+        """Returns the settings of a run that plays episodes of another one again.
+
+        Args:
+            saved: The settings of that run.
+            folder: Of the replay's own files.
+            parts: Of that run that there is something to play of, by their labels.
+
+        Raises:
+            UsageError: If a benchmark is not known here, cannot repeat an episode, or has no such setting.
+        """
+        kept = {name: saved[name] for name in _AS_IT_WAS if name in saved}
+        if kept.get("evaluations"):
+            kept["evaluations"] = [
+                {**part, "benchmark_arg": self._arguments(part["benchmark"], part.get("benchmark_arg") or {})}
+                for part in kept["evaluations"]
+                if Evaluation.model_validate(part).label in parts
+            ]
+        else:
+            kept["benchmark_arg"] = self._arguments(kept["benchmark"], kept.get("benchmark_arg") or {})
+        assets = saved.get("assets")
+        return read_settings(
+            {
+                **kept,
+                **({"assets": assets} if assets and Path(assets).is_dir() else {}),
+                "retries": 1,
+                "max_errors": 0,  # each replay has a verdict of its own
+                **self.now,
+                "policy": NOBODY,
+                "video": "all" if self.film else "none",
+                "video_live": True,
+                "output": folder,
+                **({"record": folder / "recordings"} if self.record else {}),
+            }
+        )
+
+    def _arguments(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        benchmark = get_benchmark(name)
+        if not benchmark.replays:
+            raise UsageError(
+                f"the benchmark {name!r} says that its simulators do not repeat an episode (replays = False): nothing "
+                "of it can be played again."
+            )
+        arguments = dict(given)
+        assets = benchmark.assets
+        if assets is not None and not Path(arguments.get(assets.setting) or "").is_dir():
+            arguments.pop(assets.setting, None)  # a folder of the machine that the run was made on
+        known = {setting.name for setting in fields(benchmark.settings) if setting.metadata.get("only_seen")}
+        for key in self.seen:
+            if key not in known:
+                there = f"It has: {', '.join(sorted(known))}." if known else "It has none."
+                raise UsageError(
+                    f"the benchmark {name!r} has no setting {key!r} that changes what is seen and nothing else. {there}"
+                )
+        return {**arguments, **self.seen}

@@ -1,0 +1,170 @@
+"""Episodes of recorded runs, played again: by the same workers, without the policy, for whatever is wanted of them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import Sparring
+
+from sparring.orchestrator.replay.recorded_run import RecordedRun
+from sparring.orchestrator.replay.replays import Replayed, Wanted, replay, working_folder
+from sparring.orchestrator.run.plan import EpisodeId
+from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.action_list import unpack
+from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.trace import Trace
+
+PLAN = ("run", "--benchmark", "toy", "--task", "short,long", "--policy", "toy_policies:Wanderer", "--episodes", "3")
+HERE = {"in_process": True}
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run: two tasks, three episodes of each."""
+    from toy_policies import Wanderer
+
+    from sparring import Evaluator
+
+    folder = tmp_path_factory.mktemp("recorded") / "run"
+    with Evaluator() as evaluator:
+        evaluator.evaluate(
+            Wanderer(), benchmark="toy", tasks="short,long", episodes=3, in_process=True, output=folder, seed=7
+        )
+    return folder
+
+
+def play(run: RecordedRun, tmp_path: Path, selection: str = "all", **wanted: Any) -> list[Replayed]:
+    heard: list[Replayed] = []
+    episodes = [row.id for row in run.choose(selection)]
+    with working_folder(tmp_path / "work") as folder:
+        assert replay(run, episodes, Wanted(**{"now": HERE, **wanted}), folder, heard.append) == []
+    assert list((tmp_path / "work").iterdir()) == [], "something was left"
+    return sorted(heard, key=lambda each: each.recorded.id)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("now", [HERE, {"slots": 2}])
+def test_replays_are_what_was_recorded_to_the_bit(recorded: Path, tmp_path: Path, now: dict[str, Any]) -> None:
+    run = RecordedRun.in_folder(recorded)
+    heard = play(run, tmp_path, now=now)
+    assert [each.recorded.id for each in heard] == sorted(run.rows)
+    for each in heard:
+        assert each.difference == ""
+        for name in ("outcome", "steps", "reward_sum", "reward_max", "metrics", "seed"):
+            assert getattr(each.again, name) == getattr(each.recorded, name), name
+        then, now_ = Trace.unpack(each.kept.trace), Trace.unpack(each.trace)
+        assert then == now_
+        assert (then.steps, sum(then.rewards)) == (each.recorded.steps, each.recorded.reward_sum)
+        assert each.maker is not None
+        assert "python" in each.maker.versions["worker"]
+        assert each.film is None
+        assert each.recording is None
+
+
+def test_what_is_watched_is_recorded_at_every_step(recorded: Path, tmp_path: Path) -> None:
+    run = RecordedRun.in_folder(recorded)
+    seen: dict[EpisodeId, dict[str, Any]] = {}
+
+    def heard(each: Replayed) -> None:
+        assert each.recording is not None
+        with np.load(each.recording) as archive:
+            seen[each.recorded.id] = {name: archive[name] for name in archive.files}
+
+    with working_folder(tmp_path) as folder:
+        replay(
+            run, [row.id for row in run.choose("short:1")], Wanted(watch=["posi*", "image"], now=HERE), folder, heard
+        )
+    ((episode, arrays),) = seen.items()
+    row, kept = run.rows[episode], run.kept([episode])[0][episode]
+    assert arrays["observations/image"].shape == (row.steps + 1, 16, 16, 3)
+    assert np.array_equal(arrays["actions"], unpack(kept.actions))
+    assert arrays["looks"].tolist() == list(range(row.steps + 1))
+    assert arrays["observations/position"][1:, 0].tolist() == arrays["rewards"].tolist()  # as in this toy
+
+
+def test_films_are_there_when_a_replay_is_told(recorded: Path, tmp_path: Path) -> None:
+    run = RecordedRun.in_folder(recorded)
+    films: list[bytes] = []
+
+    def heard(each: Replayed) -> None:
+        assert each.film is not None
+        films.append(each.film.read_bytes())
+
+    with working_folder(tmp_path) as folder:
+        replay(run, [EpisodeId("toy", "short", 0)], Wanted(film=pb.FilmStyle(), now=HERE), folder, heard)
+    assert b"ftyp" in films[0][:16]
+
+
+def test_who_raises_when_told_ends_it_and_is_heard(recorded: Path, tmp_path: Path) -> None:
+    def heard(each: Replayed) -> None:
+        raise SparringError("no room.") if each.recorded.index else OSError(28, "No space left on device")
+
+    run = RecordedRun.in_folder(recorded)
+    for episode, said in ((EpisodeId("toy", "short", 1), "no room"), (EpisodeId("toy", "long", 0), "No space left")):
+        with working_folder(tmp_path) as folder, pytest.raises(SparringError, match=said):
+            replay(run, [episode], Wanted(now=HERE), folder, heard)
+
+
+@pytest.mark.parametrize(
+    ("selection", "chosen"),
+    [
+        ("long:2,short:0", [("short", 0), ("long", 2)]),
+        ("toy/short:1", [("short", 1)]),
+        ("all", [(task, index) for task in ("short", "long") for index in range(3)]),
+    ],
+)
+def test_episodes_are_chosen_by_name_in_the_order_of_the_plan(
+    recorded: Path, selection: str, chosen: list[tuple[str, int]]
+) -> None:
+    rows = RecordedRun.in_folder(recorded).choose(selection)
+    assert [(row.task, row.index) for row in rows] == chosen
+
+
+def test_episodes_are_chosen_by_outcome(recorded: Path) -> None:
+    run = RecordedRun.in_folder(recorded)
+    by_outcome = {name: {row.id for row in run.choose(name)} for name in ("failures", "successes")}
+    assert by_outcome["failures"] | by_outcome["successes"] == set(run.rows)
+    assert all(run.rows[episode].outcome == "failure" for episode in by_outcome["failures"])
+
+
+@pytest.mark.parametrize(
+    ("selection", "said"), [("short:9", "'short:9'"), ("nothing", "'nothing'"), (" , ", "say which episodes")]
+)
+def test_episodes_that_there_are_not_are_refused(recorded: Path, selection: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        RecordedRun.in_folder(recorded).choose(selection)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"watch": ["imagge"]}, "no observation 'imagge' here. There are: image, position, step"),
+        ({"seen": {"resolution": 64}}, "no setting 'resolution'.* It has: noise"),
+        ({"seen": {"reach": 1.0}}, "no setting 'reach'.* It has: noise"),
+    ],
+)
+def test_what_cannot_be_seen_is_refused_with_what_can(
+    recorded: Path, tmp_path: Path, wanted: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        play(RecordedRun.in_folder(recorded), tmp_path, "short:0", **wanted)
+
+
+def test_a_folder_without_actions_says_why_and_what_to_do(usage: Sparring, tmp_path: Path) -> None:
+    done = usage(*PLAN, "--no-actions", "--in-process", "--output", "none")
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(UsageError, match=r"no actions of these episodes \(it was run with .*Run the same command"):
+        play(RecordedRun.in_folder(tmp_path / "none"), tmp_path)
+
+
+def test_a_folder_of_an_earlier_release_says_so(tmp_path: Path) -> None:
+    from support import ROOT
+
+    old = next((ROOT / "tests" / "fixtures" / "release-0.1.0").rglob("journal.sqlite")).parent
+    shutil.copytree(old, tmp_path / "old")
+    with pytest.raises(UsageError, match=r"releases before 0\.2 did not keep them"):
+        play(RecordedRun.in_folder(tmp_path / "old"), tmp_path)
