@@ -124,6 +124,15 @@ class Simulator(ABC):
     def close(self) -> None:
         """Frees the simulator and its GL context."""
 
+    @property
+    def cameras(self) -> Sequence[str]:
+        """Names of cameras that films can be made with, beside the images among what it offers."""
+        return ()
+
+    def picture(self, camera: str) -> Array:
+        """Returns what one of `cameras` sees at this moment: uint8 (height, width, 3), upright. It changes nothing."""
+        raise NotImplementedError(f"{type(self).__name__} names cameras, and makes no pictures")
+
     def physics_state(self) -> Array | None:
         """Returns all positions and velocities at this moment, as one row of floats; None: they cannot be told.
 

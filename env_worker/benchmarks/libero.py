@@ -267,6 +267,17 @@ class LiberoSimulator(Simulator):
         self._wrapper = self._environment = self._scene = self._loop = None
         self._steps_left = 0
 
+    @property
+    def cameras(self) -> Sequence[str]:
+        """All cameras of the scene."""
+        return list(self._environment.sim.model.camera_names)
+
+    def picture(self, camera: str) -> Array:
+        """Returns what a camera sees now: at the end of the step, a substep later than what policies are shown."""
+        if self._context is None:
+            self._context = _render_context(self._environment)
+        return np.ascontiguousarray(self._rendered(camera)[::-1])
+
     def physics_state(self) -> Array:
         """Returns the joints' positions and velocities."""
         data = self._environment.sim.data
@@ -295,17 +306,18 @@ class LiberoSimulator(Simulator):
 
     def _camera(self, camera: str) -> Callable[[dict[str, Any]], npt.NDArray[np.uint8]]:
         def read(_: dict[str, Any]) -> npt.NDArray[np.uint8]:
-            if camera not in self._watched:
-                return self._blank
-            with self.meter.image():
-                # Another simulator of this process may have made its own context current.
-                self._context.gl_ctx.make_current()
-                image: npt.NDArray[np.uint8] = self._environment.sim.render(
-                    camera_name=camera, width=self._resolution, height=self._resolution
-                )
-            return image
+            return self._rendered(camera) if camera in self._watched else self._blank
 
         return read
+
+    def _rendered(self, camera: str) -> npt.NDArray[np.uint8]:
+        with self.meter.image():
+            # Another simulator of this process may have made its own context current.
+            self._context.gl_ctx.make_current()
+            image: npt.NDArray[np.uint8] = self._environment.sim.render(
+                camera_name=camera, width=self._resolution, height=self._resolution
+            )
+        return image
 
     def _watch(self, cameras: frozenset[str]) -> None:
         if cameras and self._context is None:

@@ -29,6 +29,8 @@ from sparring.protos.tensor import Array
 IMAGE: Final = "observation.image"
 STATE: Final = "observation.state"
 ENVIRONMENT_STATE: Final = "environment_state"
+_UPSIDE_DOWN: Final = frozenset({"corner", "corner2", "corner3", "corner4"})
+"""Cameras that hang so: their pictures are turned."""
 
 # The sentences that LeRobot's datasets were labelled with: language-conditioned checkpoints know these.
 _EASY: Final = {
@@ -210,6 +212,21 @@ class MetaworldSimulator(Simulator):
 
     def close(self) -> None:
         self._env.close()
+
+    @property
+    def cameras(self) -> Sequence[str]:
+        model = self._env.model
+        return [model.camera(number).name for number in range(model.ncam)]
+
+    def picture(self, camera: str) -> Array:
+        renderer = self._env.mujoco_renderer
+        usual, renderer.camera_id = renderer.camera_id, self._env.model.camera(camera).id
+        try:
+            with self.meter.image():
+                image = self._render()
+        finally:
+            renderer.camera_id = usual
+        return np.ascontiguousarray(np.flip(image, (0, 1))) if camera in _UPSIDE_DOWN else image
 
     def physics_state(self) -> Array:
         return np.concatenate([self._env.data.qpos, self._env.data.qvel])

@@ -1,14 +1,19 @@
-"""Films of episodes: frames in, an mp4 out."""
+"""Films of episodes: what cameras see, side by side, into an mp4 or a GIF."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
 
 from sparring.env_worker.benchmark import NOTHING, Names, Observation, Simulator, Step
-from sparring.env_worker.episode.array_spool import temporary_file
+from sparring.env_worker.episode.film_file import FilmFile, GifFile, Mp4File
 from sparring.env_worker.episode.observers import EpisodeObserver
+from sparring.env_worker.episode.overlay import Overlay
+from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
 from sparring.protos.pieces import MOST_BYTES, AttachmentMissing, check_size, size_of
@@ -16,58 +21,91 @@ from sparring.protos.record import EpisodeRecord
 from sparring.protos.tensor import Array
 
 
+@dataclass(frozen=True)
+class FilmLook:
+    """How a film looks.
+
+    Attributes:
+        cameras: Observations of images, or cameras of the simulator, side by side; empty: the simulator's own.
+        title: What an overlay says first; empty: there is no overlay.
+        gif: Whether it is an animated GIF, and no mp4.
+    """
+
+    cameras: Sequence[str] = ()
+    title: str = ""
+    gif: bool = False
+
+    @classmethod
+    def of(cls, style: pb.FilmStyle, title: str) -> FilmLook:
+        """Reads what a lease asks for; the title is that of an overlay, if one is wanted."""
+        return cls(tuple(style.cameras), title if style.overlay else "", style.gif)
+
+
 class Film(EpisodeObserver):
-    """Films an episode through its simulator's camera: every `stride`-th frame, compressed as it goes.
+    """Films an episode: every `stride`-th frame.
 
     Args:
-        simulator: Whose camera.
+        simulator: Whose cameras.
         fps: Frames per simulated second that are wanted; never more than there are steps.
+        look: How it looks.
         most: How many bytes it may have; a larger one is given up, and the episode counts.
 
     Raises:
-        UsageError: If the simulator has no camera.
+        UsageError: If the simulator has no camera, or none of that name.
     """
 
-    def __init__(self, simulator: Simulator, *, fps: float, most: int = MOST_BYTES) -> None:
+    def __init__(
+        self, simulator: Simulator, *, fps: float, look: FilmLook | None = None, most: int = MOST_BYTES
+    ) -> None:
+        look = look or FilmLook()
         check_camera(simulator)
         assert simulator.camera is not None
+        self._views = [_view(simulator, name) for name in look.cameras or [simulator.camera]]
+        self._looks = frozenset(look.cameras or [simulator.camera]) & simulator.offers.observations.keys()
         control_hz = simulator.offers.control_hz
         self.stride = max(1, round(control_hz / fps)) if control_hz > 0 else 1
         self.file: BinaryIO | None = None
-        """An mp4, when the episode has ended; None if there is none."""
+        """An mp4 or a GIF, when the episode has ended; None if there is none."""
         self.missing = ""
         """Why there is none, in a sentence."""
         self._most = most
-        self._camera = simulator.camera
-        self._looks = frozenset({simulator.camera})
-        self._encoder = _Encoder(max(1, round(control_hz / self.stride)) if control_hz > 0 else round(fps))
+        self._overlay = Overlay(look.title) if look.title else None
+        self._success: bool | None = None
+        rate = max(1, round(control_hz / self.stride)) if control_hz > 0 else max(1, round(fps))
+        self._film: FilmFile = GifFile(rate) if look.gif else Mp4File(rate)
 
     def looks(self, step: int) -> Names:
         return self._looks if step % self.stride == 0 else NOTHING
 
     def on_reset(self, observation: Observation) -> None:
-        self._add(observation[self._camera])
+        self._add(observation, 0, None)
 
     def on_step(self, step: int, action: Array, result: Step) -> None:
+        if result.success is not None:
+            self._success = bool(self._success) or result.success
         if step % self.stride == 0:
-            self._add(result.observation[self._camera])
+            self._add(result.observation, step, result.reward)
 
     def on_end(self, record: EpisodeRecord) -> None:
         if self.missing:
             return
         with self._or_missing():
-            self.file = self._encoder.finish()
+            self.file = self._film.finish()
             check_size("video", size_of(self.file), self._most)
 
     def close(self) -> None:
         """Frees the disk."""
-        self._encoder.close()
+        self._film.close()
         self.file = None
 
-    def _add(self, frame: Array) -> None:
-        if not self.missing:
-            with self._or_missing():
-                self._encoder.add(frame)
+    def _add(self, observation: Observation, step: int, reward: float | None) -> None:
+        if self.missing:
+            return
+        with self._or_missing():
+            frame = _side_by_side([view(observation) for view in self._views])
+            if self._overlay is not None:
+                frame = self._overlay.under(frame, step=step, reward=reward, success=self._success)
+            self._film.add(frame)
 
     @contextmanager
     def _or_missing(self) -> Iterator[None]:
@@ -92,43 +130,23 @@ def check_camera(simulator: Simulator) -> None:
         )
 
 
-class _Encoder:
-    """Makes an mp4 of frames, all of one size.
+def _view(simulator: Simulator, name: str) -> Callable[[Observation], Array]:
+    """Returns what makes a frame of a camera."""
+    images = sorted(
+        seen
+        for seen, spec in simulator.offers.observations.items()
+        if spec.dtype == "uint8" and len(spec.shape or ()) == 3 and (spec.shape or ())[-1] == 3
+    )
+    if name in images:
+        return lambda observation: observation[name]
+    if name in simulator.cameras:
+        return lambda observation: simulator.picture(name)
+    there = ", ".join([*images, *simulator.cameras])
+    raise UsageError(f"there is no camera {name!r} here. There are: {there}.")
 
-    Args:
-        rate: Frames per second.
-    """
 
-    def __init__(self, rate: int) -> None:
-        self._rate = rate
-        self._file: BinaryIO | None = None
-        self._container: Any = None
-        self._stream: Any = None
-
-    def add(self, frame: Array) -> None:
-        """Adds a frame: uint8 (height, width, 3)."""
-        import av
-
-        if self._container is None:
-            height, width = frame.shape[0] // 2 * 2, frame.shape[1] // 2 * 2  # H.264 wants even sides
-            self._file = temporary_file()
-            self._container = av.open(self._file, mode="w", format="mp4")
-            self._stream = self._container.add_stream("libx264", rate=self._rate)
-            self._stream.width, self._stream.height, self._stream.pix_fmt = width, height, "yuv420p"
-            self._stream.options = {"crf": "23", "preset": "veryfast", "threads": "1"}
-        picture = av.VideoFrame.from_ndarray(frame[: self._stream.height, : self._stream.width], format="rgb24")
-        for packet in self._stream.encode(picture):
-            self._container.mux(packet)
-
-    def finish(self) -> BinaryIO:
-        """Returns the mp4. There must have been a frame."""
-        for packet in self._stream.encode():
-            self._container.mux(packet)
-        self._container.close()
-        assert self._file is not None
-        return self._file
-
-    def close(self) -> None:
-        """Frees the disk."""
-        if self._file is not None:
-            self._file.close()
+def _side_by_side(frames: Sequence[Array]) -> Array:
+    if len(frames) == 1:
+        return frames[0]
+    height = max(len(frame) for frame in frames)
+    return np.concatenate([np.pad(frame, ((0, height - len(frame)), (0, 0), (0, 0))) for frame in frames], axis=1)

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from sparring.env_worker.benchmark import Benchmark, Simulator, Task
 from sparring.env_worker.conditions import conditions_of, versions_of
 from sparring.env_worker.episode.actions import UnplayableAction
-from sparring.env_worker.episode.film import Film, check_camera
+from sparring.env_worker.episode.film import Film, FilmLook, check_camera
 from sparring.env_worker.episode.kept_actions import KeptActions
 from sparring.env_worker.episode.observers import EpisodeObserver, ObserverFailed
 from sparring.env_worker.episode.play import Order, run_episode
@@ -219,7 +219,8 @@ class Player:
         if lease.film_later:
             check_camera(stage.simulator)
         if lease.film:
-            attachments["video"] = Film(stage.simulator, fps=assignment.video_fps)
+            look = FilmLook.of(lease.style, f"{lease.task} #{lease.index}")
+            attachments["video"] = Film(stage.simulator, fps=lease.style.fps or assignment.video_fps, look=look)
         if lease.record:
             about = self._about(order, policy, assignment.benchmark)
             attachments["recording"] = Recording(about, watched=watched(stage.simulator, lease.watch))
