@@ -7,7 +7,7 @@ import inspect
 import pkgutil
 import platform
 from collections.abc import Iterable
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from importlib.metadata import EntryPoint, PackageNotFoundError, version
 from typing import Final
 
 from sparring.env_worker import benchmarks
@@ -16,6 +16,7 @@ from sparring.env_worker.own_python import versions_of_own
 from sparring.protos.errors import SparringError, UsageError, unknown
 from sparring.protos.installing import OURS
 from sparring.protos.own_modules import import_module_of, look_in_the_current_folder
+from sparring.protos.plugins import entry_points_of
 from sparring.protos.sources import sources_of
 
 ENTRY_POINTS: Final = "sparring.benchmarks"
@@ -65,7 +66,7 @@ def _found() -> dict[str, Benchmark | SparringError]:
         for _, kind in inspect.getmembers(module, inspect.isclass):
             if issubclass(kind, Benchmark) and not inspect.isabstract(kind) and kind.__module__ == module.__name__:
                 found[kind.name] = kind()
-    for point in entry_points(group=ENTRY_POINTS):
+    for point in entry_points_of(ENTRY_POINTS):
         found[point.name] = _load(point)
     return dict(sorted(found.items()))
 
@@ -124,7 +125,7 @@ def experts_of(names: Iterable[str]) -> dict[str, str]:
 
 def distribution_of(name: str) -> str:
     """Returns the distribution that brings a benchmark: ours, or the one whose entry point it is found by."""
-    for point in entry_points(group=ENTRY_POINTS):
+    for point in entry_points_of(ENTRY_POINTS):
         if point.name == name and point.dist is not None:
             return point.dist.name
     return OURS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shutil
@@ -41,6 +42,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not EVERYTHING and (left := [item for item in items if item.get_closest_marker("everything")]):
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if not item.get_closest_marker("everything")]
+
+
+def pytest_collection_finish() -> None:
+    """Spares the garbage collector what stays to the end: players ask for it, and it would look at every module."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header() -> str:

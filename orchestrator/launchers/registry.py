@@ -7,12 +7,13 @@ import inspect
 import pkgutil
 from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any, Final
 
 from sparring.orchestrator import launchers
 from sparring.orchestrator.launchers.base import Launcher, LauncherSettings
 from sparring.protos.errors import SparringError, unknown
+from sparring.protos.plugins import entry_points_of
 
 ENTRY_POINTS: Final = "sparring.launchers"
 
@@ -42,7 +43,7 @@ def working_launchers() -> dict[str, Launcher[Any]]:
 def all_launchers() -> dict[str, Launcher[Any] | SparringError]:
     """Returns every launcher that can be named; in the place of one that cannot be loaded, why."""
     found: dict[str, Launcher[Any] | SparringError] = {kind.name: kind() for kind in _shipped()}
-    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
+    for point in entry_points_of(ENTRY_POINTS):
         found.setdefault(point.name, _load(point))
     return found
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from typing import Final, Literal
 
 from sparring.env_worker.registry import ENTRY_POINTS as BENCHMARKS
 from sparring.orchestrator.launchers.registry import ENTRY_POINTS as LAUNCHERS
 from sparring.orchestrator.results.document import RunPlugin
+from sparring.protos.plugins import entry_points_of
 
 _KINDS: Final[Mapping[Literal["benchmark", "launcher", "policy"], str]] = {
     "benchmark": BENCHMARKS,
@@ -28,5 +28,5 @@ def plugins() -> list[RunPlugin]:
             version=None if point.dist is None else point.dist.version,
         )
         for kind, group in _KINDS.items()
-        for point in sorted(entry_points(group=group), key=lambda point: point.name)
+        for point in entry_points_of(group)
     ]

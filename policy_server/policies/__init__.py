@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from importlib.metadata import entry_points
 from typing import Any, Final, cast
 
 from sparring.policy_server.errors import PolicyBroken
@@ -17,6 +16,7 @@ from sparring.protos.errors import UsageError, unknown
 from sparring.protos.installing import install_command
 from sparring.protos.own_modules import import_module_of
 from sparring.protos.own_modules import look_in_the_current_folder as _look_in_the_current_folder
+from sparring.protos.plugins import entry_points_of
 from sparring.protos.spec import PolicySpec
 from sparring.protos.tracebacks import was_raised_in
 
@@ -44,7 +44,7 @@ def known_policies(experts: Mapping[str, str] = _NONE) -> dict[str, str]:
         "zero": "all zeros; chunk=N, observations=[names]",
         "module:Class": "a class of your own",
     }
-    lines.update({point.name: f"{point.value} (installed)" for point in entry_points(group=ENTRY_POINTS)})
+    lines.update({point.name: f"{point.value} (installed)" for point in entry_points_of(ENTRY_POINTS)})
     return lines
 
 
@@ -74,7 +74,7 @@ def policy_modules(name: str, experts: Mapping[str, str] = _NONE) -> list[str]:
         name: As for `load_policy`.
         experts: As for `load_policy`.
     """
-    points = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
+    points = {point.name: point.value for point in entry_points_of(ENTRY_POINTS)}
     if name == "expert":
         references = list(experts.values())
     elif name.startswith(_LEROBOT):
@@ -88,7 +88,7 @@ def policy_modules(name: str, experts: Mapping[str, str] = _NONE) -> list[str]:
 
 def distribution_of(name: str) -> str:
     """Returns the package that brings a policy of this name, with its version; nothing, if none does."""
-    for point in entry_points(group=ENTRY_POINTS):
+    for point in entry_points_of(ENTRY_POINTS):
         if point.name == name and point.dist is not None:
             return f"{point.dist.name} {point.dist.version}"
     return ""
@@ -103,7 +103,7 @@ def _find(name: str, experts: Mapping[str, str]) -> Any:
         )
     if name in _SHIPPED:
         return _import(_SHIPPED[name])
-    for point in entry_points(group=ENTRY_POINTS):
+    for point in entry_points_of(ENTRY_POINTS):
         if point.name == name:
             return _import(point.value)
     if name.startswith(_LEROBOT):
