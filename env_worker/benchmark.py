@@ -11,6 +11,7 @@ from dataclasses import Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from sparring.env_worker.rendering.mark import drawing
 from sparring.env_worker.rendering.renderer import current_renderer
 from sparring.protos.errors import UsageError, unknown
 from sparring.protos.spec import Offer, TensorSpec
@@ -77,7 +78,8 @@ class RenderMeter:
     def image(self) -> Iterator[None]:
         """Counts one image and the time of making it."""
         began = time.perf_counter()
-        yield
+        with drawing():
+            yield
         self.renders += 1
         self.seconds += time.perf_counter() - began
         if not self.renderer:  # a simulator keeps its context
@@ -291,6 +293,10 @@ class Benchmark(ABC):
         None, unless a benchmark plays what its users write.
         """
         return ()
+
+    def draws_with_mujoco(self) -> bool:
+        """Returns whether simulators draw with MuJoCo: then devices for that are looked for where a worker starts."""
+        return "mujoco" in self.requires
 
     def missing(self) -> list[str]:
         """Returns the required modules that are not installed here."""

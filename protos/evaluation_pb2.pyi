@@ -360,6 +360,8 @@ class Assignment(google.protobuf.message.Message):
     POLICY_KEY_FIELD_NUMBER: builtins.int
     KEPT_FIELD_NUMBER: builtins.int
     POLICY_PROGRAM_FIELD_NUMBER: builtins.int
+    RENDER_DEVICE_FIELD_NUMBER: builtins.int
+    RENDERERS_FIELD_NUMBER: builtins.int
     benchmark: builtins.str
     """which benchmark"""
     benchmark_settings: builtins.str
@@ -398,6 +400,10 @@ class Assignment(google.protobuf.message.Message):
     """PEM key of policy_cert. Never logged, never saved"""
     policy_program: builtins.str
     """PolicyDescription.program_sha256 of the policy of this run; a session with another one"""
+    render_device: builtins.str
+    """plays nothing: Lost.policy_changed. Empty: the policy server does not say
+    what slots draw on: auto, software, or numbers of EGL's devices where the worker runs, 0,1; they are
+    """
     @property
     def policy_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """where the policy is served, nearest first: a unix socket, then TCP;"""
@@ -411,6 +417,12 @@ class Assignment(google.protobuf.message.Message):
     @property
     def kept(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """of Register.held, what it goes on with; somebody else may have got the rest"""
+
+    @property
+    def renderers(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """spread over those that work. Empty: auto
+        what drew the episodes that are recorded already, as Result.renderer; a slot that draws with another
+        """
 
     def __init__(
         self,
@@ -435,9 +447,11 @@ class Assignment(google.protobuf.message.Message):
         policy_key: builtins.bytes = ...,
         kept: collections.abc.Iterable[builtins.int] | None = ...,
         policy_program: builtins.str = ...,
+        render_device: builtins.str = ...,
+        renderers: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["rules", b"rules"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["benchmark", b"benchmark", "benchmark_settings", b"benchmark_settings", "heartbeat_seconds", b"heartbeat_seconds", "kept", b"kept", "membership", b"membership", "policy_addresses", b"policy_addresses", "policy_ca", b"policy_ca", "policy_cert", b"policy_cert", "policy_key", b"policy_key", "policy_program", b"policy_program", "policy_replicas", b"policy_replicas", "policy_seconds", b"policy_seconds", "policy_token", b"policy_token", "rejoin_seconds", b"rejoin_seconds", "rules", b"rules", "silence_seconds", b"silence_seconds", "slot_memory", b"slot_memory", "slots", b"slots", "stall_seconds", b"stall_seconds", "video_fps", b"video_fps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["benchmark", b"benchmark", "benchmark_settings", b"benchmark_settings", "heartbeat_seconds", b"heartbeat_seconds", "kept", b"kept", "membership", b"membership", "policy_addresses", b"policy_addresses", "policy_ca", b"policy_ca", "policy_cert", b"policy_cert", "policy_key", b"policy_key", "policy_program", b"policy_program", "policy_replicas", b"policy_replicas", "policy_seconds", b"policy_seconds", "policy_token", b"policy_token", "rejoin_seconds", b"rejoin_seconds", "render_device", b"render_device", "renderers", b"renderers", "rules", b"rules", "silence_seconds", b"silence_seconds", "slot_memory", b"slot_memory", "slots", b"slots", "stall_seconds", b"stall_seconds", "video_fps", b"video_fps"]) -> None: ...
 
 global___Assignment = Assignment
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import re
 import time
@@ -82,6 +83,10 @@ class Gym(Benchmark):
         """Returns the module before the colon of an ID, or else that of its namespace, if there is one of that name."""
         parts = [re.match(r"([\w.]+):|(\w+)/", task.name) for task in tasks]
         return list(dict.fromkeys(part[1] or part[2] for part in parts if part is not None))
+
+    def draws_with_mujoco(self) -> bool:
+        """It may, where that is installed."""
+        return importlib.util.find_spec("mujoco") is not None
 
     def make(self, task: Task, settings: GymSettings) -> Simulator:
         arguments = dict(settings.kwargs or {})

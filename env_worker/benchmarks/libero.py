@@ -42,6 +42,7 @@ from sparring.env_worker.benchmarks._libero.installation import (
 from sparring.env_worker.benchmarks._libero.scene import MAX_FRAMES, MAX_JOINTS, SCENE_BYTES, PrivilegedScene
 from sparring.env_worker.benchmarks._libero.tasks import TASKS, LiberoTask, find
 from sparring.env_worker.hub import AssetSource
+from sparring.env_worker.rendering.mark import drawing
 from sparring.protos.spec import Offer, TensorSpec
 from sparring.protos.tensor import Array
 
@@ -414,7 +415,9 @@ def _render_context(environment: Any) -> Any:
 
     # Made between steps, never in one: it calls mj_forward, which would move the sensors' phase.
     try:
-        context = MjRenderContextOffscreen(environment.sim, device_id=-1)
+        with drawing():
+            # -1: the device that MUJOCO_EGL_DEVICE_ID names. Any other number is held against CUDA_VISIBLE_DEVICES.
+            context = MjRenderContextOffscreen(environment.sim, device_id=-1)
     except Exception as error:  # GL stacks raise what they please
         raise LiberoSetupFailed(
             f"no GL context ({error}): run 'sparring doctor' for the backends found here"

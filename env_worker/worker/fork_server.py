@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
@@ -55,6 +56,23 @@ class ForkServer:
             ["sparring.env_worker.worker.slot", f"{type(benchmark).__module__}", *benchmark.preload]
         )
         return cls(context)
+
+    async def use(self, variables: Mapping[str, str]) -> None:
+        """Has slots forked from a process with these variables from now on: from another, where this one has others.
+
+        Slots that were forked before go on.
+        """
+        if all(os.environ.get(name) == value for name, value in variables.items()):
+            return
+        os.environ.update(variables)  # which the fork server has from this process when it is started
+        if self._imported == self._generation:
+            self._generation += 1
+            _kill_server()
+            await _server_gone(_KILLED_SECONDS)
+
+    def shared_number(self) -> Any:
+        """Returns a number that a process which is forked here shares with this one, if it is given to it."""
+        return self._context.RawValue(ctypes.c_byte, 0)
 
     async def fork(
         self, target: Callable[..., None], arguments: tuple[Any, ...], *, name: str

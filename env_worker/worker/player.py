@@ -26,6 +26,7 @@ from sparring.env_worker.episode.play import Order, run_episode
 from sparring.env_worker.episode.recording import Recording, watched
 from sparring.env_worker.episode.replay import replay_episode
 from sparring.env_worker.episode.session import Session
+from sparring.env_worker.rendering.check import SameRendererSession
 from sparring.policy_server.client import (
     Description,
     PolicyChanged,
@@ -161,6 +162,8 @@ class Player:
                 kept.callback(attachment.close)
             actions = [KeptActions(stage.simulator)] if lease.keep_actions else []
             watching = [*attachments.values(), *actions, *observers]
+            if session is not None and assignment.renderers:
+                session = SameRendererSession(session, stage.simulator.meter, assignment.renderers)
             if session is None:
                 record = replay_episode(stage.simulator, order, unpack(lease.replay), watching)
             else:

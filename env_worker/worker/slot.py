@@ -17,10 +17,13 @@ import threading
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
+from typing import Any
 
 from sparring.env_worker.conditions import assigned_conditions
 from sparring.env_worker.episode.progress import Progress
 from sparring.env_worker.registry import get_benchmark
+from sparring.env_worker.rendering.device import DEVICE_VARIABLE
+from sparring.env_worker.rendering.mark import share_mark
 from sparring.env_worker.worker.player import Player
 from sparring.env_worker.worker.replicas import PolicyServers, nearest
 from sparring.env_worker.worker.waiting import PolicyWait, WatchedSession
@@ -32,8 +35,20 @@ from sparring.protos.process import keep_freed_memory
 from sparring.protos.spec import Offer
 
 
-def main(pipe: Connection, number: int, assignment_bytes: bytes) -> None:
-    """Does what comes over the pipe until it closes."""
+def main(pipe: Connection, number: int, assignment_bytes: bytes, device: int | None = None, mark: Any = None) -> None:
+    """Does what comes over the pipe until it closes.
+
+    Args:
+        pipe: To the worker.
+        number: Of the slot.
+        assignment_bytes: What it is for.
+        device: Of EGL's, to draw on; None: whichever the simulator takes.
+        mark: To set while it draws, in memory that the worker sees.
+    """
+    if device is not None:
+        os.environ[DEVICE_VARIABLE] = str(device)
+    if mark is not None:
+        share_mark(mark)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the worker's to deal with
     keep_freed_memory()
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s slot-{number} %(message)s", datefmt="%H:%M:%S")

@@ -5,9 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+from sparring.env_worker.rendering.device import Device
+from sparring.env_worker.rendering.devices import RenderDevices
+from sparring.env_worker.rendering.mark import DRAWING, RAISED, Mark
+from sparring.env_worker.rendering.probe import NotDrawn, try_device
 from sparring.env_worker.worker import slot as slot_process
 from sparring.env_worker.worker.fork_server import ForkServer
 from sparring.env_worker.worker.memory import OomWatch, format_memory
@@ -35,6 +41,7 @@ class SlotHandle:
         send: Takes the messages that the slot has for the orchestrator.
         oom: Of the worker: it knows which deaths were for lack of memory.
         fair_share: Bytes that a process may hold between two episodes where the assignment does not say; 0: any number.
+        devices: Of the worker, to draw on.
     """
 
     def __init__(
@@ -47,6 +54,7 @@ class SlotHandle:
         oom: OomWatch,
         *,
         fair_share: int = 0,
+        devices: RenderDevices | None = None,
     ) -> None:
         self._server = server
         self._number = number
@@ -56,6 +64,10 @@ class SlotHandle:
         self._send = send
         self._oom = oom
         self._fair_share = fair_share
+        self._devices = devices or RenderDevices()
+        self._device: Device | None = None
+        self._mark: Mark | None = None
+        self._doubting: asyncio.Task[None] | None = None
         self._process: SlotProcess | None = None
         self._lease: pb.Lease | None = None
         self._tasks: set[str] = set()
@@ -87,12 +99,13 @@ class SlotHandle:
         self._heard = time.monotonic()
         assert self._process is not None
         if self._told is not self.assignment:
-            self._told = self.assignment
-            self._process.send(pb.OrchestratorMessage(assignment=self.assignment))
+            self._process.send(pb.OrchestratorMessage(assignment=self._assigned()))
         self._process.send(pb.OrchestratorMessage(lease=lease))
 
     def _is_used_up(self, process: SlotProcess, lease: pb.Lease) -> bool:
         """Returns whether a process that has played episodes is not to play this one, too."""
+        if self._devices.is_left(self._device):
+            return True
         if self._tasks_per_process and lease.task not in self._tasks and len(self._tasks) >= self._tasks_per_process:
             return True
         limit = self.assignment.slot_memory or self._fair_share
@@ -158,16 +171,33 @@ class SlotHandle:
     async def stop(self, *, grace: float) -> None:
         """Ends the process: politely if it is idle, at once if it is in an episode."""
         process, self._process = self._process, None
+        if self._doubting is not None:
+            self._doubting.cancel()
         if process is not None:
             await process.end(grace=grace, politely=self._lease is None)
 
     async def _fork(self) -> None:
-        self._told = self.assignment
-        arguments = (self._number, self._told.SerializeToString())
+        self._device = self._devices.of(self._number)
+        number, mark = None, None
+        if self._device is not None:
+            await self._server.use(self._device.shared)
+            number, mark = self._device.number, self._server.shared_number()
+        self._mark = mark
+        arguments = (self._number, self._assigned().SerializeToString(), number, mark)
         process, pipe = await self._server.fork(slot_process.main, arguments, name=f"slot-{self._number}")
         self._process = SlotProcess(process, pipe, self._receive, self._died)
         self._was_stopped = False
         self._tasks = set()
+
+    def _assigned(self) -> pb.Assignment:
+        """Returns what the process is to be told that it is for."""
+        self._told = self.assignment
+        if not self._devices.have_changed or not self._told.renderers:
+            return self._told
+        told = pb.Assignment()
+        told.CopyFrom(self._told)
+        told.ClearField("renderers")  # that the renderer is another one is known, and has cost enough
+        return told
 
     async def _retire(self, process: SlotProcess, *, grace: float = 10.0) -> None:
         self._process = None
@@ -182,12 +212,37 @@ class SlotHandle:
         if kind == "piece":
             self._send(message)
             return
+        if kind == "result" and message.result.outcome == pb.OUTCOME_ERROR and self._could_not_draw():
+            self._doubting = asyncio.create_task(self._doubt(message))
+            return
+        self._end(message)
+
+    def _end(self, message: pb.WorkerMessage) -> None:
         self._lease = None
         self._stalled = self._stopped = ""  # said of an episode that has come to its end after all
         self.activity = pb.SlotActivity(slot=self._number, total_steps=self.activity.total_steps)
         self._finish(message)
 
+    def _could_not_draw(self) -> bool:
+        raised = self._mark is not None and self._mark.value == RAISED
+        return raised and self._devices.has_another(self._device)
+
+    async def _doubt(self, message: pb.WorkerMessage) -> None:
+        """Tries the device that an episode could not be drawn on: if it is broken, the error is not the episode's."""
+        device = self._device
+        assert device is not None
+        tried = await asyncio.to_thread(try_device, Path(sys.executable), device)
+        if self._lease is None or self._lease.lease != message.result.lease:
+            return  # the process has died meanwhile, or somebody else has the episode
+        if isinstance(tried, NotDrawn) and not self._devices.is_left(device):
+            self._devices.leave(device, f"it {tried}")
+        if self._devices.is_left(device):
+            message = pb.WorkerMessage(lost=pb.Lost(lease=message.result.lease, reason=message.result.error))
+        self._end(message)
+
     def _finish(self, message: pb.WorkerMessage) -> None:
+        if message.WhichOneof("message") == "result":
+            message.result.warnings.extend(self._devices.warnings)
         self.unconfirmed = message
         self._send(message)
         self._ready()
@@ -195,6 +250,11 @@ class SlotHandle:
     def _ready(self) -> None:
         self._is_free = True
         self._send(pb.WorkerMessage(ready=pb.Ready(slot=self._number)))
+
+    def _drew(self, exit_code: int | None, *, stalled: bool) -> bool:
+        """Returns whether the process has crashed, or hung, in the middle of drawing."""
+        drawing = self._mark is not None and self._mark.value == DRAWING
+        return drawing and (stalled or (exit_code is not None and exit_code < 0 and exit_code not in _KILLED))
 
     def _died(self, exit_code: int | None) -> None:
         lease, self._lease, self._process = self._lease, None, None
@@ -204,11 +264,20 @@ class SlotHandle:
             return  # idle; the next lease forks a new one
         blame = stalled or (self._oom.blame() if exit_code == -signal.SIGKILL and not stopped else "")
         verdict = blame or stopped or _verdict(exit_code)
-        if exit_code in _KILLED and not blame:
+        drew = self._drew(exit_code, stalled=bool(stalled))
+        if drew and self._devices.died_on(self._device, _while_drawing(verdict)):
+            reason = f"{verdict} It was drawing on {self._device}."
+            self._finish(pb.WorkerMessage(lost=pb.Lost(lease=lease.lease, reason=reason)))
+        elif exit_code in _KILLED and not blame:
             self._finish(pb.WorkerMessage(lost=pb.Lost(lease=lease.lease, reason=verdict)))
         else:
             failed = EpisodeRecord.failed("limit" if blame else "simulator", verdict)
             self._finish(pb.WorkerMessage(result=failed.to_message(lease.lease)))
+
+
+def _while_drawing(verdict: str) -> str:
+    """Returns what became of a process that drew, in words for a longer sentence."""
+    return f"while it drew, {verdict.partition(';')[0].removesuffix('.')}"
 
 
 def _verdict(exit_code: int | None) -> str:

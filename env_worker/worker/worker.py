@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
+from sparring.env_worker.benchmark import Benchmark
 from sparring.env_worker.registry import all_benchmarks, get_benchmark, installed_versions, source_files
+from sparring.env_worker.rendering.choice import ThisMachine, choose_devices
+from sparring.env_worker.rendering.devices import RenderDevices
 from sparring.env_worker.worker.addresses import from_here, knock
 from sparring.env_worker.worker.fork_server import ForkServer
 from sparring.env_worker.worker.memory import OomWatch
@@ -347,6 +350,7 @@ class Worker:
         benchmark = get_benchmark(self._assignment.benchmark)
         settings = benchmark.read_settings(json.loads(self._assignment.benchmark_settings))
         await asyncio.to_thread(benchmark.prepare, settings)  # may download; heartbeats go on
+        devices = await _render_devices(self._assignment.render_device, benchmark)
         server, oom = ForkServer.of(benchmark), OomWatch()
         share = oom.fair_share(self._assignment.slots)
         self._slots = [
@@ -358,6 +362,7 @@ class Worker:
                 self._outbox.put,
                 oom,
                 fair_share=share,
+                devices=devices,
             )
             for number in range(self._assignment.slots)
         ]
@@ -394,6 +399,16 @@ class Worker:
                 slot.kill_if_stalled()
             self._outbox.put(pb.WorkerMessage(heartbeat=pb.Heartbeat(slots=[s.activity for s in self._slots])))
             await asyncio.sleep(self._assignment.heartbeat_seconds)
+
+
+async def _render_devices(wanted: str, benchmark: Benchmark) -> RenderDevices:
+    """Returns what slots draw on. Processes of their own find that out, in their own time.
+
+    Raises:
+        UsageError: If nothing that was asked for draws here.
+    """
+    machine, mujoco = ThisMachine(), benchmark.draws_with_mujoco()
+    return RenderDevices(await asyncio.to_thread(choose_devices, wanted, machine, mujoco=mujoco))
 
 
 def _is_sayable(name: str) -> bool:

@@ -90,6 +90,10 @@ class Coordinator:
         """Returns how much a benchmark needs one more worker: the episodes that wait, for each slot that it has."""
         return self.pending(benchmark) / (1 + self.workers.slots_for(benchmark))
 
+    def renderers(self, benchmark: str) -> Sequence[str]:
+        """Returns what may draw for a benchmark; empty: anything may."""
+        return self._programs.renderers(benchmark)
+
     def unattended(self) -> set[str]:
         """Returns the benchmarks with episodes that wait, and no worker to run them."""
         attended = self.workers.benchmarks()

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from sparring.env_worker.benchmark import Observation, Step
 from sparring.env_worker.episode.observers import EpisodeObserver
 from sparring.env_worker.episode.session import Session
-from sparring.env_worker.gl import choose_backend
 from sparring.env_worker.registry import get_benchmark
+from sparring.env_worker.rendering.choice import draw_here
 from sparring.env_worker.worker.player import Player
 from sparring.orchestrator.run.errors import Interrupted
 from sparring.orchestrator.run.in_process import LocalSessions, check, load_local
@@ -56,7 +56,7 @@ def debug_episode(
     episode = EpisodeId(part.label, plan.tasks[part.label][0].name, index)
     say(f"{episode}, seed {plan.seed_of(episode)}: played in this process; nothing is kept of it")
     told = _Told(say, stop_in_pdb)
-    choose_backend()
+    draw_here(settings.worker.render_device)
     try:
         try:
             policy = load_local(settings, _Nowhere())

@@ -15,7 +15,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sparring.env_worker.conditions import assigned_conditions
 from sparring.env_worker.episode.progress import Progress
 from sparring.env_worker.episode.session import Session
-from sparring.env_worker.gl import choose_backend
 from sparring.env_worker.registry import experts_of, get_benchmark, installed_versions, source_files
+from sparring.env_worker.rendering.choice import draw_here
 from sparring.env_worker.worker.player import Player
 from sparring.orchestrator.machine.environments import state
 from sparring.orchestrator.results.journal import Journal
@@ -201,7 +201,7 @@ class _Execution:
         return self._files.results
 
     def _play(self, load: Callable[[], LocalPolicy]) -> None:
-        choose_backend()  # before anybody imports a simulator, and a policy may
+        draw_here(self._settings.worker.render_device)  # before anybody imports a simulator, and a policy may
         watch = StatsWatch({}, earlier=self._journal.meta("server_counts"), on_warning=self._files.warn)
         policy = load()
         programs = self._files.claim(policy.describe())
@@ -217,13 +217,14 @@ class _Execution:
         self._listener.on_worker(WORKER, 1)
         try:
             for part in self._settings.plan.parts:
-                self._play_part(part, policy, watch)
+                self._play_part(part, policy, watch, programs.renderers(part.label))
         finally:
             self._recorder.close()
             watch.heard(HOSTED, policy.stats())
 
-    def _play_part(self, part: Evaluation, policy: LocalPolicy, watch: StatsWatch) -> None:
+    def _play_part(self, part: Evaluation, policy: LocalPolicy, watch: StatsWatch, renderers: Sequence[str]) -> None:
         assignment = assignment_message(self._settings, part)
+        assignment.renderers.extend(renderers)
         benchmark = get_benchmark(part.benchmark)
         own_settings = benchmark.read_settings(json.loads(assignment.benchmark_settings))
         benchmark.prepare(own_settings)

@@ -26,6 +26,7 @@ def assignment_message(settings: RunSettings, part: Evaluation) -> pb.Assignment
         benchmark_settings=json.dumps(benchmark_settings(settings, part)),
         rules=settings.plan.rules.to_message(),
         video_fps=settings.output.video_fps,
+        render_device=settings.worker.render_device,
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from sparring.env_worker.registry import distribution_of, get_benchmark
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.makers import BENCHMARK, POLICY, Maker
 from sparring.orchestrator.results.programs import NOTE, Program
+from sparring.orchestrator.results.renderers import renderers_of
 from sparring.orchestrator.run.bounds import OutOfBounds
 from sparring.orchestrator.run.plan import Plan
 from sparring.orchestrator.settings import RunSettings
@@ -56,6 +57,9 @@ class ProgramCheck:
         makers = journal.makers()
         rows = [row for row in journal.rows() if row.outcome != "error"]
         self._counts = Counter(row.benchmark for row in rows)
+        self._renderers = {
+            name: list(renderers_of(row for row in rows if row.benchmark == name)) for name in self._counts
+        }
         self._made = [
             (who, makers[number])
             for number, who in sorted({(row.maker, row.benchmark) for row in rows})
@@ -108,6 +112,10 @@ class ProgramCheck:
         )
         self._of_workers[sha256] = program
         return sha256
+
+    def renderers(self, name: str) -> Sequence[str]:
+        """Returns what may draw for a benchmark, or for its evaluation: what has drawn before; empty: anything may."""
+        return [] if self._accept else self._renderers.get(name, [])
 
     def take_over(self, previous: ProgramCheck) -> None:
         """Notes what the workers of a run that has ended play: they told that run, and have loaded it since."""

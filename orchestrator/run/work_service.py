@@ -349,6 +349,7 @@ class WorkService(WorkServicer):
         assignment.MergeFrom(
             pb.Assignment(
                 slots=slots,
+                renderers=self.coordinator.renderers(part.label),
                 policy_addresses=map(str, policy.addresses),
                 policy_token=policy.token,
                 policy_ca=policy.ca,

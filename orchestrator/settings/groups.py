@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from sparring.env_worker.rendering.device import AUTO, parse_devices
 from sparring.orchestrator.launchers.base import LauncherSettings
 from sparring.orchestrator.machine.capacity import capacity
 from sparring.orchestrator.machine.memory import parse_memory
@@ -39,6 +40,13 @@ def _listed(value: Any) -> Any:
     if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
         return ",".join(value)
     return value
+
+
+def _devices(value: Any) -> Any:
+    """Reads a number, or a list of them, as a file may have it, as what a flag has."""
+    numbers = value if isinstance(value, (list, tuple)) else [value]
+    plain = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
+    return ",".join(map(str, numbers)) if plain else value
 
 
 Listed = Annotated[str, BeforeValidator(_listed)]
@@ -332,11 +340,22 @@ class WorkerSettings(SettingsGroup):
         description="PEM file with the CA of workers' certificates: at --listen only those are let in that have one "
         "(sparring worker --tls-cert); they need no join token unless --join-token-file is given",
     )
+    render_device: Annotated[str, BeforeValidator(_devices)] = Field(
+        AUTO,
+        description="what simulators draw on: auto, software, or numbers of EGL's devices where workers run (sparring "
+        "doctor), comma-separated; slots are spread over those that work",
+    )
     insecure: bool = Field(
         False, description="let in whoever reaches --listen or --metrics from beyond this machine, without a secret"
     )
     own: SerializeAsAny[LauncherSettings]
     """The launcher's own settings."""
+
+    @field_validator("render_device")
+    @classmethod
+    def _known_devices(cls, devices: str) -> str:
+        _or_value_error(parse_devices, devices)
+        return devices or AUTO
 
     @field_validator("listen")
     @classmethod

@@ -21,6 +21,9 @@ import psutil
 import pytest
 import scripted_slot
 
+from sparring.env_worker.rendering.choice import Choice
+from sparring.env_worker.rendering.device import Device
+from sparring.env_worker.rendering.devices import RenderDevices
 from sparring.env_worker.worker import slot as slot_main
 from sparring.env_worker.worker import slot_process
 from sparring.env_worker.worker.fork_server import ForkServer
@@ -43,10 +46,14 @@ Test = Callable[["Slot"], Awaitable[None]]
 class Slot:
     """A slot and what it has sent to the orchestrator."""
 
-    def __init__(self, server: ForkServer, tasks_per_process: int, oom: OomWatch) -> None:
+    def __init__(
+        self, server: ForkServer, tasks_per_process: int, oom: OomWatch, devices: RenderDevices | None = None
+    ) -> None:
         self.sent: asyncio.Queue[pb.WorkerMessage] = asyncio.Queue()
         self.assignment = pb.Assignment(benchmark="toy", stall_seconds=30)
-        self.handle = SlotHandle(server, 3, self.assignment, tasks_per_process, self.sent.put_nowait, oom)
+        self.assignment.renderers.append("known")
+        send = self.sent.put_nowait
+        self.handle = SlotHandle(server, 3, self.assignment, tasks_per_process, send, oom, devices=devices)
 
     async def next(self) -> tuple[str, Any]:
         message = await asyncio.wait_for(self.sent.get(), 20)
@@ -74,10 +81,14 @@ def in_slot(server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> Callable[...
     monkeypatch.setattr(slot_main, "main", scripted_slot.main)
 
     def run(
-        test: Callable[[Slot], Awaitable[None]], *, tasks_per_process: int = 0, oom: OomWatch | None = None
+        test: Callable[[Slot], Awaitable[None]],
+        *,
+        tasks_per_process: int = 0,
+        oom: OomWatch | None = None,
+        devices: RenderDevices | None = None,
     ) -> None:
         async def work() -> None:
-            slot = Slot(server, tasks_per_process, oom or OomWatch(Path("/nowhere")))
+            slot = Slot(server, tasks_per_process, oom or OomWatch(Path("/nowhere")), devices)
             serving = asyncio.create_task(slot.handle.serve())
             try:
                 assert await slot.next() == ("ready", pb.Ready(slot=3))
@@ -364,3 +375,90 @@ def test_a_start_that_fails_when_nobody_waits_for_it_any_more_is_no_news() -> No
     asyncio.run(test())
     gc.collect()
     assert unheard == []
+
+
+def test_a_device_that_kills_a_slot_costs_no_attempt_and_is_left_alone(
+    in_slot: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    variables_are_put_back(monkeypatch)
+    broken, other = Device("egl", 7), Device("egl", 0)
+    devices = RenderDevices(Choice([other, broken]))  # slot 3 gets the second
+
+    async def test(slot: Slot) -> None:
+        assert (await slot.plays("plays"))[0] == "result"
+        assert slot.handle._device == broken
+        assert list(slot.handle._assigned().renderers) == ["known"]
+        kind, lost = await slot.plays("dies drawing")
+        assert kind == "lost", "it is not the episode's error"
+        assert "SIGABRT" in lost.reason
+        assert "EGL device 7" in lost.reason
+        kind, result = await slot.plays("plays")
+        assert kind == "result"
+        assert list(result.warnings) == [
+            "EGL device 7 is left alone: while it drew, the slot's process was ended by SIGABRT. Slots draw on EGL "
+            "device 0 from then on."
+        ]
+        assert slot.handle._device == other
+        assert not slot.handle._assigned().renderers, "what draws now may be another renderer, and the run goes on"
+        kind, result = await slot.plays("dies drawing")
+        assert kind == "result", "there is nothing else to draw on: from here on it is an error as any other"
+        assert result.outcome == pb.OUTCOME_ERROR
+
+    in_slot(test, devices=devices)
+    assert caplog.text.count("is left alone") == 1
+
+
+def test_a_crash_without_drawing_is_no_devices_fault(
+    in_slot: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables_are_put_back(monkeypatch)
+    devices = RenderDevices(Choice([Device("egl", 0), Device("egl", 1)]))
+
+    async def test(slot: Slot) -> None:
+        kind, result = await slot.plays("segfaults")
+        assert (kind, result.outcome) == ("result", pb.OUTCOME_ERROR)
+        assert not devices.warnings
+
+    in_slot(test, devices=devices)
+
+
+@pytest.mark.requires("rendering")
+@pytest.mark.parametrize(("number", "kind"), [(7, "lost"), (0, "result")])
+def test_a_device_that_cannot_draw_any_more_is_tried_and_left(
+    in_slot: Callable[..., None], monkeypatch: pytest.MonkeyPatch, number: int, kind: str
+) -> None:
+    variables_are_put_back(monkeypatch)
+    devices = RenderDevices(Choice([Device("egl", number)], [Device("egl", 1)]))
+
+    async def test(slot: Slot) -> None:
+        ended, _ = await slot.plays("cannot draw")
+        assert ended == kind, "of a device that draws well, the error is the episode's"
+        assert bool(devices.warnings) == (kind == "lost")
+        assert (await slot.plays("plays"))[0] == "result"
+
+    in_slot(test, devices=devices)
+
+
+def test_slots_are_forked_from_another_process_where_its_variables_are_others(
+    server: ForkServer, in_slot: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OF_THE_SERVER", "none")  # and put back, after the test
+
+    async def test(slot: Slot) -> None:
+        servers = []
+        for value in ("one", "one", "other"):
+            await server.use({"OF_THE_SERVER": value})
+            process, _ = await server.fork(scripted_slot.main, (1, b""), name=value)
+            assert process.pid is not None
+            assert f"OF_THE_SERVER={value}".encode() in Path(f"/proc/{process.pid}/environ").read_bytes()
+            servers.append(forkserver._forkserver._forkserver_pid)  # type: ignore[attr-defined]
+            os.kill(process.pid, signal.SIGKILL)
+        assert servers[0] == servers[1] != servers[2]
+        assert (await slot.plays("plays"))[0] == "result", "who was forked before goes on"
+
+    in_slot(test)
+
+
+def variables_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MUJOCO_GL", "PYOPENGL_PLATFORM"):
+        monkeypatch.setenv(name, "egl")

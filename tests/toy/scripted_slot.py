@@ -7,11 +7,13 @@ import signal
 import struct
 import time
 from multiprocessing.connection import Connection
+from typing import Any
 
+from sparring.env_worker.rendering.mark import DRAWING, RAISED
 from sparring.protos import evaluation_pb2 as pb
 
 
-def main(pipe: Connection, number: int, assignment: bytes) -> None:
+def main(pipe: Connection, number: int, assignment: bytes, device: int | None = None, mark: Any = None) -> None:
     """Does what comes over the pipe until it is told to stop, as the real one does."""
     benchmark = pb.Assignment.FromString(assignment).benchmark
     eaten = []
@@ -30,6 +32,14 @@ def main(pipe: Connection, number: int, assignment: bytes) -> None:
         pipe.send_bytes(pb.WorkerMessage(activity=activity).SerializeToString())
         if order.lease.task == "segfaults":
             os.kill(os.getpid(), signal.SIGSEGV)
+        if order.lease.task == "dies drawing":
+            mark.value = DRAWING
+            os.abort()
+        if order.lease.task == "cannot draw":
+            mark.value = RAISED
+            result = pb.Result(lease=order.lease.lease, outcome=pb.OUTCOME_ERROR, error="no image")
+            pipe.send_bytes(pb.WorkerMessage(result=result).SerializeToString())
+            continue
         if order.lease.task == "is killed":
             os.kill(os.getpid(), signal.SIGKILL)
         if order.lease.task == "exits":

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 from pathlib import Path
+
+from sparring.env_worker.rendering.device import DEVICE_VARIABLE
 
 
 def _without_file() -> None:
@@ -24,7 +27,13 @@ def _without_file() -> None:
     spec.loader.exec_module(macros)
     macros.FILE_LOGGING_LEVEL = None  # type: ignore[attr-defined]
     sys.modules[spec.name] = macros
-    importlib.import_module("robosuite").macros = macros  # type: ignore[attr-defined]
+    # robosuite refuses to be imported where a device is named that is none of CUDA_VISIBLE_DEVICES: other numbers.
+    device = os.environ.pop(DEVICE_VARIABLE, None)
+    try:
+        importlib.import_module("robosuite").macros = macros  # type: ignore[attr-defined]
+    finally:
+        if device is not None:
+            os.environ[DEVICE_VARIABLE] = device
 
 
 _without_file()

@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,12 +18,14 @@ from rich.text import Text
 
 from sparring.env_worker.gl import advice, choose_backend
 from sparring.env_worker.registry import all_benchmarks, broken_benchmarks, installed_versions
+from sparring.env_worker.rendering.choice import choose_devices
+from sparring.env_worker.rendering.device import AUTO, BACKEND_VARIABLE, DEVICE_VARIABLE, OSMESA, Device
+from sparring.env_worker.rendering.probe import Drawn, NotDrawn, count_devices, try_device
 from sparring.orchestrator.display.screen import show
 from sparring.orchestrator.launchers.registry import working_launchers
 from sparring.orchestrator.machine.environments import environment_state, recipes, state
 from sparring.orchestrator.machine.finding import Finding, Verdict
-from sparring.orchestrator.machine.rendering import DEVICE_VARIABLE, Drawn, try_backend, try_devices
-from sparring.protos.advice import FLAGS, render
+from sparring.protos.advice import FLAGS, Hint, render
 
 _MARKS: Final = {
     "ok": Text("ok", style="green"),
@@ -76,27 +78,58 @@ def _rendering() -> Iterator[Finding]:
     if python is None:
         yield Finding("rendering", "note", "no benchmark that renders is installed to try it with")
         return
-    chosen = choose_backend()
-    working = []
-    for backend in ("egl", "osmesa"):
-        tried = try_backend(python, backend)
-        drawn = isinstance(tried, Drawn)
-        if drawn:
-            working.append(backend)
-        used = " (used by workers here)" if backend == chosen else ""
-        yield Finding(f"rendering {backend}", "ok" if drawn else "note", f"{tried}{used}")
-    devices = try_devices(python)
-    for number, device in devices.items():
-        yield Finding(f"EGL device {number}", "ok" if isinstance(device, Drawn) else "note", str(device))
-    alive = next((number for number, device in devices.items() if isinstance(device, Drawn)), None)
-    if "egl" not in working and alive is not None:
-        yield Finding("rendering", "bad", f"EGL works on device {alive} alone: set {DEVICE_VARIABLE}={alive}")
-    elif not working:
+    backend = choose_backend()
+    tried: dict[Device, Drawn | NotDrawn] = {}
+    for device in (Device("egl"), OSMESA):
+        tried[device] = try_device(python, device)
+        used = " (used by workers here)" if device.backend == backend and isinstance(tried[device], Drawn) else ""
+        yield Finding(f"rendering {device.backend}", _drawing(tried[device]), f"{tried[device]}{used}")
+    numbered = [Device("egl", number) for number in range(count_devices(python))]
+    for device in numbered:  # one after the other, for their times
+        tried[device] = try_device(python, device)
+        yield Finding(str(device), _drawing(tried[device]), str(tried[device]))
+    if not any(isinstance(found, Drawn) for found in tried.values()):
         yield Finding("rendering", "bad", f"nothing renders: {advice()}")
-    elif chosen not in working:
-        yield Finding(
-            "rendering", "bad", f"MUJOCO_GL={chosen or 'unset'} does not work here; set MUJOCO_GL={working[0]}"
-        )
+        return
+    choice = choose_devices(AUTO, _Examined(tried, len(numbered)))
+    if not choice.chosen or not all(isinstance(tried.get(device), Drawn) for device in choice.chosen):
+        yield Finding("rendering", "bad", f"what is set here does not work; {_instead(tried)}")
+    else:
+        auto = Hint("render_device", value=AUTO)
+        yield Finding("rendering", "ok", f"slots draw on {' and '.join(map(str, choice.chosen))} with {auto}")
+
+
+def _drawing(found: Drawn | NotDrawn) -> Verdict:
+    return "ok" if isinstance(found, Drawn) else "note"
+
+
+def _instead(tried: Mapping[Device, Drawn | NotDrawn]) -> str:
+    """Says what to set where what is set does not work."""
+    working = [device for device, found in tried.items() if isinstance(found, Drawn)]
+    numbers = [device.number for device in working if device.number is not None]
+    if DEVICE_VARIABLE in os.environ and numbers:
+        return f"set {DEVICE_VARIABLE}={numbers[0]}, or leave it out"
+    return f"set {BACKEND_VARIABLE}={working[0].backend}"
+
+
+class _Examined:
+    """What there is to draw with, as it has just been tried."""
+
+    def __init__(self, tried: Mapping[Device, Drawn | NotDrawn], devices: int) -> None:
+        self._tried = tried
+        self._devices = devices
+
+    def devices(self) -> int:
+        return self._devices
+
+    def has_osmesa(self) -> bool:
+        return isinstance(self._tried[OSMESA], Drawn)
+
+    def can_try(self) -> bool:
+        return True
+
+    def tried(self, devices: Sequence[Device]) -> Mapping[Device, Drawn | NotDrawn]:
+        return {device: self._tried[device] for device in devices}
 
 
 def _python_with_mujoco() -> Path | None:

@@ -33,6 +33,7 @@ _ALSO_NOW: Final = (
     "listen_tls_key",
     "listen_client_ca",
     "insecure",
+    "render_device",
     "in_process",
 )
 """Settings that may be others now than they were, beside those of launchers: no episode depends on them."""

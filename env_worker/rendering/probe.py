@@ -1,4 +1,4 @@
-"""What draws on this machine: GL backends, and EGL's devices, each tried with a frame in a process of its own.
+"""What draws on this machine: each device is tried with a frame in a process of its own.
 
 A broken GL driver takes down whoever asks it, so nobody is asked in this process.
 """
@@ -9,22 +9,32 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-DEVICE_VARIABLE: Final = "MUJOCO_EGL_DEVICE_ID"
-"""Names one of EGL's devices to MuJoCo and to robosuite, by its number."""
+from sparring.env_worker.rendering.device import Device
 
 _PROBE_SECONDS: Final = 60
 _SOFTWARE: Final = ("llvmpipe", "softpipe", "swrast", "SWR")
 """How Mesa's software renderers call themselves."""
 
+_MOST_DEVICES: Final = 10
+"""MuJoCo and robosuite know no others."""
+
 _COUNT: Final = """
-from mujoco.egl import egl_ext
-print(len(egl_ext.eglQueryDevicesEXT()))
+import ctypes
+egl = ctypes.CDLL("libEGL.so.1")
+egl.eglGetProcAddress.restype, egl.eglGetProcAddress.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
+address = egl.eglGetProcAddress(b"eglQueryDevicesEXT")
+query = ctypes.CFUNCTYPE(ctypes.c_uint, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int))(address)
+found = ctypes.c_int()
+print(found.value if query(0, None, ctypes.byref(found)) else 0)
 """
+"""Without MuJoCo, whose import takes ten times as long."""
 
 _FRAME: Final = """
 import json, time
@@ -41,7 +51,7 @@ with mujoco.Renderer(model, 240, 320) as renderer:
     renderer.render()
     milliseconds = (time.perf_counter() - start) * 1000
     from OpenGL import GL
-    names = [GL.glGetString(name).decode() for name in (GL.GL_VENDOR, GL.GL_RENDERER)]
+    names = [GL.glGetString(name).decode() for name in (GL.GL_VENDOR, GL.GL_RENDERER, GL.GL_VERSION)]
     print(json.dumps([*names, milliseconds]))
 """
 
@@ -53,17 +63,24 @@ class Drawn:
     Attributes:
         vendor: Who made its driver.
         renderer: As GL calls it.
+        version: Of GL and of the driver.
         milliseconds: What a second frame of 320×240 took.
     """
 
     vendor: str
     renderer: str
+    version: str
     milliseconds: float
 
     @property
     def software(self) -> bool:
         """Whether it draws on the CPU."""
         return self.renderer.startswith(_SOFTWARE)
+
+    @property
+    def name(self) -> str:
+        """What it is called in results: renderer, vendor and version."""
+        return f"{self.renderer}, {self.vendor}, {self.version}"
 
     def __str__(self) -> str:
         where = "in software" if self.software else "on the GPU"
@@ -84,32 +101,30 @@ class NotDrawn:
         return f"does not work: {self.reason}"
 
 
-def try_backend(python: Path, backend: str) -> Drawn | NotDrawn:
-    """Draws a frame with one of MuJoCo's backends, on the device that it chooses by itself or that a variable names."""
-    return _frame(python, {"MUJOCO_GL": backend, "PYOPENGL_PLATFORM": backend})
+def count_devices(python: Path) -> int:
+    """Returns how many devices EGL has; 0 where it does not work, or cannot say."""
+    said = _run(python, _COUNT, {}, "-I", "-S")
+    return min(int(said), _MOST_DEVICES) if isinstance(said, str) and said.isdigit() else 0
 
 
-def try_devices(python: Path) -> dict[int, Drawn | NotDrawn]:
-    """Draws a frame on each of EGL's devices; none are found where EGL itself does not work."""
-    egl = {"MUJOCO_GL": "egl", "PYOPENGL_PLATFORM": "egl"}
-    said = _run(python, _COUNT, egl)
-    if not isinstance(said, str) or not said.isdigit():
+def try_device(python: Path, device: Device) -> Drawn | NotDrawn:
+    """Draws a frame on a device, with MuJoCo."""
+    said = _run(python, _FRAME, device.variables)
+    return said if isinstance(said, NotDrawn) else Drawn(*json.loads(said))
+
+
+def try_devices(python: Path, devices: Sequence[Device]) -> dict[Device, Drawn | NotDrawn]:
+    """Draws a frame on each of some devices, at the same time."""
+    if not devices:
         return {}
-    return {number: _frame(python, {**egl, DEVICE_VARIABLE: str(number)}) for number in range(int(said))}
+    with ThreadPoolExecutor(max_workers=len(devices)) as pool:
+        return dict(zip(devices, pool.map(partial(try_device, python), devices), strict=True))
 
 
-def _frame(python: Path, variables: Mapping[str, str]) -> Drawn | NotDrawn:
-    said = _run(python, _FRAME, variables)
-    if isinstance(said, NotDrawn):
-        return said
-    vendor, renderer, milliseconds = json.loads(said)
-    return Drawn(vendor, renderer, milliseconds)
-
-
-def _run(python: Path, script: str, variables: Mapping[str, str]) -> str | NotDrawn:
+def _run(python: Path, script: str, variables: Mapping[str, str], *flags: str) -> str | NotDrawn:
     try:
         probe = subprocess.run(
-            [str(python), "-c", script],
+            [str(python), *flags, "-c", script],
             env={**os.environ, **variables},
             capture_output=True,
             text=True,
