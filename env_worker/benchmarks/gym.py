@@ -85,7 +85,7 @@ class Gym(Benchmark):
         return list(dict.fromkeys(part[1] or part[2] for part in parts if part is not None))
 
     def draws_with_mujoco(self) -> bool:
-        """It may, where that is installed."""
+        """Returns whether that is installed: some environments do."""
         return importlib.util.find_spec("mujoco") is not None
 
     def make(self, task: Task, settings: GymSettings) -> Simulator:

@@ -20,7 +20,7 @@ APART = {
 """What is compared otherwise, as tests below say, what `evaluate()` does not take, and what has no workers."""
 OTHERS: dict[str, Any] = {
     "task": "long", "policy": "live:other", "retries_of": {"simulator": 0}, "max_queue_delay": 0.1, "metrics": ":0",
-    "launcher": "none", "listen": "127.0.0.1:0", "video": "all", "slot_memory": "512m",
+    "launcher": "none", "listen": "127.0.0.1:0", "video": "all", "slot_memory": "512m", "render_device": "software",
 }  # fmt: skip
 """Another value, where it cannot be told from the type."""
 
