@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from sparring.env_worker.rendering.mark import drawing
 from sparring.env_worker.rendering.renderer import current_renderer
-from sparring.protos.errors import UsageError, unknown
+from sparring.protos.errors import CodeBroken, SparringError, UsageError, unknown
 from sparring.protos.spec import Offer, TensorSpec
 from sparring.protos.tensor import Array
 
@@ -216,6 +216,31 @@ class WorkerImage:
 
     name: str
     build: str = ""
+
+
+class BenchmarkBroken(CodeBroken):
+    """The benchmark's own code raised when it was imported, made or asked for its tasks."""
+
+    whose = "benchmark"
+
+
+@contextmanager
+def asking(name: str, what: str) -> Iterator[None]:
+    """Lets a benchmark's own code be called inside; whatever it raises becomes a sentence.
+
+    Args:
+        name: Of the benchmark, as its user knows it.
+        what: It is asked: `tasks()`.
+
+    Raises:
+        BenchmarkBroken: If it raised something that is no sentence yet.
+    """
+    try:
+        yield
+    except SparringError:
+        raise
+    except Exception as error:  # a user's benchmark may raise anything
+        raise BenchmarkBroken(f"{what} of the benchmark {name!r} raised {type(error).__name__}: {error}") from error
 
 
 class Benchmark(ABC):

@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, version
 from typing import Final
 
 from sparring.env_worker import benchmarks
-from sparring.env_worker.benchmark import Benchmark
+from sparring.env_worker.benchmark import Benchmark, BenchmarkBroken
 from sparring.env_worker.own_python import versions_of_own
 from sparring.protos.errors import SparringError, UsageError, unknown
 from sparring.protos.installing import OURS
@@ -84,7 +84,7 @@ def _own(reference: str) -> Benchmark:
     except UsageError:
         raise
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
-        raise UsageError(f"importing {module_name!r} failed: {type(error).__name__}: {error}") from error
+        raise BenchmarkBroken(f"importing {module_name!r} failed: {type(error).__name__}: {error}") from error
     kind = getattr(module, attribute, None)
     if not (inspect.isclass(kind) and issubclass(kind, Benchmark)):
         classes = [n for n, v in vars(module).items() if inspect.isclass(v) and issubclass(v, Benchmark)]
@@ -97,8 +97,8 @@ def _own(reference: str) -> Benchmark:
         )
     try:
         return kind()
-    except Exception as error:  # as above
-        raise UsageError(f"the benchmark {reference!r} cannot be made: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # as above
+        raise BenchmarkBroken(f"the benchmark {reference!r} cannot be made: {type(error).__name__}: {error}") from error
 
 
 def _load(point: EntryPoint) -> Benchmark | SparringError:
@@ -107,10 +107,12 @@ def _load(point: EntryPoint) -> Benchmark | SparringError:
         if not isinstance(benchmark, Benchmark):
             raise TypeError("it is not a sparring Benchmark")
     except (Exception, SystemExit) as error:  # noqa: BLE001  # somebody else's package; it is named when somebody asks for it
-        return SparringError(
+        broken = BenchmarkBroken(
             f"the benchmark {point.name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}. "
             "Repair or uninstall the package that brings it."
         )
+        broken.__cause__ = error
+        return broken
     return benchmark
 
 

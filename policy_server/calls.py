@@ -117,14 +117,14 @@ class PolicyCalls:
             if isinstance(error, SparringError):  # a sentence that is meant for people
                 sentence = error.sentence
             else:
-                sentence = f"the policy's {method}() raised {type(error).__name__}: {_in_short(error)}"
+                sentence = f"the policy's {method}() raised {in_short(error)}"
             failure = PolicyFailed(sentence)
             if (raised := cause_of(error)) is not None:
                 failure.traceback = self._tracebacks.keep("policy", sentence, traceback_of(raised))
             raise failure from error
 
 
-def _in_short(error: BaseException) -> str:
-    """Returns what an exception says, so short that what is said after it still fits into the status of a stream."""
-    said = str(error)
+def in_short(error: BaseException) -> str:
+    """Returns what was raised, so short that what is said after it still fits into the status of a stream."""
+    said = f"{type(error).__name__}: {error}"
     return said if len(said) <= _LONGEST else f"{shortened(said, _LONGEST)} ..."

@@ -9,7 +9,7 @@ from typing import Final
 import grpc
 
 from sparring.protos.advice import Hint
-from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.errors import CodeBroken, SparringError, UsageError
 from sparring.protos.net.address import Address
 
 _LOOK_UP_SECONDS: Final = 1.0
@@ -46,8 +46,10 @@ class PolicyFailed(SparringError):
     """Where its traceback is, for a sentence, if it raised; nobody else is shown it."""
 
 
-class PolicyBroken(UsageError):
+class PolicyBroken(CodeBroken):
     """The policy's own code raised when it was imported, made or warmed up."""
+
+    whose = "policy"
 
 
 class EpisodeInterrupted(SparringError):

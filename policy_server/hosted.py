@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Generic, TypeVar
@@ -18,9 +18,9 @@ from sparring.policy_server.stats import StatsCounter
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.advice import Advice
-from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.errors import SparringError
 from sparring.protos.sources import Sources
-from sparring.protos.tracebacks import Tracebacks, cause_of, references, traceback_of
+from sparring.protos.tracebacks import Tracebacks
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +37,7 @@ class HostedPolicy(Generic[R]):
         runner: The batcher, or what runs the policy at once.
         stats: Where what is done is counted.
         logs_warnings: Whether warnings are logged, and not only counted.
+        tracebacks: Where what its code raises is kept.
     """
 
     policy: Policy
@@ -44,6 +45,7 @@ class HostedPolicy(Generic[R]):
     runner: R
     stats: StatsCounter
     logs_warnings: bool = True
+    tracebacks: Tracebacks = field(default_factory=Tracebacks)
 
     def session(self, name: str) -> SessionHandler:
         """Returns the answering side of a new session."""
@@ -59,6 +61,7 @@ class HostedPolicy(Generic[R]):
             on_warning=self._warn,
             on_welcome=lambda: self.stats.policy_warnings(warnings_of(self.policy)),
             check_conditions=getattr(self.policy, "check_conditions", lambda benchmark, conditions: None),
+            tracebacks=self.tracebacks,
         )
 
     def _warn(self, sentence: str) -> None:
@@ -87,9 +90,8 @@ def warm_policy(
     try:
         return _warm(policy, name, not_its_own)
     except PolicyBroken as broken:
-        cause = cause_of(broken) or broken
-        kept = (tracebacks or Tracebacks()).keep("policy", broken.sentence, traceback_of(cause))
-        raise UsageError(f"{broken.sentence} ({kept})" if references(kept) else broken.sentence) from cause
+        told = (tracebacks or Tracebacks()).told(broken)
+        raise told from told.__cause__
 
 
 def _warm(policy: Policy | Callable[[], Policy], name: str, not_its_own: tuple[type[BaseException], ...]) -> Policy:

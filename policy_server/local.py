@@ -78,6 +78,7 @@ class LocalPolicy:
             _AtOnce(PolicyCalls(made, name=name, not_its_own=_THE_USERS, tracebacks=tracebacks), rng, self._stats),
             self._stats,
             logs_warnings=False,  # who has the stats does
+            tracebacks=tracebacks or Tracebacks(),
         )
 
     def describe(self) -> Description:

@@ -62,7 +62,7 @@ class PolicyServer:
         token: str = "",
         tracebacks: Tracebacks | None = None,
     ) -> None:
-        self._tracebacks = tracebacks
+        self._tracebacks = tracebacks or Tracebacks()
         self._policy = policy
         self._limits = limits or Limits.of(options)
         self._options = options
@@ -152,7 +152,7 @@ class PolicyServer:
             thread=self._thread,
             tracebacks=self._tracebacks,
         )
-        self._hosted.set_result(HostedPolicy(policy, description, batcher, self.stats))
+        self._hosted.set_result(HostedPolicy(policy, description, batcher, self.stats, tracebacks=self._tracebacks))
         await self._health.tell(serving=True)
 
     def _make(self) -> tuple[Policy, pb.PolicyDescription]:

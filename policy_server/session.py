@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from google.protobuf.message import DecodeError
 
 from sparring.policy_server.batcher import Answer
-from sparring.policy_server.errors import PolicyFailed
+from sparring.policy_server.calls import in_short
 from sparring.policy_server.policies.base import Instruction, Observation
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
@@ -17,6 +17,7 @@ from sparring.protos.errors import SparringError
 from sparring.protos.limits import MAX_HELLO_BYTES, MAX_NAME
 from sparring.protos.spec import Offer, PolicySpec, SpecMismatch
 from sparring.protos.tensor import Array, TensorError, decode, encode
+from sparring.protos.tracebacks import Tracebacks, traceback_of
 from sparring.protos.wire import ObservationCodec
 
 
@@ -56,6 +57,7 @@ class SessionHandler:
         on_warning: Callable[[str], None] = lambda sentence: None,
         on_welcome: Callable[[], None] = lambda: None,
         check_conditions: Callable[[str, Conditions], None] = lambda benchmark, conditions: None,
+        tracebacks: Tracebacks | None = None,
     ) -> None:
         self.name = name
         self.draining = False
@@ -63,6 +65,7 @@ class SessionHandler:
         self._on_warning = on_warning
         self._on_welcome = on_welcome
         self._check_conditions = check_conditions
+        self._tracebacks = tracebacks or Tracebacks()
         self._conditions: Conditions | None = None
         self._description = description
         self._spec_for = spec_for
@@ -151,16 +154,25 @@ class SessionHandler:
         except SparringError as refusal:
             raise SpecMismatch(refusal.sentence) from refusal
         except Exception as error:  # a user's policy may raise anything
-            raise PolicyFailed(f"the policy's check_conditions() raised {type(error).__name__}: {error}") from error
+            raise self._refused("check_conditions", error) from error
         return conditions
 
     def _spec(self, benchmark: str) -> PolicySpec:
         try:
-            return self._spec_for(benchmark)
+            spec = self._spec_for(benchmark)
         except SparringError as refusal:  # in words of its own, of whatever kind
             raise SpecMismatch(refusal.sentence) from refusal
         except Exception as error:  # a user's policy may raise anything
-            raise PolicyFailed(f"the policy's spec_for() raised {type(error).__name__}: {error}") from error
+            raise self._refused("spec_for", error) from error
+        if not isinstance(spec, PolicySpec):
+            raise SpecMismatch(f"the policy's spec_for() returned {type(spec).__name__}, not a PolicySpec.")
+        return spec
+
+    def _refused(self, method: str, error: Exception) -> SpecMismatch:
+        """Returns why there is no session with a policy that raised when it was asked for one: nor will there be."""
+        sentence = f"the policy's {method}() raised {in_short(error)}"
+        kept = self._tracebacks.keep("policy", sentence, traceback_of(error))
+        return SpecMismatch(f"{sentence} ({kept})" if kept else sentence)
 
     async def _start(self, start: pb.EpisodeStart) -> pb.EpisodeStarted:
         if self._needs is None or self._offer is None:

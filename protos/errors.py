@@ -41,6 +41,13 @@ class UsageError(SparringError):
     """The user asked for something that cannot be: an unknown name, a wrong value, a missing file."""
 
 
+class CodeBroken(UsageError):
+    """Code that users have named or installed raised, as its cause says, when it was imported, made or asked."""
+
+    whose: str = "plugin"
+    """The code is, in a word: policy, benchmark, launcher."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str], *, hint: str = "") -> UsageError:
     """Returns an error for a name that is not known, with the nearest names that are.
 

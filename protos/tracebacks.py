@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from sparring.protos.errors import SparringError
+from sparring.protos.errors import CodeBroken, SparringError, UsageError
 from sparring.protos.plain_text import plain
 
 log = logging.getLogger(__name__)
@@ -33,12 +33,21 @@ _CALLERS: Final = (
     "importlib",
     "importlib._bootstrap",
     "importlib._bootstrap_external",
+    "sparring.env_worker.benchmark",
     "sparring.env_worker.episode.observers",
     "sparring.env_worker.episode.play",
+    "sparring.env_worker.registry",
     "sparring.env_worker.worker.player",
+    "sparring.orchestrator.launchers.registry",
+    "sparring.orchestrator.run.in_process",
+    "sparring.orchestrator.run.listeners",
+    "sparring.orchestrator.run.plan",
     "sparring.policy_server.calls",
     "sparring.policy_server.hosted",
     "sparring.policy_server.policies",
+    "sparring.policy_server.policies.base",
+    "sparring.policy_server.session",
+    "sparring.protos.own_modules",
 )
 """Modules that call users' code: a traceback begins with what they call."""
 
@@ -121,11 +130,19 @@ class Tracebacks:
             return f"traceback: {name}"
         return f"traceback: {self._elsewhere}" if self._elsewhere else ""
 
+    def told(self, broken: CodeBroken) -> UsageError:
+        """Keeps the traceback of code that is broken, and returns the error for its users: it says where that is."""
+        cause = cause_of(broken) or broken
+        kept = self.keep(broken.whose, broken.sentence, traceback_of(cause))
+        error = UsageError(f"{broken.sentence} ({kept})" if references(kept) else broken.sentence)
+        error.__cause__ = cause
+        return error
+
     def _written(self, path: Path, sentence: str, text: str) -> bool:
         try:
             if path.exists():
                 return True
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             if len(list(path.parent.iterdir())) >= _MOST_FILES:
                 return False
             said = f"{sentence}\nThe first time: {datetime.now():%Y-%m-%d %H:%M:%S}\n\n{_bounded(text)}"

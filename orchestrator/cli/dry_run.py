@@ -16,7 +16,7 @@ from sparring.orchestrator.machine.environments import interpreter
 from sparring.orchestrator.machine.memory import parse_memory
 from sparring.orchestrator.results.journal import check_identity
 from sparring.orchestrator.results.reading import FILE_NAME, read_journal
-from sparring.orchestrator.run.admission import check_admission
+from sparring.orchestrator.run.admission import Admission, check_admission
 from sparring.orchestrator.run.plan import EpisodeId, Plan, identity, make_plan
 from sparring.orchestrator.run.run_files import check_output
 from sparring.orchestrator.settings import RunSettings
@@ -135,4 +135,4 @@ def _workers(settings: RunSettings, waiting: Mapping[str, int], slots: int) -> I
     yield f"workers: by the launcher {settings.worker.launcher}"
     yield from (f"  {line}" for line in lines)
     if settings.launcher.starts_workers and (listen := settings.worker.listen_address) is not None:
-        yield f"  others may dial in at {listen}"
+        yield f"  others may dial in at {Admission.of(settings, listen).reached_at(listen)}"

@@ -8,8 +8,8 @@ import logging
 import re
 import shlex
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +27,7 @@ from sparring.orchestrator.display.table import print_table
 from sparring.orchestrator.display.title import title
 from sparring.orchestrator.results.finite import finite
 from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.run.broken_code import broken_code_kept
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
 from sparring.orchestrator.run.execution import prepare
 from sparring.orchestrator.run.execution import run as run_plan
@@ -67,10 +68,11 @@ def evaluate_settings(
     """
     if (finished := finished_already(settings)) is not None:
         return tell_results(finished, as_json)
-    plan = make_plan(settings)
-    prepare(settings)
-    _note_wrapping(plan)
     folder = settings.output.folder or _new_folder(settings)
+    with broken_code_told(folder, dialect):
+        plan = make_plan(settings)
+        prepare(settings)
+    _note_wrapping(plan)
     settings = settings.writing_to(folder)
     invocation = Invocation(command_line(sys.argv), accept_changes)
     errors = error_console()
@@ -87,16 +89,34 @@ def evaluate_settings(
             results = asyncio.run(running)
     except SparringError as error:
         display.close()
-        told = SparringError(located(error.told(dialect), folder))
+        told = _located(error, folder, dialect)
         if not settings.plan.in_process:  # where it was logged as it came
             _show_traceback(error, folder, errors)
         if not isinstance(error, (Interrupted, RunStopped)):
-            raise (UsageError if isinstance(error, UsageError) else SparringError)(told.sentence) from error
+            raise told from error
         _tell_partial(told, folder, errors)
         return EXIT_INTERRUPTED if isinstance(error, Interrupted) else 1
     finally:
         display.close()  # it is off the screen already, unless something went wrong with it
     return tell_results(results, as_json)
+
+
+@contextmanager
+def broken_code_told(folder: Path | None, dialect: Dialect = FLAGS) -> Iterator[None]:
+    """Shows the traceback of users' code that raises inside, before a run has begun, and says where it is kept.
+
+    Args:
+        folder: The output folder of the run; None: it has none yet.
+        dialect: The user's words.
+    """
+    try:
+        with broken_code_kept(folder):
+            yield
+    except UsageError as error:
+        if folder is None or not references(error.sentence):
+            raise
+        _show_traceback(error, folder, error_console())
+        raise _located(error, folder, dialect) from error
 
 
 def tell_results(results: Results, as_json: bool) -> int:
@@ -120,6 +140,11 @@ def _note_wrapping(plan: Plan) -> None:
             log.info(
                 "%s has %d initial states: later episodes begin in the same ones again", label, task.initial_states
             )
+
+
+def _located(error: SparringError, folder: Path, dialect: Dialect) -> SparringError:
+    """Returns the error as the user is told it: the files it refers to can be opened from here."""
+    return (UsageError if isinstance(error, UsageError) else SparringError)(located(error.told(dialect), folder))
 
 
 def _show_traceback(error: SparringError, folder: Path, console: Console) -> None:

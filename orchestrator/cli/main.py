@@ -15,8 +15,9 @@ import click
 
 from sparring.orchestrator.cli import commands
 from sparring.protos.advice import FLAGS, RenderedFormatter
-from sparring.protos.errors import SparringError, UsageError, unknown
+from sparring.protos.errors import CodeBroken, SparringError, UsageError, unknown
 from sparring.protos.plain_text import plain
+from sparring.protos.tracebacks import traceback_of
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -73,6 +74,8 @@ def _run() -> NoReturn:
         _tell(error.format_message())
         raise SystemExit(EXIT_USAGE) from None
     except SparringError as error:
+        if isinstance(error, CodeBroken) and error.__cause__ is not None:  # no run has kept it
+            _show(traceback_of(error.__cause__))
         _tell(error.told(FLAGS))
         raise SystemExit(EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED) from None
     raise SystemExit(code if isinstance(code, int) else 0)
@@ -99,6 +102,11 @@ def _drop_unwritten() -> None:
         sys.stderr.flush()
     except (OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+def _show(text: str) -> None:
+    with suppress(OSError):
+        click.echo(plain(text.rstrip()), err=True)
 
 
 def _tell(sentence: str) -> None:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from sparring.orchestrator.machine.finding import Finding
 from sparring.orchestrator.run.retry import RetryRules
-from sparring.protos.errors import SparringError
+from sparring.protos.errors import CodeBroken, SparringError
 from sparring.protos.net.address import Address
 
 if TYPE_CHECKING:  # which have the launcher's settings in them
@@ -44,6 +44,12 @@ async def never(worker: str) -> str:
     """Gives no worker up."""
     await asyncio.get_running_loop().create_future()
     return ""
+
+
+class LauncherBroken(CodeBroken):
+    """The launcher's own code raised when it was imported or made."""
+
+    whose = "launcher"
 
 
 class LaunchFailed(SparringError):

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from sparring.env_worker.worker.addresses import to_dial
 from sparring.orchestrator.launchers.base import DEFAULT_LISTEN, Launcher, LauncherSettings, WorkerOrder
-from sparring.orchestrator.run.admission import FILE_NAME as TOKEN_FILE
-from sparring.orchestrator.run.admission import Admission
+from sparring.orchestrator.run.admission import NEW_FOLDER, Admission
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos.net.address import Address
 
@@ -27,13 +25,13 @@ class NoLauncher(Launcher[LauncherSettings]):
 
     def preview(self, run: RunSettings, slots: Mapping[str, int]) -> Sequence[str]:
         listen = run.worker.listen_address or DEFAULT_LISTEN
-        # Without --output, the folder has its name from the time at which the run begins.
-        flags = Admission.of(run, listen).flags((run.output.folder or Path("/OUTPUT")) / TOKEN_FILE)
-        return [
-            f"{name}: started by you: sparring worker {run.plan.worker_flags(name)} --orchestrator {to_dial(listen)}"
-            f"{flags}"
-            for name in slots
-        ]
+        admission = Admission.of(run, listen)
+        folder = run.output.folder
+        joining = f"--orchestrator {to_dial(admission.reached_at(listen))}{admission.flags(folder)}"
+        lines = [f"{name}: started by you: sparring worker {run.plan.worker_flags(name)} {joining}" for name in slots]
+        if folder is None and NEW_FOLDER in joining:
+            lines.append(f"{NEW_FOLDER}: the run's new folder, whose name has the time in it")
+        return lines
 
     async def run(self, order: WorkerOrder) -> None:
         await asyncio.get_running_loop().create_future()  # nothing to do until the run has ended

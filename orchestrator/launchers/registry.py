@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint
 from typing import Any, Final
 
 from sparring.orchestrator import launchers
-from sparring.orchestrator.launchers.base import Launcher, LauncherSettings
+from sparring.orchestrator.launchers.base import Launcher, LauncherBroken, LauncherSettings
 from sparring.protos.errors import SparringError, unknown
 from sparring.protos.plugins import entry_points_of
 
@@ -63,9 +63,11 @@ def _load(point: EntryPoint) -> Launcher[Any] | SparringError:
         if not isinstance(launcher, Launcher) or not issubclass(launcher.settings, LauncherSettings):
             raise TypeError("it is not a sparring Launcher with a class of LauncherSettings as its `settings`")
         launcher.name = point.name  # that users know it by
-    except Exception as error:  # noqa: BLE001  # somebody else's package; it is named when somebody asks for it
-        return SparringError(
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # somebody else's package; it is named when somebody asks for it
+        broken = LauncherBroken(
             f"the launcher {point.name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}. "
             "Repair or uninstall the package that brings it."
         )
+        broken.__cause__ = error
+        return broken
     return launcher

@@ -20,6 +20,7 @@ from sparring.orchestrator.live.keywords import KEYWORDS, told_in_keywords
 from sparring.orchestrator.live.warm_workers import WarmWorkers
 from sparring.orchestrator.results.reading import FILE_NAME
 from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.run.broken_code import broken_code_kept
 from sparring.orchestrator.run.execution import prepare
 from sparring.orchestrator.run.in_process import evaluate_in_process
 from sparring.orchestrator.run.listeners import Listeners, RunListener
@@ -106,8 +107,9 @@ class Evaluator:
             checked(name, policy)
             listener = Listeners(watchers)
             resolved = _settings(name, values, settings)
-            plan = make_plan(resolved)
-            prepare(resolved)
+            with broken_code_kept(resolved.output.folder):
+                plan = make_plan(resolved)
+                prepare(resolved)
             if progress:
                 listener.add(_display(name, resolved, plan))
             with self._lock, _training_preserved(policy):

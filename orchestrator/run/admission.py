@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 FILE_NAME: Final = "join-token"
 """Of the file in the run's folder that holds the secret, where workers come by themselves and nobody has named one."""
 
+NEW_FOLDER: Final = "OUTPUT"
+"""Stands in commands for the folder of a run that has not begun: its name has the time in it."""
 _FILE: Final = Hint("join_token_file")
 _TLS: Final = (str(Hint("listen_tls_cert")), str(Hint("listen_tls_key")), str(Hint("listen_client_ca")))
 _MISSING: Final = f"this run lets in only workers that bring its join token; give the file that has it with {_FILE}."
@@ -84,14 +86,23 @@ class Admission:
         """Whether the token has to be written for those who need it."""
         return not self.tcp_without and self.file is None
 
-    def flags(self, written: Path) -> str:
+    def reached_at(self, listen: Address) -> Address:
+        """Returns an address that the run listens at as workers are given it: whether it is encrypted is part of it."""
+        return listen if self.credentials is None else listen.with_tls()
+
+    def flags(self, folder: Path | None) -> str:
         """Returns what a worker is started with to be let in, with a space before each flag.
 
         Args:
-            written: Where the run's own token is, if it needs one.
+            folder: Of the run, where its own token is if it needs one; None: that is not made yet.
         """
         shown = " --tls-cert FILE --tls-key FILE" if self.client_ca else ""
-        return shown if self.tcp_without else f" --join-token-file {_quoted(self.file or written)}{shown}"
+        if self.tcp_without:
+            return shown
+        if self.file is not None:
+            return f" --join-token-file {_quoted(self.file)}{shown}"
+        written = f"{NEW_FOLDER}/{FILE_NAME}" if folder is None else _quoted(folder / FILE_NAME)
+        return f" --join-token-file {written}{shown}"
 
     @contextmanager
     def written_to(self, folder: Path) -> Iterator[str]:
@@ -102,7 +113,7 @@ class Admission:
         """
         path = folder / FILE_NAME
         if not self._writes:
-            yield self.flags(path)
+            yield self.flags(folder)
         else:
             try:
                 path.unlink(missing_ok=True)  # of an execution that was killed
@@ -112,7 +123,7 @@ class Admission:
             except OSError as error:
                 raise SparringError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
             try:
-                yield self.flags(path)
+                yield self.flags(folder)
             finally:
                 path.unlink(missing_ok=True)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
+from sparring.env_worker.benchmark import asking
 from sparring.env_worker.conditions import assigned_conditions
 from sparring.env_worker.episode.progress import Progress
 from sparring.env_worker.episode.session import Session
@@ -29,6 +30,7 @@ from sparring.env_worker.worker.player import Player
 from sparring.orchestrator.machine.environments import state
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.run.broken_code import broken_code_kept
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
 from sparring.orchestrator.run.invocation import Invocation
 from sparring.orchestrator.run.listeners import Listeners, RunListener, SlotActivity
@@ -103,7 +105,8 @@ def run_in_process(
     try:
         with _Signals() as signals, output_folder(folder) as journal:
             execution = _Execution(settings, plan, folder, journal, Listeners(listeners), dialect, invocation, order)
-            return execution.run(lambda: load_local(settings, Tracebacks(folder)), signals.raised)
+            with broken_code_kept(folder, logged=True):
+                return execution.run(lambda: load_local(settings, Tracebacks(folder)), signals.raised)
     except KeyboardInterrupt as interrupt:
         raise Interrupted(f"interrupted by {interrupt.args[0] if interrupt.args else 'SIGINT'}.") from None
     except bdb.BdbQuit:
@@ -155,7 +158,7 @@ def evaluate_in_process(
 
     with tempfile.TemporaryDirectory(prefix="sparring-") as temporary:
         folder = settings.output.folder or Path(temporary) / "run"
-        with output_folder(folder) as journal:
+        with output_folder(folder) as journal, broken_code_kept(settings.output.folder):
             return _Execution(settings, plan, folder, journal, listener, dialect).run(load)
 
 
@@ -227,7 +230,8 @@ class _Execution:
         assignment.renderers.extend(renderers)
         benchmark = get_benchmark(part.benchmark)
         own_settings = benchmark.read_settings(json.loads(assignment.benchmark_settings))
-        benchmark.prepare(own_settings)
+        with asking(part.benchmark, "prepare()"):
+            benchmark.prepare(own_settings)
         player = Player(benchmark, own_settings, LocalSessions(policy, assignment), self._attach)
         try:
             while (lease := self._scheduler.lease(SlotId(part.label, WORKER, 0))) is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.plan import EpisodeId, Plan
 from sparring.protos.errors import UsageError
+from sparring.protos.tracebacks import Tracebacks, located, traceback_of
 
 if TYPE_CHECKING:
     from sparring.orchestrator.results.results import Results
@@ -88,7 +89,8 @@ class RunListener:
     """Watches a run. Override what you want to hear of; everything else does nothing.
 
     Methods are called one at a time from the run's event loop: they must return quickly and must not wait. Whatever
-    they do, the run goes on: a listener that raises is logged once and hears nothing more of that run.
+    they do, the run goes on: a listener that raises is logged once and hears nothing more of that run;
+    its traceback is in the run's folder.
     """
 
     def on_start(self, start: RunStart) -> None:
@@ -128,6 +130,7 @@ class Listeners(RunListener):
 
     def __init__(self, listeners: Iterable[RunListener] = ()) -> None:
         self._listeners: list[RunListener] = []
+        self._folder: Path | None = None
         for listener in listeners:
             if isinstance(listener, type) or not any(hasattr(listener, name) for name in _METHODS):
                 raise UsageError(
@@ -141,6 +144,7 @@ class Listeners(RunListener):
         self._listeners.append(listener)
 
     def on_start(self, start: RunStart) -> None:
+        self._folder = start.folder
         self._tell("on_start", start)
 
     def on_worker(self, worker: str, slots: int) -> None:
@@ -171,13 +175,15 @@ class Listeners(RunListener):
                 continue
             try:
                 hears(*what)
-            except Exception as error:  # whoever only watches takes no run down
+            except Exception as error:  # noqa: BLE001  # whoever only watches takes no run down
                 self._listeners.remove(listener)
-                log.warning(
-                    "the listener %s raised %s in %s and hears nothing more of this run: %s",
-                    type(listener).__qualname__,
-                    type(error).__name__,
-                    method,
-                    error,
-                )
-                log.debug("its traceback:", exc_info=error)
+                log.warning("%s", self._told(listener, method, error))
+
+    def _told(self, listener: RunListener, method: str, error: Exception) -> str:
+        raised = f"raised {type(error).__name__} in {method}"
+        sentence = f"the listener {type(listener).__qualname__} {raised} and hears nothing more of this run: {error}"
+        text, kept = traceback_of(error), ""
+        if self._folder is not None:
+            kept = Tracebacks(self._folder, logged=False).keep("listener", sentence, text)
+            kept = located(kept, self._folder)
+        return f"{sentence} ({kept})" if kept else f"{sentence}\n{text.rstrip()}"

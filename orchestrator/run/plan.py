@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sparring.env_worker.benchmark import Task
+from sparring.env_worker.benchmark import Task, asking
 from sparring.env_worker.hub import AssetsError, HubMissing
 from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.machine.environments import interpreter
@@ -96,7 +96,8 @@ def make_plan(settings: RunSettings) -> Plan:
     for part in settings.plan.parts:
         benchmark = get_benchmark(part.benchmark)
         benchmark.read_settings(benchmark_settings(settings, part))
-        tasks[part.label] = benchmark.tasks(part.task)
+        with asking(part.benchmark, "tasks()"):
+            tasks[part.label] = benchmark.tasks(part.task)
     used = {part.benchmark: get_benchmark(part.benchmark).assets for part in settings.plan.parts}
     if settings.worker.assets is not None and not any(used.values()):
         raise UsageError(f"{Hint('assets')} is of no use here: {' and '.join(used)} has none.")
@@ -149,7 +150,8 @@ def fetch_for(name: str, given: Mapping[str, Any]) -> None:
     """
     benchmark = get_benchmark(name)
     try:
-        benchmark.fetch(benchmark.read_settings(given))
+        with asking(name, "fetch()"):
+            benchmark.fetch(benchmark.read_settings(given))
     except HubMissing:
         python = interpreter(benchmark)
         if python == Path(sys.executable):

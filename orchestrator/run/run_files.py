@@ -6,7 +6,7 @@ import logging
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -314,6 +314,7 @@ def output_folder(folder: Path) -> Iterator[Journal]:
         UsageError: If the folder cannot be used: its journal is another run's, gone or damaged, or being written.
     """
     new, unused = not folder.exists(), not (folder / FILE_NAME).exists()
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     journal = Journal(folder)
     mistaken = False
     try:
@@ -328,7 +329,7 @@ def output_folder(folder: Path) -> Iterator[Journal]:
         claimed = not unused or _is_claimed(journal)
         journal.close()
         if new and (mistaken or not claimed):  # leave no debris of a mistyped command
-            _remove_debris(folder)
+            _remove_debris(folder, made)
         elif unused and not claimed:  # the folder is as free for the next run as it was
             journal.path.unlink(missing_ok=True)
 
@@ -340,17 +341,22 @@ def _is_claimed(journal: Journal) -> bool:
         return True
 
 
-def _remove_debris(folder: Path) -> None:
+def _remove_debris(folder: Path, made: Sequence[Path]) -> None:
     """Removes what a run that never came to anything has written, and its folder, unless something else is in there.
 
     A worker may be to blame for the end; what the user has put there meanwhile is not its to delete.
+
+    Args:
+        folder: The output folder.
+        made: It and those around it, from the inside, as far as the run has made them.
     """
     shutil.rmtree(folder / "logs", ignore_errors=True)
     ours = [RUN_FILE, *RESULT_FILES, *(path.name for path in folder.glob(f"{Path(FILE_NAME).stem}.*"))]
     for name in ours:
         (folder / name).unlink(missing_ok=True)
     with suppress(OSError):
-        folder.rmdir()
+        for path in made:
+            path.rmdir()
 
 
 def _check_journal(folder: Path, journal: Journal) -> None:

@@ -203,6 +203,10 @@ def checked(name: str, policy: Any) -> Policy:
     if missing:
         lacking = " and ".join(f"{method}()" for method in dict.fromkeys(missing))
         raise UsageError(f"the policy {name!r} lacks {lacking}; {_SEE}.")
-    if not isinstance(getattr(policy, "spec", None), PolicySpec):
+    try:
+        spec = getattr(policy, "spec", None)
+    except Exception as error:  # it may be a property, which may raise anything
+        raise PolicyBroken(f"the spec of the policy {name!r} raised {type(error).__name__}: {error}") from error
+    if not isinstance(spec, PolicySpec):
         raise UsageError(f"the policy {name!r} needs an attribute `spec` that is a PolicySpec; {_SEE}.")
     return policy  # type: ignore[no-any-return]

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from certificates import Certificates
 from support import ROOT, Sparring
 
 from sparring.orchestrator.machine.capacity import Capacity
@@ -84,9 +85,22 @@ def test_workers_that_come_by_themselves_are_told_how(usage: Sparring, tmp_path:
         "  toy: started by you: sparring worker --benchmark toy --orchestrator 127.0.0.1:50052 "
         f"--join-token-file '{tmp_path}/my run/join-token'\n"
     ) in done.stdout
+    unnamed = usage(*TOY, "--launcher", "none")
+    assert " --join-token-file OUTPUT/join-token\n" in unnamed.stdout
+    assert "  OUTPUT: the run's new folder, whose name has the time in it\n" in unnamed.stdout
     open_to_all = usage(*TOY, "--launcher", "none", "--listen", "0.0.0.0:50052", "--insecure")
     (line,) = [line for line in open_to_all.stdout.splitlines() if "started by you" in line]
     assert "--join-token-file" not in line, "nobody needs it"
+    assert "OUTPUT" not in open_to_all.stdout
+
+
+def test_an_encrypted_run_is_told_of_as_such(usage: Sparring, tmp_path: Path) -> None:
+    cert, key = Certificates.make(tmp_path).pair()
+    tls = ("--listen-tls-cert", str(cert), "--listen-tls-key", str(key))
+    by_themselves = usage(*TOY, "--launcher", "none", *tls)
+    assert "--orchestrator tls://127.0.0.1:50052 " in by_themselves.stdout, by_themselves.stderr
+    beside_others = usage(*TOY, "--listen", "127.0.0.1:50052", *tls)
+    assert "others may dial in at tls://127.0.0.1:50052\n" in beside_others.stdout, beside_others.stderr
 
 
 def test_in_process_and_elsewhere(usage: Sparring) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sparring.orchestrator.run.listeners import Listeners, RunListener, SlotActivity
-from sparring.orchestrator.run.plan import EpisodeId
+from sparring.orchestrator.run.listeners import Listeners, RunListener, RunStart, SlotActivity
+from sparring.orchestrator.run.plan import EpisodeId, Plan
 from sparring.protos.errors import UsageError
 
 EPISODE = EpisodeId("toy", "short", 0)
@@ -51,6 +52,32 @@ def test_a_listener_that_raises_is_logged_once_and_dropped(caplog: pytest.LogCap
     assert "Raises" in line
     assert "RuntimeError" in line
     assert "no network" in line
+
+
+def test_the_traceback_of_a_listener_is_in_the_folder_of_its_run(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    listeners = Listeners([Raises()])
+    listeners.on_start(RunStart(Plan({}, 1, 0), [], {}, tmp_path))
+    with caplog.at_level(logging.WARNING):
+        listeners.on_worker("w", 1)
+    (file,) = (tmp_path / "errors").iterdir()
+    assert caplog.messages == [
+        "the listener Raises raised RuntimeError in on_worker and hears nothing more of this run: no network "
+        f"(traceback: {file})"
+    ]
+    (frame,) = [line for line in file.read_text().splitlines() if line.startswith("  File")]
+    assert frame.endswith("in on_worker")
+
+
+def test_without_a_folder_it_is_told_in_full(caplog: pytest.LogCaptureFixture) -> None:
+    listeners = Listeners([Raises()])
+    listeners.on_start(RunStart(Plan({}, 1, 0), [], {}, None))
+    with caplog.at_level(logging.WARNING):
+        listeners.on_worker("w", 1)
+    (line,) = caplog.messages
+    assert line.endswith("RuntimeError: no network")
+    assert "in on_worker\n" in line
 
 
 def test_a_listener_need_not_derive_from_ours_nor_hear_everything() -> None:

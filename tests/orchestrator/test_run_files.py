@@ -118,3 +118,11 @@ class TestAFolderThatIsFree:
             (tmp_path / name).touch()
         check_output(tmp_path)
         check_output(tmp_path / "not-there-yet")
+
+
+def test_a_run_that_is_refused_leaves_no_folder_that_it_made(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    for folder in (tmp_path / "outputs" / "today" / "run", tmp_path / "mine" / "run"):
+        with pytest.raises(UsageError), output_folder(folder):
+            raise UsageError("there is no such policy.")
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine"], "what was there stays"

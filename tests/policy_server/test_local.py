@@ -182,7 +182,7 @@ def test_what_does_not_fit_is_refused_in_the_same_words(what: str) -> None:
     assert refusal(local, what) == refusal(served, what)
 
 
-def test_a_spec_is_of_the_benchmark_and_what_it_raises_is_the_policys_failure() -> None:
+def test_a_spec_is_of_the_benchmark_and_what_it_raises_ends_the_run() -> None:
     class Picky(Fragile):
         def spec_for(self, benchmark: str) -> PolicySpec:
             if benchmark == "other":
@@ -191,7 +191,7 @@ def test_a_spec_is_of_the_benchmark_and_what_it_raises_is_the_policys_failure() 
 
     with local(Picky(), benchmark="bench") as session:
         assert session.needs == PolicySpec({"camera": OFFER.observations["camera"]}, action_dim=2, chunk_length=9)
-    with pytest.raises(PolicyFailed, match="spec_for"), local(Picky(), benchmark="other"):
+    with pytest.raises(PolicyRefused, match="spec_for"), local(Picky(), benchmark="other"):
         pass
 
 

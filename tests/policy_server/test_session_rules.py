@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from sparring.policy_server.policies.base import Array, Instruction, Observation
 from sparring.policy_server.session import Draining, OutOfOrder, SessionHandler
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
-from sparring.protos.spec import Offer
+from sparring.protos.spec import Offer, SpecMismatch
 from sparring.protos.tensor import TensorError, decode, encode
+from sparring.protos.tracebacks import Tracebacks, references
 
 OFFER = Offer(
     {"camera": TensorSpec("uint8", (2, 2, 3)), "joints": TensorSpec("float32", (4,))},
@@ -198,19 +200,50 @@ def test_a_refused_hello_does_not_open_the_session() -> None:
     in_session(Recording(), work)
 
 
-def test_a_spec_that_raises_is_the_policys_own_failure() -> None:
-    class Picky(Recording):
-        def spec_for(self, benchmark: str) -> PolicySpec:
-            raise KeyError(benchmark)
+def refusal_of(tmp_path: Path, **asked: Any) -> str:
+    """Returns why a policy refuses a session, where what it raises is kept in a folder."""
 
-    async def work() -> None:
-        policy = Picky()
+    async def work() -> str:
+        policy = Recording()
         batcher = Batcher(policy)
-        session = SessionHandler("s", pb.PolicyDescription(), policy.spec_for, batcher)
+        asked.setdefault("spec_for", policy.spec_for)
+        hello = pb.RolloutRequest()
+        hello.CopyFrom(HELLO)
+        hello.hello.conditions.SetInParent()
+        handler = SessionHandler("s", pb.PolicyDescription(), runner=batcher, tracebacks=Tracebacks(tmp_path), **asked)
         try:
-            with pytest.raises(PolicyFailed, match=r"the policy's spec_for\(\) raised KeyError: 'bench'"):
-                await session.answer(HELLO)
+            with pytest.raises(SpecMismatch) as refused:
+                await handler.answer(hello)
         finally:
             await batcher.close()
+        return refused.value.sentence
 
-    asyncio.run(work())
+    return asyncio.run(work())
+
+
+def test_what_a_policy_raises_when_it_is_asked_for_its_needs_is_kept_and_ends_the_run(tmp_path: Path) -> None:
+    """Nobody tries again: another attempt would be answered in the same way."""
+
+    def spec_for(benchmark: str) -> PolicySpec:
+        raise KeyError(benchmark)
+
+    def check_conditions(benchmark: str, conditions: object) -> None:
+        raise ZeroDivisionError("of mine")
+
+    for sentence, said, where in (
+        (refusal_of(tmp_path, spec_for=spec_for), "the policy's spec_for() raised KeyError: 'bench' (", "spec_for"),
+        (
+            refusal_of(tmp_path, check_conditions=check_conditions),
+            "the policy's check_conditions() raised ZeroDivisionError: of mine (",
+            "check_conditions",
+        ),
+    ):
+        assert sentence.startswith(said)
+        (name,) = references(sentence)
+        (frame,) = [line for line in (tmp_path / name).read_text().splitlines() if line.startswith("  File")]
+        assert frame.endswith(f"in {where}")
+
+
+def test_needs_that_are_none_are_refused(tmp_path: Path) -> None:
+    said = refusal_of(tmp_path, spec_for=lambda benchmark: {"camera": 3})
+    assert said == "the policy's spec_for() returned dict, not a PolicySpec."

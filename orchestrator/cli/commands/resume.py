@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from sparring.orchestrator.cli.evaluation import evaluate_settings, tell_results
+from sparring.orchestrator.cli.evaluation import broken_code_told, evaluate_settings, tell_results
 from sparring.orchestrator.cli.finished import finished_results
 from sparring.orchestrator.cli.options import accept_option, given, setting_options
 from sparring.orchestrator.results.document import read_document
@@ -53,5 +53,6 @@ def resume(folder: Path, as_json: bool, accept_changes: bool, **values: Any) -> 
     if _MORE not in now and (finished := finished_results(folder)) is not None:
         return tell_results(finished, as_json)
     saved = saved_settings(read_document(folder).settings, now)
-    settings = read_settings({**saved, "output": folder})
+    with broken_code_told(folder):  # a launcher's
+        settings = read_settings({**saved, "output": folder})
     return evaluate_settings(settings, as_json, accept_changes=accept_changes)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from sparring.orchestrator.cli.evaluation import EXIT_ERRORS, evaluate_settings
+from sparring.orchestrator.cli.evaluation import EXIT_ERRORS, broken_code_told, evaluate_settings
 from sparring.orchestrator.cli.options import accept_option, given, setting_options
 from sparring.orchestrator.run.plan import make_plan
 from sparring.orchestrator.settings import RunSettings, read_settings, setting_fields
@@ -61,8 +61,10 @@ def run(
     flags = given(values)
     if config is None and not flags:
         raise UsageError(_NOTHING_GIVEN)
+    with broken_code_told(flags.get("output")):  # a launcher's
+        settings = read_settings(flags, config)
     return carry_out(
-        read_settings(flags, config),
+        settings,
         as_json=as_json,
         debug=debug,
         pdb=pdb,
