@@ -48,9 +48,11 @@ class Task:
 class Step:
     """What came of an action.
 
-    `terminated` means that the task itself ended the episode, `truncated` that time ran out.
-
     Attributes:
+        observation: What was looked at, by name; the simulator makes nothing else.
+        reward: Of this step.
+        terminated: Whether the task itself has ended the episode.
+        truncated: Whether time has run out.
         success: Whether the task is done; None: that is not known at this step. An episode in which no step knows has
             no success and no failure: it counts by its rewards alone.
         metrics: What the benchmark measures beside success, by name: progress, a distance, sub-goals reached. Finite
@@ -67,7 +69,12 @@ class Step:
 
 @dataclass
 class RenderMeter:
-    """How many images a simulator made, how long that took, and what drew them."""
+    """How many images a simulator made, how long that took, and what drew them.
+
+    Attributes:
+        renders: Images.
+        seconds: That all of them took.
+    """
 
     renders: int = 0
     seconds: float = 0.0

@@ -61,6 +61,7 @@ class _Stream:
         self.due = math.inf
         self.late = ""
         self.ended_as = ""
+        self.ended_quietly = False
 
     def wait_for(self, seconds: float, late: str) -> None:
         """Notes when the client is too late, and what to tell it then."""
@@ -151,7 +152,9 @@ class Rollouts:
         except asyncio.CancelledError:
             if not stream.ended_as:
                 raise
-            log.warning("%s ended: %s", name, stream.ended_as)
+            # Nobody waits for an answer at the end of a run whose workers stay for the next one.
+            level = logging.INFO if stream.ended_quietly else logging.WARNING
+            log.log(level, "%s ended: %s", name, stream.ended_as)
             await self._end(context, grpc.StatusCode.UNAVAILABLE, stream.ended_as)
         except SparringError as error:
             played = stream.session.episode if stream.session is not None else ""
@@ -215,4 +218,5 @@ class Rollouts:
     def cut_off(self) -> None:
         """Ends what is still open, with a status: gRPC's own way of doing it may print a traceback."""
         for stream in list(self._streams):
+            stream.ended_quietly = stream.due < math.inf  # it is the client who has something to say
             stream.end(_SHUT_DOWN)

@@ -25,6 +25,7 @@ class TensorSpec:
     """Type and shape of one named tensor. In a need, None means "whatever is offered"."""
 
     dtype: str | None = None
+    """Of its numbers, as numpy calls it: `float32`."""
     shape: tuple[int, ...] | None = None
     """-1 stands for any length of that axis."""
 
@@ -56,7 +57,14 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Offer:
-    """What a simulator can show and can be told to do."""
+    """What a simulator can show and can be told to do.
+
+    Attributes:
+        observations: Type and shape of everything that it can show, by name.
+        action_low: The least of each number of an action.
+        action_high: The greatest.
+        control_hz: Actions per simulated second; 0: that is not known.
+    """
 
     observations: Mapping[str, TensorSpec]
     action_low: tuple[float, ...]

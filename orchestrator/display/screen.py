@@ -68,8 +68,10 @@ class LastingStream:
 
 def error_console() -> Console:
     """Makes a console on standard error that takes no run down, whatever becomes of standard error."""
+    stream = LastingStream(sys.stderr)
     # In a notebook, rich would put everything into cells of its own, from whichever thread: text is text there, too.
-    return Console(file=cast("IO[str]", LastingStream(sys.stderr)), force_jupyter=False)
+    # And kernels ask for colours (FORCE_COLOR), from which rich concludes that there is a cursor to move.
+    return Console(file=cast("IO[str]", stream), force_jupyter=False, force_terminal=None if stream.isatty() else False)
 
 
 class Plain:

@@ -18,7 +18,14 @@ Cell = str | int | float
 
 @dataclass(kw_only=True)
 class EpisodeRow(EpisodeRecord):
-    """One finished episode: which one it was, its record, and what the orchestrator knows of it."""
+    """One finished episode: which one it was, its record, and what the orchestrator knows of it.
+
+    Attributes:
+        benchmark: It is of; the name of its part of the run, if that has one.
+        task: Its name in the benchmark.
+        index: Which of the task's episodes, from 0.
+        seed: It was played with.
+    """
 
     benchmark: str
     task: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -131,6 +132,9 @@ class Listeners(RunListener):
     def __init__(self, listeners: Iterable[RunListener] = ()) -> None:
         self._listeners: list[RunListener] = []
         self._folder: Path | None = None
+        # Of whoever wants to hear, not of whoever tells: a notebook puts what is printed under the cell that this says,
+        # and workers that stay were started in an earlier one.
+        self._context = copy_context()
         for listener in listeners:
             if isinstance(listener, type) or not any(hasattr(listener, name) for name in _METHODS):
                 raise UsageError(
@@ -169,6 +173,9 @@ class Listeners(RunListener):
         self._tell("on_end", end)
 
     def _tell(self, method: str, *what: object) -> None:
+        self._context.copy().run(self._tell_all, method, what)
+
+    def _tell_all(self, method: str, what: Sequence[object]) -> None:
         for listener in tuple(self._listeners):
             hears = getattr(listener, method, None)
             if hears is None:

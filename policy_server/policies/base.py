@@ -18,6 +18,12 @@ class Instruction(str):
 
     Being the sentence itself, it cannot be confused with the task's name: language-conditioned
     policies that were shown names scored nothing. Scripted policies find the name in `name`.
+
+    Attributes:
+        benchmark: Its name; empty for a robot.
+        name: Of the task: "reach-v3".
+        episode: Which of the task's episodes it is, from 0.
+        offer: What the simulator can show, and its action space.
     """
 
     benchmark: str
@@ -48,6 +54,11 @@ class Observation(Mapping[str, Array]):
     """What the policy asked to see at one step: a mapping from names to arrays.
 
     The arrays are read-only views of the received message: copy what you want to change.
+
+    Attributes:
+        tensors: The arrays by their names.
+        task: What is to be done.
+        step: Of the episode, from 0: how many actions were played before.
     """
 
     tensors: Mapping[str, Array]
@@ -71,6 +82,7 @@ class Policy:
     """
 
     spec: PolicySpec
+    """What it needs to see, and the actions that it answers with."""
 
     instant: bool = False
     """Whether `act` takes no more than microseconds: it is then called where it is, without the trip to a thread. A

@@ -241,7 +241,12 @@ def check_certificate(cert: Path, key: Path, *, flags: tuple[str, str] = ("--tls
 
 @dataclass(frozen=True)
 class Identity:
-    """A certificate and its key, PEM: what is shown to a server that wants to know who calls."""
+    """A certificate and its key: what is shown to a server that wants to know who calls.
+
+    Attributes:
+        cert: PEM, with those that it takes to get to the CA's.
+        key: PEM, the private one of the certificate.
+    """
 
     cert: bytes = field(repr=False)
     key: bytes = field(repr=False)

@@ -97,7 +97,7 @@ def test_workers_that_come_by_themselves_are_told_how(usage: Sparring, tmp_path:
 def test_an_encrypted_run_is_told_of_as_such(usage: Sparring, tmp_path: Path) -> None:
     cert, key = Certificates.make(tmp_path).pair()
     tls = ("--listen-tls-cert", str(cert), "--listen-tls-key", str(key))
-    by_themselves = usage(*TOY, "--launcher", "none", *tls)
+    by_themselves = usage(*TOY, "--launcher", "none", "--listen", "127.0.0.1:50052", *tls)
     assert "--orchestrator tls://127.0.0.1:50052 " in by_themselves.stdout, by_themselves.stderr
     beside_others = usage(*TOY, "--listen", "127.0.0.1:50052", *tls)
     assert "others may dial in at tls://127.0.0.1:50052\n" in beside_others.stdout, beside_others.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextvars import Context, ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +99,20 @@ def test_a_listener_need_not_derive_from_ours_nor_hear_everything() -> None:
 def test_what_cannot_listen_is_refused_with_a_sentence(wrong: Any) -> None:
     with pytest.raises(UsageError, match=r"cannot watch a run: give an object with some of the methods .*on_start"):
         Listeners([wrong])
+
+
+def test_they_hear_in_the_context_of_whoever_listens() -> None:
+    """A notebook puts what is printed under the cell that the context says."""
+    cell: ContextVar[int] = ContextVar("cell")
+    heard: list[int] = []
+
+    class Prints(RunListener):
+        def on_worker(self, worker: str, slots: int) -> None:
+            heard.append(cell.get())
+
+    cell.set(2)
+    listeners = Listeners([Prints()])
+    before = Context()
+    before.run(cell.set, 1)
+    before.run(listeners.on_worker, "w", 1)
+    assert heard == [2]

@@ -91,7 +91,7 @@ def test_in_a_notebook_they_are_a_table_of_html_and_what_others_named_stays_text
 
 
 class ZMQInteractiveShell:
-    """What rich takes for a notebook: it goes by the name of the class. A real one would be a kernel of Jupyter's."""
+    """What rich takes for a notebook: it goes by the name of the class. tests/e2e/test_real_notebook.py has a real one."""
 
 
 @pytest.mark.parametrize("place", ["a pipe", "a notebook"])
@@ -100,6 +100,7 @@ def test_progress_is_lines_of_text_where_there_is_no_terminal(
 ) -> None:
     if place == "a notebook":
         monkeypatch.setattr(builtins, "get_ipython", ZMQInteractiveShell, raising=False)
+        monkeypatch.setenv("FORCE_COLOR", "1")  # as kernels do
     with Evaluator() as evaluator:
         evaluate: Callable[..., Results] = evaluator.evaluate
         evaluate(Forward(), benchmark="toy", tasks="short", episodes=3, in_process=True, progress=True)
@@ -118,7 +119,9 @@ def test_nobody_hears_of_it_who_has_not_asked(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.processes
-def test_on_a_terminal_it_is_a_picture_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_it_is_a_picture_that_goes_away(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -130,3 +133,4 @@ def test_on_a_terminal_it_is_a_picture_that_goes_away(monkeypatch: pytest.Monkey
         evaluator.evaluate(Forward(), benchmark="toy", tasks="short", episodes=2, slots=1, progress=True)
     assert "toy_policies.Forward on toy: 1 task × 2 episodes" in terminal.getvalue()
     assert terminal.getvalue().rstrip().endswith("\x1b[2K"), "the last thing it does is to erase itself"
+    assert caplog.messages == [], "nothing is warned of"

@@ -142,10 +142,16 @@ def test_public_names_without_a_docstring_are_seen(tmp_path: Path) -> None:
 
     (tmp_path / "sparring").mkdir()
     (tmp_path / "sparring" / "__init__.py").write_text(
-        "from sparring.home import Bare, Fine\n__all__ = ['Bare', 'Fine', 'bare']\ndef bare(): ...\n"
+        "from sparring.home import Bare, Fine, Row\n__all__ = ['Bare', 'Fine', 'Row', 'bare']\ndef bare(): ...\n"
     )
     (tmp_path / "sparring" / "home.py").write_text(
-        "class Fine:\n    'Has one.'\n    def said(self):\n        'Says so.'\n"
+        "from dataclasses import dataclass\nclass Fine:\n    'Has one.'\n    def said(self):\n        'Says so.'\n"
+        "    steps: int = 0\n    'How many.'\n"
         "class Bare(Fine):\n    def member(self): ...\n    def said(self): ...\n    def _own(self): ...\n"
+        "    steps = 7\n    rate: float\n    _hidden: int\n"
+        "@dataclass\nclass Row:\n    'A row.\\n\\n    Attributes:\\n        told: What it is.\\n    '\n"
+        "    told: int\n    untold: int\n"
     )
-    assert list(undocumented(tmp_path)) == ["sparring.Bare", "sparring.Bare.member", "sparring.bare"]
+    assert list(undocumented(tmp_path)) == [
+        "sparring.Bare", "sparring.Bare.member", "sparring.Bare.rate", "sparring.Row.untold", "sparring.bare",
+    ]  # fmt: skip

@@ -52,6 +52,8 @@ def python_page() -> str:
 def undocumented(search: Path = ROOT / "src") -> Iterator[str]:
     """Yields public names, and public members of public classes, that have no docstring.
 
+    Attributes are described below them, or in the docstring of their class, under "Attributes:" or "Args:".
+
     It reads the source and imports nothing: whoever builds the site need not have torch.
 
     Args:
@@ -64,14 +66,20 @@ def undocumented(search: Path = ROOT / "src") -> Iterator[str]:
             yield f"sparring.{name}"
         if thing.is_class:
             for member in thing.members.values():
-                if _is_public(member) and not member.has_docstring and not _inherited(thing, member.name):
+                if _is_public(member) and not any(_describes(kind, member.name) for kind in (thing, *thing.mro())):
                     yield f"sparring.{name}.{member.name}"
 
 
 def _is_public(member: griffe.Object | griffe.Alias) -> bool:
-    return not member.name.startswith("_") and (member.is_function or "property" in member.labels)
+    of_pydantic = member.name == "model_config"
+    return not of_pydantic and not member.name.startswith("_") and (member.is_function or member.is_attribute)
 
 
-def _inherited(thing: griffe.Object | griffe.Alias, name: str) -> bool:
-    """Whether what a member overrides has a docstring."""
-    return any(name in base.members and base.members[name].has_docstring for base in thing.mro())
+def _describes(kind: griffe.Object | griffe.Alias, name: str) -> bool:
+    """Whether a class says what a member is that it has, or that a class derived from it has."""
+    if name in kind.members and kind.members[name].has_docstring:
+        return True
+    sections = [] if kind.docstring is None else kind.docstring.parse("google", warnings=False)
+    kinds = (griffe.DocstringSectionAttributes, griffe.DocstringSectionParameters)
+    told = [section for section in sections if isinstance(section, kinds)]
+    return any(described.name == name for section in told for described in section.value)
