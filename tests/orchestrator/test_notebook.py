@@ -91,7 +91,7 @@ def test_in_a_notebook_they_are_a_table_of_html_and_what_others_named_stays_text
 
 
 class ZMQInteractiveShell:
-    """What rich takes for a notebook: it goes by the name of the class. tests/e2e/test_real_notebook.py has a real one."""
+    """What rich takes for a notebook: it goes by the class. test_real_notebook.py has a real one."""
 
 
 @pytest.mark.parametrize("place", ["a pipe", "a notebook"])
