@@ -90,7 +90,7 @@ def warm_policy(
     try:
         return _warm(policy, name, not_its_own)
     except PolicyBroken as broken:
-        told = (tracebacks or Tracebacks()).told(broken)
+        told = (tracebacks or Tracebacks()).error_for(broken)
         raise told from told.__cause__
 
 

@@ -130,7 +130,7 @@ class Tracebacks:
             return f"traceback: {name}"
         return f"traceback: {self._elsewhere}" if self._elsewhere else ""
 
-    def told(self, broken: CodeBroken) -> UsageError:
+    def error_for(self, broken: CodeBroken) -> UsageError:
         """Keeps the traceback of code that is broken, and returns the error for its users: it says where that is."""
         cause = cause_of(broken) or broken
         kept = self.keep(broken.whose, broken.sentence, traceback_of(cause))

@@ -27,7 +27,7 @@ def broken_code_kept(folder: Path | None, *, logged: bool = False) -> Iterator[N
     except CodeBroken as broken:
         if folder is None or not _is_for_runs(folder):
             raise
-        told = Tracebacks(folder, logged=logged).told(broken)
+        told = Tracebacks(folder, logged=logged).error_for(broken)
         told.dialect = broken.dialect
         raise told from told.__cause__
 
