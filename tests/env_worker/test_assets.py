@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
@@ -50,6 +51,13 @@ FILES = {
 }
 
 
+@cache  # the large one is asked for some hundred times
+def hashes(content: bytes) -> tuple[str, str]:
+    """What git calls a file, and its SHA-256."""
+    blob = b"blob %d\0" % len(content) + content
+    return hashlib.sha1(blob).hexdigest(), hashlib.sha256(content).hexdigest()
+
+
 @dataclass
 class FakeHub:
     """What the server gives out, what it was asked, and how it misbehaves."""
@@ -72,10 +80,9 @@ class FakeHub:
     def tree(self) -> list[dict[str, object]]:
         entries: list[dict[str, object]] = [{"type": "directory", "oid": "d" * 40, "size": 0, "path": "meshes"}]
         for path, content in self.files.items():
-            blob = b"blob %d\0" % len(content) + content
-            entry = {"type": "file", "path": path, "size": len(content), "oid": hashlib.sha1(blob).hexdigest()}
+            git, sha256 = hashes(content)
+            entry = {"type": "file", "path": path, "size": len(content), "oid": git}
             if path == LARGE:
-                sha256 = hashlib.sha256(content).hexdigest()
                 entry |= {"oid": "f" * 40, "lfs": {"oid": sha256, "size": len(content), "pointerSize": 130}}
             entries.append(entry)
         return entries

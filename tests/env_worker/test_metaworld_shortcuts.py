@@ -18,6 +18,8 @@ from sparring.env_worker.benchmarks import metaworld
 from sparring.env_worker.benchmarks._metaworld import shortcuts
 from sparring.env_worker.benchmarks.metaworld import ENVIRONMENT_STATE, TASKS, MetaworldSettings, MetaworldSimulator
 
+pytestmark = pytest.mark.processes
+
 LOOK = frozenset({ENVIRONMENT_STATE})
 STEPS = 60
 # Some whose reward asks for contacts, and some of each way to set a scene.

@@ -180,6 +180,7 @@ class States(EpisodeObserver):
         self.bits += [result.observation[name].tobytes() for name in sorted(self._names)]
 
 
+@pytest.mark.processes
 def test_physics_is_the_same_to_the_bit_whoever_watches() -> None:
     assert choose_backend(), "no GL backend: run tools/system-libraries"
     benchmark = get_benchmark("metaworld")
