@@ -260,11 +260,13 @@ class SlotHandle:
         lease, self._lease, self._process = self._lease, None, None
         stalled, stopped, self._stalled, self._stopped = self._stalled, self._stopped, "", ""
         log.warning("slot %d ended with exit code %s", self._number, exit_code)
-        if lease is None:
-            return  # idle; the next lease forks a new one
+        drew = self._drew(exit_code, stalled=bool(stalled))
+        if lease is None:  # idle, or getting ready; the next lease forks a new one
+            if drew:
+                self._devices.died_on(self._device, _while_drawing(_verdict(exit_code)))
+            return
         blame = stalled or (self._oom.blame() if exit_code == -signal.SIGKILL and not stopped else "")
         verdict = blame or stopped or _verdict(exit_code)
-        drew = self._drew(exit_code, stalled=bool(stalled))
         if drew and self._devices.died_on(self._device, _while_drawing(verdict)):
             reason = f"{verdict} It was drawing on {self._device}."
             self._finish(pb.WorkerMessage(lost=pb.Lost(lease=lease.lease, reason=reason)))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
-from support import ROOT, Sparring, read_csv
+from egl_drivers import MESA, MORTAL, compiled, copy_of_mesa, have_drivers
+from support import Sparring, read_csv
 
 from sparring.orchestrator.results.results import Results
 
 pytestmark = [pytest.mark.requires("rendering"), pytest.mark.processes]
 
-MESA = "libEGL_mesa.so.0"
 PLAN = (
     "run", "--benchmark", "metaworld", "--benchmark-arg", "resolution=16", "--policy", "looks:Looks",
     "--max-steps", "2", "--output", "out",
@@ -46,18 +45,11 @@ def looks(tmp_path: Path) -> None:
 @pytest.fixture
 def mortal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A driver that draws with Mesa until a file is there, and then aborts whoever wants another context of it."""
-    found = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=True, timeout=30).stdout
-    mesa = next(line.split("=> ")[1] for line in found.splitlines() if line.strip().startswith(MESA))
     folder = tmp_path / "driver"
-    folder.mkdir()
-    copy, library = folder / "libEGL_mesb.so", folder / "libEGL_mortal.so"
-    # By another name: the loader would take one for the other.
-    copy.write_bytes(Path(mesa).read_bytes().replace(MESA.encode(), b"libEGL_mesb.so.0"))
-    source = ROOT / "tests" / "fixtures" / "egl" / "mortal_vendor.c"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True, timeout=60)
-    monkeypatch.setenv("MORTAL_MESA", str(copy))
+    library = compiled(folder, MORTAL)
+    monkeypatch.setenv("MORTAL_MESA", str(copy_of_mesa(folder)))
     monkeypatch.setenv("MORTAL_DEVICE", str(tmp_path / "device-dies"))
-    return str(library)
+    return library
 
 
 @pytest.mark.requires("cc")
@@ -72,11 +64,7 @@ def test_a_device_that_aborts_costs_a_slots_restart_on_another(
     deaths: int,
     instead: str,
 ) -> None:
-    files = []
-    for number, library in enumerate([mortal, MESA][:drivers]):
-        files.append(tmp_path / f"{number}.json")
-        files[-1].write_text(json.dumps({"file_format_version": "1.0.0", "ICD": {"library_path": library}}))
-    monkeypatch.setenv("__EGL_VENDOR_LIBRARY_FILENAMES", ":".join(map(str, files)))
+    have_drivers(tmp_path, monkeypatch, *[mortal, MESA][:drivers])
     done = sparring(*PLAN, "--task", "reach-v3,push-v3", "--episodes", "1", "--slots", "1")
     assert done.returncode == 0, done.stderr
     results = Results.load(tmp_path / "out")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support import ROOT, Sparring
+from egl_drivers import DYING, MESA, compiled, have_drivers
+from support import Sparring
 
 from sparring.env_worker.rendering.choice import ThisMachine, choose_devices
 from sparring.env_worker.rendering.device import OSMESA, Device
@@ -16,31 +15,18 @@ from sparring.env_worker.rendering.probe import Drawn, NotDrawn, count_devices, 
 from sparring.protos.errors import UsageError
 
 PYTHON = Path(sys.executable)
-MESA = "libEGL_mesa.so.0"
 
 pytestmark = [pytest.mark.requires("rendering"), pytest.mark.processes]
-
-
-def vendors(folder: Path, monkeypatch: pytest.MonkeyPatch, *libraries: str) -> None:
-    """Makes these the EGL drivers of this machine, in this order."""
-    files = []
-    for number, library in enumerate(libraries):
-        files.append(folder / f"{number}.json")
-        files[-1].write_text(json.dumps({"file_format_version": "1.0.0", "ICD": {"library_path": library}}))
-    monkeypatch.setenv("__EGL_VENDOR_LIBRARY_FILENAMES", ":".join(map(str, files)))
 
 
 @pytest.fixture(scope="module")
 def dying(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A driver that aborts whoever wants to draw on its device."""
-    library = tmp_path_factory.mktemp("egl") / "libEGL_dying.so"
-    source = ROOT / "tests" / "fixtures" / "egl" / "dying_vendor.c"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True, timeout=60)
-    return str(library)
+    return compiled(tmp_path_factory.mktemp("egl"), DYING)
 
 
 def test_software_is_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    vendors(tmp_path, monkeypatch, MESA)
+    have_drivers(tmp_path, monkeypatch, MESA)
     assert count_devices(PYTHON) == 1
     device = try_device(PYTHON, Device("egl", 0))
     assert isinstance(device, Drawn)
@@ -54,7 +40,7 @@ def test_software_is_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_driver_that_aborts_is_named_and_the_next_one_is_taken(
     dying: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usage: Sparring
 ) -> None:
-    vendors(tmp_path, monkeypatch, dying, MESA)
+    have_drivers(tmp_path, monkeypatch, dying, MESA)
     monkeypatch.setenv("MUJOCO_GL", "egl")
     said = " ".join(usage("doctor").stdout.split())
     assert "rendering egl does not work: its driver was ended by SIGABRT ok rendering osmesa" in said, (
@@ -81,7 +67,7 @@ def test_a_driver_that_aborts_is_named_and_the_next_one_is_taken(
 
 
 def test_without_a_driver_there_are_no_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    vendors(tmp_path, monkeypatch, str(tmp_path / "missing.so"))
+    have_drivers(tmp_path, monkeypatch, str(tmp_path / "missing.so"))
     monkeypatch.setenv("MUJOCO_GL", "egl")
     assert count_devices(PYTHON) == 0
     assert isinstance(try_device(PYTHON, Device("egl")), NotDrawn)

@@ -408,6 +408,22 @@ def test_a_device_that_kills_a_slot_costs_no_attempt_and_is_left_alone(
     assert caplog.text.count("is left alone") == 1
 
 
+def test_a_device_that_kills_an_idle_slot_is_left_alone_too(
+    in_slot: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables_are_put_back(monkeypatch)
+    devices = RenderDevices(Choice([Device("egl", 0), Device("egl", 7)]))
+
+    async def test(slot: Slot) -> None:
+        assert (await slot.plays("dies drawing afterwards"))[0] == "result"
+        while not devices.warnings:
+            await asyncio.sleep(0.01)
+        assert (await slot.plays("plays"))[0] == "result"
+        assert slot.handle._device == Device("egl", 0)
+
+    in_slot(test, devices=devices)
+
+
 def test_a_crash_without_drawing_is_no_devices_fault(
     in_slot: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
