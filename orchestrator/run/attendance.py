@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
+from sparring.orchestrator.run.bounds import MAX_WORKERS
 from sparring.protos.process import FreezeWatch
 
 JOIN_SECONDS: Final = 120.0
@@ -43,7 +44,10 @@ class Attendance:
             silent: Whether it was we who ended it, because nothing came any more.
         """
         self._here.discard(worker)
+        self._absences.pop(worker, None)  # the newest is last
         self._absences[worker] = _Absence(asyncio.get_running_loop().time(), reason, silent)
+        for name in list(self._absences)[:-MAX_WORKERS]:  # who comes by itself is asked for by nobody
+            del self._absences[name]
 
     async def given_up(self, worker: str) -> str:
         """Waits until a worker that was just started is to be replaced although it has not ended; returns why.

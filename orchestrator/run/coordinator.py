@@ -66,9 +66,10 @@ class Coordinator:
             rules=rules,
             max_parallel_tasks=settings.plan.max_parallel_tasks,
         )
-        self._recorder = Recorder(plan, settings, journal, folder, listener, self._scheduler, dialect)
+        played = {episode.benchmark for episode in journal.judged()}
+        self.workers = Workers(dialect, run_starts_own=settings.launcher.starts_workers, played=played)
+        self._recorder = Recorder(plan, settings, journal, folder, listener, self._scheduler, dialect, self.workers)
         self._films, self._replays = self._recorder.films, self._recorder.replays
-        self.workers = Workers(dialect, run_starts_own=settings.launcher.starts_workers)
         self._refusals = Refusals(self.workers)
         self.policy = PolicyState(settings.policy.policy_timeout, rules, dialect)
         self.policy_reports = PolicyReports(self.policy, self.workers, self._scheduler, listener)
@@ -144,7 +145,7 @@ class Coordinator:
         try:
             return self._programs.benchmark(part, files, register.versions, counted=not launched)
         except ChangedProgram as error:
-            if self._refusals.newcomer_ends_run(part, launched=launched):
+            if self._refusals.newcomer_ends_run(part, error.sentence, launched=launched):
                 self.stop(error)
             raise
         except JournalError as error:
@@ -193,17 +194,18 @@ class Coordinator:
         """Lets go a worker whose stream has ended: its leases go back in the queue at once."""
         self.workers.remove(worker)
         self._scheduler.forget_worker(worker)
-        if self.ended.done():
-            return
-        with self._or_stop():
-            for lease in self._scheduler.leases_of(worker):
-                self._departures.left(worker, lease)
-                self._lost(lease, reason, worker)
-            for replay in self._films.leases_of(worker):
-                self._replays.lost(worker, replay, reason)
-            self._listener.on_worker(worker, 0)
-            self._end_if_finished()
-            self._serve_waiting()
+        self.policy.left(worker)
+        if not self.ended.done():
+            with self._or_stop():
+                for lease in self._scheduler.leases_of(worker):
+                    self._departures.left(worker, lease)
+                    self._lost(lease, reason, worker)
+                for replay in self._films.leases_of(worker):
+                    self._replays.lost(worker, replay, reason)
+                self._listener.on_worker(worker, 0)
+                self._end_if_finished()
+                self._serve_waiting()
+        self._recorder.left(worker)
 
     def handle(self, worker: str, message: pb.WorkerMessage) -> None:
         """Deals with one message of a worker.
@@ -281,8 +283,7 @@ class Coordinator:
         elif kind == "result":
             self._result(worker, message.result)
         elif kind == "lost":
-            lease = self._held(worker, message.lost.lease, "loss")
-            if lease is None:
+            if (lease := self._held(worker, message.lost.lease, "loss")) is None:
                 return
             reason = message.lost.reason
             if message.lost.policy_changed:
@@ -291,7 +292,7 @@ class Coordinator:
             elif message.lost.policy_full:
                 self.stop(self.policy_reports.full(worker, lease, reason))
             else:
-                self.policy.lost(lease, message.lost, believed=self.workers.is_believed(worker))
+                self.policy.lost(lease, message.lost, believed=self.workers.may_be_right(worker))
                 self._lost(lease, reason, worker)
                 if message.lost.policy_unreachable:
                     self.stop(self.policy_reports.unreachable(worker, reason))
@@ -367,9 +368,9 @@ class Coordinator:
             self._lost(lease, f"of the film or the recording that worker {worker!r} sent, a part is missing.", worker)
             self._serve_waiting()
             return
-        if not self._recorder.result(worker, result, believed=self.workers.is_believed(worker)):
+        if not self._recorder.result(worker, result):
             return
-        self._refusals.played(lease.slot.benchmark)
+        self._refusals.played(lease.slot.benchmark, result)
         self.policy.has_result(worker, lease.episode, answered=result.round_trips > 0)
         self.workers.results_of[worker] += 1
         self._end_if_finished()

@@ -251,7 +251,7 @@ class Execution:
     async def _watch_program(
         self, stack: AsyncExitStack, coordinator: Coordinator, access: PolicyAccess, began_with: Description
     ) -> None:
-        """Lets the policy server be asked what it hosts, when a worker says that it is something else now."""
+        """Lets the policy server be asked what it hosts, when a worker says that it is something else now, or gone."""
         doubts: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
 
         async def ask() -> None:
@@ -267,7 +267,7 @@ class Execution:
                     return
                 coordinator.workers.send_away(worker, f"it says what is not so: {reason}")
 
-        coordinator.policy_reports.on_changed = lambda worker, reason: doubts.put_nowait((worker, reason))
+        coordinator.policy_reports.on_doubt = lambda worker, reason: doubts.put_nowait((worker, reason))
         await stack.enter_async_context(_background(ask()))
 
     async def _start_workers(
@@ -335,8 +335,10 @@ async def _attended(coordinator: Coordinator, settings: RunSettings, to_join: st
                     if to_join
                     else f"Let others in with {Hint('listen')}"
                 )
+                last = coordinator.workers.turned_away.get(name, "")
+                why = f" The last one was turned away: {last}" if last else ""
                 raise RunStopped(
-                    f"no worker of {name} has been here for {settings.plan.worker_timeout:g} s. {advice} "
+                    f"no worker of {name} has been here for {settings.plan.worker_timeout:g} s.{why} {advice} "
                     f"(in containers: the service worker-{part.benchmark}), or raise {Hint('worker_timeout')}."
                 )
         await asyncio.sleep(min(1.0, settings.plan.worker_timeout / 4))

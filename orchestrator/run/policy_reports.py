@@ -32,8 +32,9 @@ class PolicyReports:
         self._workers = workers
         self._scheduler = scheduler
         self._listener = listener
-        self.on_changed: Callable[[str, str], None] | None = None
-        """Gets the name of a worker that says that the policy is another one, and what it says."""
+        self.on_doubt: Callable[[str, str], None] | None = None
+        """Finds out whether it is so what a worker says of the policy, and sends it away if not; gets its name, and
+        what it says."""
 
     def changed(self, worker: str, lease: Lease, reason: str) -> bool:
         """Lets it be found out whether the policy is another one, as a worker says; meanwhile that one gets nothing.
@@ -42,12 +43,10 @@ class PolicyReports:
             Whether it is being found out; otherwise the worker was sent away, and others can have its episode.
         """
         self._give_back(worker, lease)
-        if not self._workers.is_believed(worker):
+        if not self._workers.may_be_right(worker):
             self._workers.send_away(worker, f"it says that the policy is another one: {reason}")
             return False
-        self._workers.pass_over(worker)
-        if self.on_changed is not None:
-            self.on_changed(worker, reason)
+        self._doubt(worker, reason)
         return True
 
     def full(self, worker: str, lease: Lease, reason: str) -> RunStopped | None:
@@ -57,24 +56,36 @@ class PolicyReports:
             Why the run is to end, if it is.
         """
         self._give_back(worker, lease)
-        if not self._workers.is_believed(worker):
+        stopped = self._policy.full(reason) if self._workers.may_be_right(worker) else None
+        if self._workers.is_believed(worker):
+            return stopped
+        if stopped is not None or not self._workers.may_be_right(worker):
             self._workers.send_away(worker, f"it says that it finds no place at the policy: {reason}")
-            return None
-        return self._policy.full(reason)
+        return None
 
     def unreachable(self, worker: str, reason: str) -> RunStopped | None:
         """Gives the run up when all who play say that the policy is gone; while others play, it is one's own affair.
+
+        Where a run starts no workers, it looks for itself first.
 
         Returns:
             Why the run is to end, if it is.
         """
         busy = self._scheduler.busy_workers()
-        verdict = self._policy.unreachable(worker, believed=self._workers.is_believed(worker), busy=busy)
-        if verdict == "stop":
+        verdict = self._policy.unreachable(worker, believed=self._workers.may_be_right(worker), busy=busy)
+        if verdict == "stop" and self._workers.is_launched(worker):
             return RunStopped(reason)
+        if verdict == "stop":
+            self._doubt(worker, reason)
         if verdict == "send away":
             self._workers.send_away(worker, f"it says that it cannot reach the policy: {reason}")
         return None
+
+    def _doubt(self, worker: str, reason: str) -> None:
+        """Has somebody find out whether it is so; meanwhile that worker gets nothing."""
+        self._workers.pass_over(worker)
+        if self.on_doubt is not None:
+            self.on_doubt(worker, reason)
 
     def _give_back(self, worker: str, lease: Lease) -> None:
         self._scheduler.give_back(lease.number)

@@ -90,6 +90,10 @@ class PolicyState:
         self._no_place_since = None
         self._suspects.ended(episode)
 
+    def left(self, worker: str) -> None:
+        """Hears that a worker is gone."""
+        self._in_vain_of.pop(worker, None)
+
     def closed(self, episode: EpisodeId) -> None:
         """Hears that an episode is not played any more, whatever came of it."""
         self._suspects.ended(episode)

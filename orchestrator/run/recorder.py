@@ -11,12 +11,13 @@ from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.makers import BENCHMARK, POLICY, Maker
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.attachments import Attachments
-from sparring.orchestrator.run.error_limit import ErrorLimit
+from sparring.orchestrator.run.error_limits import ErrorLimits
 from sparring.orchestrator.run.films import Films
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId, Plan
 from sparring.orchestrator.run.replays import Replays
 from sparring.orchestrator.run.scheduler import Lease, Scheduler
+from sparring.orchestrator.run.workers import Workers
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import FLAGS, Dialect, render
@@ -48,6 +49,7 @@ class Recorder:
         listener: Hears of it.
         scheduler: Says which results are final, and takes back episodes that are to be tried again.
         dialect: The words of those who read about the run: in the journal, advice is in these.
+        workers: Who is there; None: nobody, the run is played in its own process.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Recorder:
         listener: RunListener,
         scheduler: Scheduler,
         dialect: Dialect = FLAGS,
+        workers: Workers | None = None,
     ) -> None:
         self._plan = plan
         self._settings = settings
@@ -68,7 +71,7 @@ class Recorder:
         self._dialect = dialect
         self.films = Films(plan, settings, journal)
         self.attachments = Attachments(plan, settings, folder, scheduler, self.films)
-        self._limit = ErrorLimit(settings.plan.max_errors)
+        self._limits = ErrorLimits(settings.plan.max_errors, workers)
         # Who keeps no files has a folder that nobody will look into.
         kept_in = None if settings.output.folder is None else folder
         self._tracebacks = Tracebacks(kept_in, logged=settings.plan.in_process)
@@ -95,13 +98,18 @@ class Recorder:
         """Goes on with the workers of a run that has ended."""
         self._players = dict(previous._players)
 
-    def result(self, worker: str, result: pb.Result, *, believed: bool = True) -> bool:
+    def left(self, worker: str) -> None:
+        """Hears that a worker is gone, and nothing more comes of it; if it comes back, it says again who it is."""
+        self._players.pop(worker, None)
+        self._makers = {known: number for known, number in self._makers.items() if known[0] != worker}
+        self._limits.left(worker)
+
+    def result(self, worker: str, result: pb.Result) -> bool:
         """Deals with the result of a lease; returns False if it comes too late and changes nothing.
 
         Args:
             worker: Who had it.
             result: What came of it.
-            believed: Whether an error of this worker's is a reason to give the run up.
 
         Raises:
             SparringError: If it cannot be written, or nothing but this error has come of the run so far.
@@ -114,7 +122,7 @@ class Recorder:
             return False
         if record.outcome == "error":
             record = replace(record, error=self.with_traceback(record.error, result.traceback))
-        in_flight = [other.number for other in self._scheduler.in_flight()] if record.outcome == "error" else []
+        in_flight = self._scheduler.in_flight() if record.outcome == "error" else []
         # The lease ends when all is written: what cannot be written is not played, and the run has not finished.
         row: EpisodeRow | None = None
         if record.outcome == "error":
@@ -133,8 +141,7 @@ class Recorder:
         self._scheduler.finish(result.lease, record)
         if verdict == "retry":
             self._listener.on_retry(lease.episode, record.error)
-            if believed:
-                self._limit.heard(lease.episode, record, lease=lease.number, in_flight=in_flight)
+            self._limits.heard(worker, lease, record, in_flight)
             return True
         # Before its steps are those of a recorded episode: they count once.
         self._listener.on_activity(SlotActivity(worker, lease.slot.number))
@@ -142,8 +149,7 @@ class Recorder:
         if row is not None and self._settings.output.video != "none":
             self.films.ended(row)
             self._listener.on_films(self.films.count)
-        if believed or record.outcome != "error":
-            self._limit.heard(lease.episode, record, lease=lease.number, in_flight=in_flight)
+        self._limits.heard(worker, lease, record, in_flight)
         return True
 
     def with_traceback(self, sentence: str, traceback: str) -> str:

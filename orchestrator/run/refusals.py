@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sparring.orchestrator.run.workers import Workers
+from sparring.protos import evaluation_pb2 as pb
 
 
 class Refusals:
@@ -18,16 +19,18 @@ class Refusals:
         self._played: set[str] = set()
         """Benchmarks that somebody could play, in this execution."""
 
-    def played(self, benchmark: str) -> None:
-        """Hears that somebody could play a benchmark."""
+    def played(self, benchmark: str, result: pb.Result) -> None:
+        """Hears that somebody could play a benchmark, and what came of it."""
         self._played.add(benchmark)
+        if result.outcome not in (pb.OUTCOME_UNSPECIFIED, pb.OUTCOME_ERROR):
+            self._workers.has_played(benchmark)
 
     def ends_run(self, worker: str, benchmark: str) -> bool:
         """Hears that a worker cannot play; returns whether that is the user's mistake, and the run to end with it.
 
         Its word is enough where nobody else is there to play that benchmark. Where others are, two must say so, and
         none may have played it. It never is with one that came by itself to a run that starts workers of its own: those
-        will say so, too, if it is true.
+        will say so, too, if it is true; nor with one that came by itself after somebody has played.
         """
         if not self._workers.is_believed(worker):
             return False
@@ -36,12 +39,14 @@ class Refusals:
         believed = {name for name in self._workers.playing(benchmark) if self._workers.is_believed(name)}
         return not believed - refusers or (len(refusers) > 1 and benchmark not in self._played)
 
-    def newcomer_ends_run(self, benchmark: str, *, launched: bool) -> bool:
-        """Returns the same of one that may not join, because it has another program, and has not played anything.
+    def newcomer_ends_run(self, benchmark: str, reason: str, *, launched: bool) -> bool:
+        """Hears of one that may not join, because it has another program; returns the same of it.
 
         Args:
             benchmark: That it would play.
+            reason: Why it may not.
             launched: Whether the run has started it itself.
         """
+        self._workers.turned_away[benchmark] = reason
         others = self._workers.playing(benchmark)
-        return self._workers.believes(launched=launched) and not others and benchmark not in self._played
+        return self._workers.believes(benchmark, launched=launched) and not others and benchmark not in self._played

@@ -33,10 +33,12 @@ class Workers:
     Args:
         run_starts_own: Whether the run starts workers of its own: then only those can end it.
         dialect: The words of those who read about the run.
+        played: The benchmarks that somebody could play, in earlier executions of the run.
     """
 
-    def __init__(self, dialect: Dialect, *, run_starts_own: bool) -> None:
+    def __init__(self, dialect: Dialect, *, run_starts_own: bool, played: Collection[str] = ()) -> None:
         self._dialect = dialect
+        self._played = set(played)
         self._run_starts_own = run_starts_own
         self._connected: dict[str, _Worker] = {}
         self._asking: dict[str, OrderedDict[SlotId, None]] = {}
@@ -44,9 +46,11 @@ class Workers:
         self.results_of: Counter[str] = Counter()
         """How many results each has delivered; the launcher tells by it whether respawning is of any use."""
         self.versions: dict[str, Mapping[str, str]] = {}
-        """Of the packages of all who have been here, by name."""
+        """Of the packages of those who are here, and of those who were and have delivered something."""
         self.machines: dict[str, Mapping[str, str]] = {}
         """What workers say of the machines that they run on, by host."""
+        self.turned_away: dict[str, str] = {}
+        """Why the last one that came for a benchmark was sent away, or not let in."""
 
     def __contains__(self, worker: str) -> bool:
         return worker in self._connected
@@ -92,9 +96,16 @@ class Workers:
         return worker
 
     def remove(self, worker: str) -> None:
-        """Forgets one that has left."""
+        """Forgets one that has left, but for what is said of those who have made results."""
         self._forget_asking(worker)
-        del self._connected[worker]
+        launched = self._connected.pop(worker).launched
+        if not self.results_of[worker]:
+            del self.versions[worker]
+        if not launched:  # nobody asks for its results to start it again
+            del self.results_of[worker]
+        gone = [name for name in self.versions if name not in self._connected]
+        for name in gone[:-MAX_WORKERS]:
+            del self.versions[name]
 
     def take_over(self, previous: Workers) -> None:
         """Takes on those of a run that has ended; it has none afterwards."""
@@ -124,13 +135,30 @@ class Workers:
         """Returns what there are workers for."""
         return {worker.benchmark for worker in self._connected.values()}
 
-    def is_believed(self, worker: str) -> bool:
-        """Returns whether what a worker says of the policy is about the run: that of any, where none is our own."""
-        return self.believes(launched=self._connected[worker].launched)
+    def is_launched(self, worker: str) -> bool:
+        """Returns whether a worker is one that the run has started itself."""
+        return self._connected[worker].launched
 
-    def believes(self, *, launched: bool) -> bool:
+    def may_be_right(self, worker: str) -> bool:
+        """Returns whether what a worker says of the policy may be about the run, and is worth finding out."""
+        return self._connected[worker].launched or not self._run_starts_own
+
+    def is_believed(self, worker: str) -> bool:
+        """Returns whether a worker's word that nothing can be played may end the run.
+
+        That of one that the run has started may. Where it starts none, so may that of any, until somebody has played:
+        nothing is lost then, and nobody knows better. Later it is that worker's own affair.
+        """
+        found = self._connected[worker]
+        return self.believes(found.benchmark, launched=found.launched)
+
+    def believes(self, benchmark: str, *, launched: bool) -> bool:
         """Returns the same of one that has not joined yet."""
-        return launched or not self._run_starts_own
+        return launched or not (self._run_starts_own or benchmark in self._played)
+
+    def has_played(self, benchmark: str) -> None:
+        """Hears that an episode of a benchmark has its outcome."""
+        self._played.add(benchmark)
 
     def asks(self, slot: SlotId) -> None:
         """Notes that a slot is free: once, however often it says so."""
@@ -161,6 +189,7 @@ class Workers:
     def send_away(self, worker: str, reason: str) -> None:
         """Tells a worker to go, if it is still here, because of what it has said; it gets nothing more meanwhile."""
         if worker in self._connected:
+            self.turned_away[self._connected[worker].benchmark] = reason
             log.warning("worker %s is sent away: %s", worker, render(reason, self._dialect))
             self.pass_over(worker)
             self.dismiss(worker, reason)

@@ -11,6 +11,7 @@ import asyncio
 import os
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -34,6 +35,7 @@ sys.path.append(str(Path(__file__).parent))  # for helpers, whatever pytest's im
 
 import made_up
 from coordinated import Watcher
+from simulation.grounds import Grounds
 from simulation.ledger import Ledger
 
 from sparring.orchestrator.results.journal import Journal
@@ -52,11 +54,14 @@ from sparring.protos.net.address import Address
 from sparring.protos.net.rpc import ignore_poller_races
 
 TOKEN = "the-secret-of-this-run"
+LAUNCHED = "the-secret-of-those-whom-the-run-has-started"
+MAX_ERRORS = 4
 DEADLINE = 20.0
 GAMES = int(os.environ.get("SPARRING_FUZZ", "0"))
 RULES = RetryRules(retries=1, losses=3)
 SETTINGS = read_settings(
     {"benchmark": "toy", "task": "short,long", "policy": "zero", "episodes": 3, "seed": 100, "retries": 1}
+    | {"max_errors": MAX_ERRORS}
 )
 PLAN = make_plan(SETTINGS)
 OUTCOMES = [pb.OUTCOME_SUCCESS, pb.OUTCOME_FAILURE, pb.OUTCOME_ERROR, pb.OUTCOME_UNSPECIFIED]
@@ -75,6 +80,7 @@ class Counted(Coordinator):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
+        self.policy_reports.on_doubt = self.workers.send_away  # the policy is what it was
         self.handled = 0
         self.sent: Counter[str] = Counter()
         self.left: list[str] = []
@@ -123,6 +129,7 @@ class Stream:
         self.past: list[int] = []
         """Leases that have ended."""
         self.stopped = False
+        self.token = token
         self.reading = asyncio.ensure_future(self._read())
 
     async def _read(self) -> None:
@@ -167,6 +174,7 @@ class Work(RuleBasedStateMachine):
     messages = 0
     games = 0
     finished = 0
+    given_up = 0
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,6 +187,9 @@ class Work(RuleBasedStateMachine):
         self.joined: list[Stream] = []
         self.gone: list[Stream] = []
         """Workers whose streams have broken, and that could come back."""
+        self.grounds = Grounds(
+            max_errors=MAX_ERRORS, policy_seconds=60, starts_workers=True, played=False, now=time.monotonic
+        )
         self.over = False
         self._run(self._start())
 
@@ -196,7 +207,9 @@ class Work(RuleBasedStateMachine):
         self.watcher = Watcher()
         self.coordinator = Counted(PLAN, SETTINGS, self.journal, folder / "run", self.watcher, RULES)
         policy = PolicyAccess([Address.parse("unix:/nowhere/policy.sock")])
-        self.service = WorkService(self.coordinator, SETTINGS, policy, default_slots=2, admission=Admission(TOKEN))
+        self.service = WorkService(
+            self.coordinator, SETTINGS, policy, default_slots=2, admission=Admission(TOKEN, LAUNCHED)
+        )
         local, _ = await self.service.start(folder)
         self.channel = grpc.aio.insecure_channel(local.target, options=[("grpc.max_send_message_length", -1)])
         self.health = health_pb2_grpc.HealthStub(self.channel)
@@ -276,12 +289,19 @@ class Work(RuleBasedStateMachine):
         if self.coordinator.ended.done() or out_of_bounds(message, stream.slots):
             return
         kind = message.WhichOneof("message")
+        number = message.result.lease or message.lost.lease or message.refused.lease
+        episode, holder = self.ledger.held.get(number, (None, ""))
+        if episode is not None and holder == stream.name:
+            self.grounds.said(message, episode, launched=stream.token == LAUNCHED)
         if kind == "result":
             self.ledger.result(stream.name, message.result)
-            self._end(stream, message.result.lease)
-        elif kind == "lost":
-            self.ledger.lost(stream.name, message.lost.lease)
-            self._end(stream, message.lost.lease)
+            self._end(stream, number)
+        elif kind == "lost" and (message.lost.policy_full or message.lost.policy_changed):
+            self.ledger.given_back(stream.name, number)
+            self._end(stream, number)
+        elif kind in ("lost", "refused"):
+            self.ledger.lost(stream.name, number)
+            self._end(stream, number)
         elif kind == "ready" and message.ready.slot not in stream.lent:
             stream.asked.add(message.ready.slot)
 
@@ -337,15 +357,15 @@ class Work(RuleBasedStateMachine):
 
     @initialize()
     def two_workers_play(self) -> None:
-        for name in ("w", "v"):
-            self.join(name, 2)
+        for name, token in (("w", LAUNCHED), ("v", TOKEN)):
+            self.join(name, 2, token)
             for slot in range(2):
                 self._run(self._say(self.joined[-1], pb.WorkerMessage(ready=pb.Ready(slot=slot))))
 
     @precondition(lambda self: len(self.joined) < 4)
-    @rule(name=st.sampled_from(["w", "v"]), slots=st.integers(0, 3))
-    def join(self, name: str, slots: int) -> None:
-        stream = Stream(self.channel, TOKEN)
+    @rule(name=st.sampled_from(["w", "v"]), slots=st.integers(0, 3), token=st.sampled_from([TOKEN, LAUNCHED]))
+    def join(self, name: str, slots: int, token: str = TOKEN) -> None:
+        stream = Stream(self.channel, token)
         assignment = self._run(self._register(stream, pb.Register(worker=name, slots=slots)))
         assert assignment.slots == (slots or 2)
         assert not assignment.kept
@@ -409,6 +429,19 @@ class Work(RuleBasedStateMachine):
             kind = pb.ERROR_KIND_SIMULATOR if outcome == pb.OUTCOME_ERROR else pb.ERROR_KIND_UNSPECIFIED
             result = pb.Result(lease=number, outcome=outcome, reward_sum=reward, steps=3, error_kind=kind)
             self._run(self._say(stream, pb.WorkerMessage(result=result)))
+
+    @precondition(lambda self: any(stream.lent for stream in self.joined))
+    @rule(data=st.data(), complaint=st.sampled_from(["full", "changed", "unreachable", "refused"]))
+    def complain(self, data: st.DataObject, complaint: str) -> None:
+        """Says of a lease of its own that nobody can play it: for the run, or only for itself."""
+        stream = data.draw(st.sampled_from([stream for stream in self.joined if stream.lent]))
+        number = self._number(data, stream, "own")
+        if complaint == "refused":
+            message = pb.WorkerMessage(refused=pb.Refused(lease=number, reason="it does not fit."))
+        else:
+            kind = {f"policy_{complaint}": True}
+            message = pb.WorkerMessage(lost=pb.Lost(lease=number, reason="nobody is there.", **kind))
+        self._run(self._say(stream, message))
 
     def _number(self, data: st.DataObject, stream: Stream, whose: str) -> int:
         found = {
@@ -474,7 +507,7 @@ class Work(RuleBasedStateMachine):
             self.joined.remove(before)
         else:
             self.gone.remove(before)
-        stream = Stream(self.channel, TOKEN)
+        stream = Stream(self.channel, before.token)
         register = pb.Register(worker=before.name, membership=before.membership, held=claimed)
         assignment = await self._register(stream, register)
         assert stream.membership == before.membership
@@ -495,6 +528,9 @@ class Work(RuleBasedStateMachine):
         self._check()
 
     def _check(self) -> None:
+        if self.coordinator.ended.done() and self.coordinator.ended.exception() is not None:
+            self._check_given_up(str(self.coordinator.ended.exception()))
+            return
         self.ledger.heard()
         self.ledger.check(self.journal.rows(), self.journal.failed_attempts())
         whole = len(self.ledger.rows) == len(list(PLAN.ids()))
@@ -503,6 +539,16 @@ class Work(RuleBasedStateMachine):
             self.over = True
             assert self.coordinator.ended.exception() is None
             assert not self.ledger.held
+
+    def _check_given_up(self, reason: str) -> None:
+        """Checks that a run was stopped for a reason, and that nothing is written after that."""
+        if not self.over:
+            self.over = True
+            type(self).given_up += 1
+            self.grounds.check(reason)
+            # As if it was killed in the middle of the last message.
+            self.ledger.killed(self.journal.rows(), self.journal.failed_attempts())
+        self.ledger.check(self.journal.rows(), self.journal.failed_attempts())
 
     @invariant()
     def the_server_is_well(self) -> None:
@@ -527,7 +573,10 @@ def test_no_worker_can_break_a_run(caplog: pytest.LogCaptureFixture) -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
-    sys.stderr.write(f"{machine.games} games, {machine.messages} messages\n" if GAMES else "")
+    sys.stderr.write(
+        f"{machine.games} games, {machine.messages} messages, {machine.given_up} given up\n" if GAMES else ""
+    )
     assert machine.messages > 100
-    assert machine.finished > 5, "in most games the run is played to its end by somebody honest"
+    assert machine.finished > 2, "the run is played to its end by somebody honest"
+    assert machine.given_up or GAMES < 100, "a run is given up by those whom it has started"
     assert "Traceback" not in caplog.text

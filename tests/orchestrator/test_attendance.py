@@ -112,3 +112,16 @@ def test_who_is_given_up_is_ended_and_replaced() -> None:
     asyncio.run(test())
     assert deaths == ["toy-0 is given up and killed: it was silent"]
     assert ended == ["toy-0", "toy-1"]
+
+
+def test_of_those_who_come_and_go_some_are_kept_in_mind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attendance, "MAX_WORKERS", 3)
+
+    async def test() -> None:
+        here = Attendance()
+        for number in range(9):
+            here.joined(f"w{number}")
+            here.left(f"w{number}", "it went.", silent=False)
+        assert list(here._absences) == ["w6", "w7", "w8"]
+
+    asyncio.run(test())

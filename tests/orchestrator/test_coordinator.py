@@ -495,7 +495,7 @@ def test_a_worker_that_says_that_the_policy_is_another_one_is_asked_about_and_ge
 ) -> None:
     async def test(run: Run) -> None:
         doubts: list[tuple[str, str]] = []
-        run.coordinator.policy_reports.on_changed = lambda worker, reason: doubts.append((worker, reason))
+        run.coordinator.policy_reports.on_doubt = lambda worker, reason: doubts.append((worker, reason))
         liar, other = Hand(run, "liar"), Hand(run, "other")
         lease = liar.takes()
         liar.says(lost=pb.Lost(lease=lease.lease, reason="it is another one.", policy_changed=True))

@@ -357,10 +357,12 @@ def test_so_is_that_it_does_not_answer(in_run: Callable[..., None]) -> None:
 
 def test_errors_of_workers_from_elsewhere_are_no_reason_to_give_a_run_up(in_run: Callable[..., None]) -> None:
     async def test(run: Run) -> None:
-        liar = Hand(run, "liar", launched=False)
-        for _ in range(4):
-            liar.finishes(liar.takes(), pb.OUTCOME_ERROR, error="boom.", error_kind=pb.ERROR_KIND_SIMULATOR)
-            assert not run.coordinator.ended.done()
+        for name in ("liar", "another"):
+            liar = Hand(run, name, launched=False)
+            for _ in range(2):
+                liar.finishes(liar.takes(), pb.OUTCOME_ERROR, error="boom.", error_kind=pb.ERROR_KIND_SIMULATOR)
+                assert not run.coordinator.ended.done()
+            assert stops(liar) == 1, "nothing else comes of it"
         own = Hand(run, "own")
         for _ in range(2):
             own.finishes(own.takes(), pb.OUTCOME_ERROR, error="boom.", error_kind=pb.ERROR_KIND_SIMULATOR)
@@ -374,7 +376,7 @@ def test_errors_of_workers_from_elsewhere_are_no_reason_to_give_a_run_up(in_run:
 def test_what_workers_from_elsewhere_say_of_the_policy_sends_them_away(in_run: Callable[..., None], kind: str) -> None:
     async def test(run: Run) -> None:
         doubts: list[str] = []
-        run.coordinator.policy_reports.on_changed = lambda worker, reason: doubts.append(worker)
+        run.coordinator.policy_reports.on_doubt = lambda worker, reason: doubts.append(worker)
         for name in ("liar", "another"):
             liar = Hand(run, name, launched=False)
             liar.says(lost=pb.Lost(lease=liar.takes().lease, reason="so it says.", **{kind: True}))

@@ -24,6 +24,10 @@ OF_WORKERS: Final = (
     "piece missing",
     "duplicate",
     "result, then lost",
+    "policy full",
+    "policy changed",
+    "policy unreachable",
+    "refused",
 )
 OF_ORCHESTRATORS: Final = ("killed at a write", "killed", "interrupted")
 

@@ -120,6 +120,12 @@ class Ledger:
         if self._losses[episode] >= self._rules.losses:
             self._final(episode, Expected("error", self._errors[episode], error_kind="lost"))
 
+    def given_back(self, worker: str, number: int) -> None:
+        """Notes that a worker gives back a lease that it has not begun: that is no loss."""
+        if self.held.get(number, ("", ""))[1] == worker:
+            del self.held[number]
+            self._received.pop(number, None)
+
     def left(self, worker: str) -> None:
         """Notes that a worker is gone, before the coordinator hears of it."""
         for number in [number for number, (_, holder) in self.held.items() if holder == worker]:

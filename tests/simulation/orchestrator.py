@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from simulation.grounds import Grounds
 from simulation.ledger import Expected, Ledger
-from simulation.wire import TOKEN, Aborted, Stream
+from simulation.wire import LAUNCHED, TOKEN, Aborted, Stream
 
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.row import EpisodeRow
@@ -64,6 +65,16 @@ class _WatchedCoordinator(Coordinator):
     """Tells the ledger what goes in and comes out."""
 
     ledger: Ledger
+    grounds: Grounds
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._launched: set[str] = set()
+        self.policy_reports.on_doubt = self._look_into
+
+    def _look_into(self, worker: str, reason: str) -> None:
+        """Finds out that the policy is what it was, after a while."""
+        asyncio.get_running_loop().call_later(2.0, self.workers.send_away, worker, f"it is not so: {reason}")
 
     def join(
         self,
@@ -80,6 +91,7 @@ class _WatchedCoordinator(Coordinator):
             send(message)
 
         name = super().join(register, assignment, sent, part=part, launched=launched)
+        (self._launched.add if launched else self._launched.discard)(name)
         return name
 
     def take_back(self, worker: str, held: Collection[int]) -> Sequence[int]:
@@ -93,18 +105,30 @@ class _WatchedCoordinator(Coordinator):
         if not self.ended.done():
             self.ledger.left(worker)
         super().leave(worker, reason)
-        self.ledger.heard()
+        if not (self.ended.done() and self.ended.exception()):
+            self.ledger.heard()
 
     def handle(self, worker: str, message: pb.WorkerMessage) -> None:
-        kind = message.WhichOneof("message")
-        if not self.ended.done() and kind == "result":
-            self.ledger.result(worker, message.result)
-        elif not self.ended.done() and kind == "piece":
-            self.ledger.piece(worker, message.piece)
-        elif not self.ended.done() and kind == "lost":
-            self.ledger.lost(worker, message.lost.lease)
+        if not self.ended.done():
+            self._tell(worker, message)
         super().handle(worker, message)
-        self.ledger.heard()
+        if not (self.ended.done() and self.ended.exception()):  # else what was being dealt with is as if it was killed
+            self.ledger.heard()
+
+    def _tell(self, worker: str, message: pb.WorkerMessage) -> None:
+        kind = message.WhichOneof("message")
+        number = message.result.lease or message.lost.lease or message.refused.lease
+        episode, holder = self.ledger.held.get(number, (None, ""))
+        if episode is not None and holder == worker:
+            self.grounds.said(message, episode, launched=worker in self._launched)
+        if kind == "result":
+            self.ledger.result(worker, message.result)
+        elif kind == "piece":
+            self.ledger.piece(worker, message.piece)
+        elif kind == "lost" and (message.lost.policy_full or message.lost.policy_changed):
+            self.ledger.given_back(worker, number)
+        elif kind in ("lost", "refused"):
+            self.ledger.lost(worker, number)
 
 
 class _Listener(RunListener):
@@ -133,6 +157,7 @@ class Orchestrator:
         settings: Of the run.
         rules: When something is tried again.
         ledger: Hears of everything.
+        grounds: Hears it, too.
         writes_left: At which write to be killed; negative: at none.
     """
 
@@ -143,6 +168,7 @@ class Orchestrator:
         settings: RunSettings,
         rules: RetryRules,
         ledger: Ledger,
+        grounds: Grounds,
         *,
         writes_left: int = -1,
     ) -> None:
@@ -150,9 +176,11 @@ class Orchestrator:
         ledger.killed(self.journal.rows(), self.journal.failed_attempts())
         self.journal.writes_left = writes_left
         self.coordinator = _WatchedCoordinator(plan, settings, self.journal, folder, _Listener(ledger), rules)
-        self.coordinator.ledger = ledger
+        self.coordinator.ledger, self.coordinator.grounds = ledger, grounds
         policy = PolicyAccess([Address.parse("unix:/nowhere/policy.sock")])
-        self._service = WorkService(self.coordinator, settings, policy, default_slots=2, admission=Admission(TOKEN))
+        self._service = WorkService(
+            self.coordinator, settings, policy, default_slots=2, admission=Admission(TOKEN, LAUNCHED)
+        )
         self._streams: dict[asyncio.Task[None], Stream] = {}
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

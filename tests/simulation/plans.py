@@ -45,7 +45,9 @@ def recording_of(episode: EpisodeId) -> bytes:
     return f"what was seen in {episode}. ".encode() * 3
 
 
-def settings_of(tasks: int, episodes: int, max_parallel_tasks: int, record: Path | None = None) -> RunSettings:
+def settings_of(
+    tasks: int, episodes: int, max_parallel_tasks: int, record: Path | None = None, **more: Any
+) -> RunSettings:
     """Returns the settings of a run of so many tasks with so many episodes each, recorded there or not at all."""
     given: dict[str, Any] = {
         "benchmark": "toy",
@@ -55,6 +57,7 @@ def settings_of(tasks: int, episodes: int, max_parallel_tasks: int, record: Path
         "seed": SEED,
         "max_parallel_tasks": max_parallel_tasks,
         "record": record,
+        **more,
     }
     return read_settings(given)
 

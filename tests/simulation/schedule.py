@@ -10,10 +10,11 @@ from random import Random
 
 import virtual_time
 from simulation.faults import OF_ORCHESTRATORS, Faults
+from simulation.grounds import Grounds
 from simulation.ledger import Expected, Ledger
 from simulation.orchestrator import Orchestrator
 from simulation.plans import SEED, plan_of, recording_of, settings_of
-from simulation.wire import Stream
+from simulation.wire import LAUNCHED, TOKEN, Stream
 from simulation.workers import SimulatedWorker
 
 from sparring.orchestrator.run.plan import EpisodeId
@@ -33,6 +34,7 @@ class Simulated:
     executions: int
     losses: int
     returned: int
+    stops: Counter[str]
 
 
 class _Simulation:
@@ -42,7 +44,12 @@ class _Simulation:
         tasks, episodes = dice.randrange(1, 5), dice.randrange(1, 5)
         self._plan = plan_of(tasks, episodes)
         self._record = folder.parent / "recordings" if dice.random() < 0.3 else None
-        self._settings = settings_of(tasks, episodes, dice.choice((0, 0, 1, 2)), self._record)
+        self._shape = (tasks, episodes, dice.choice((0, 0, 1, 2)), self._record)
+        self._launcher = dice.choice(("process", "process", "none"))
+        self._max_errors = dice.choice((0, 2, 4, 20))
+        self._policy_seconds = dice.choice((5.0, 60.0))
+        self.is_broken = not calm and dice.random() < 0.15
+        self.stops: Counter[str] = Counter()
         self._rules = RetryRules(retries=dice.choice((0, 1, 3)), losses=dice.choice((2, 3, 20)))
         self.ledger = Ledger(self._plan, self._rules)
         budget, chance = dice.choice((3, 10, 30)), dice.choice((0.1, 0.3, 0.7))
@@ -52,10 +59,10 @@ class _Simulation:
         self._names = 0
         self.executions = 0
 
-    def dial(self) -> Stream | None:
+    def dial(self, *, launched: bool) -> Stream | None:
         if self._orchestrator is None:
             return None
-        stream = Stream(Random(self._dice.random()))
+        stream = Stream(Random(self._dice.random()), LAUNCHED if launched else TOKEN)
         self._orchestrator.accept(stream)
         return stream
 
@@ -78,12 +85,26 @@ class _Simulation:
         """Starts the orchestrator, or resumes the run; returns whether it has finished."""
         self.executions += 1
         fault = self.faults.draw(OF_ORCHESTRATORS)
+        settings = settings_of(
+            *self._shape,
+            launcher=self._launcher,
+            max_errors=self._max_errors,
+            policy_timeout=self._policy_seconds,
+        )
+        grounds = Grounds(
+            max_errors=self._max_errors,
+            policy_seconds=self._policy_seconds,
+            starts_workers=self._launcher != "none",
+            played=any(row.outcome != "error" for row in self.ledger.rows.values()),
+            now=virtual_time.clock().time,
+        )
         orchestrator = self._orchestrator = Orchestrator(
             self._folder,
             self._plan,
-            self._settings,
+            settings,
             self._rules,
             self.ledger,
+            grounds,
             writes_left=self._dice.randrange(1, 12) if fault == "killed at a write" else -1,
         )
         try:
@@ -101,8 +122,16 @@ class _Simulation:
         finally:
             self._orchestrator = None
             await (orchestrator.interrupt() if fault == "interrupted" else orchestrator.kill())
-        assert ended != "stopped", orchestrator.coordinator.ended.exception()
+        if ended == "stopped":
+            self._stopped(str(orchestrator.coordinator.ended.exception()), grounds)
         return ended == "finished"
+
+    def _stopped(self, reason: str, grounds: Grounds) -> None:
+        """Checks why a run was stopped; its user repairs what was wrong, and resumes it in any case."""
+        grounds.check(reason)
+        self.is_broken = False
+        self._max_errors = 0
+        self.stops[next(word for word in ("same error", "a place", "nobody", "fit") if word in reason)] += 1
 
     def _check_recordings(self) -> None:
         """Checks that everything that was played to its end was recorded, and that nothing else is there."""
@@ -120,7 +149,12 @@ class _Simulation:
         while True:
             self._names += 1
             worker = SimulatedWorker(
-                f"w{self._names}", self._dice.randrange(1, 4), self, self.faults, Random(self._dice.random())
+                f"w{self._names}",
+                self._dice.randrange(1, 4),
+                self,
+                self.faults,
+                Random(self._dice.random()),
+                launched=self._launcher != "none" and self._dice.random() < 0.5,
             )
             await worker.live()
             await asyncio.sleep(self._dice.uniform(0.2, 10))
@@ -156,6 +190,7 @@ def simulate(seed: int, folder: Path, *, calm: bool = False, frozen: bool = Fals
             simulation.executions,
             simulation.ledger.losses,
             simulation.ledger.returned,
+            simulation.stops,
         )
 
     return virtual_time.run(limited())

@@ -51,13 +51,14 @@ def test_a_machine_that_stands_still_for_minutes_loses_nothing() -> None:
 def test_every_episode_has_its_one_row_whatever_goes_wrong(part: int) -> None:
     drawn: Counter[str] = Counter()
     seeds = [int(_CHOSEN)] if _CHOSEN else range(part, _COUNT, _PARTS)
-    returned = 0
+    returned, stops = 0, Counter[str]()
     for seed in seeds:
         came = _simulated(seed)  # which compares the rows with those of a calm run
-        drawn, returned = drawn + came.faults, returned + came.returned
+        drawn, returned, stops = drawn + came.faults, returned + came.returned, stops + came.stops
     if not _CHOSEN and _COUNT >= 300:
         assert set(drawn) == {*OF_WORKERS, *OF_ORCHESTRATORS}, "every kind of fault was there"
         assert returned > 8, "workers have come back and gone on"
+        assert set(stops) == {"same error", "a place", "nobody", "fit"}, "runs were stopped for every reason"
 
 
 def test_a_seed_stands_for_one_schedule() -> None:

@@ -13,6 +13,7 @@ from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.net.access import TOKEN_HEADER, token_header
 
 TOKEN = "the-secret-of-this-run"
+LAUNCHED = "the-secret-of-those-whom-the-run-has-started"
 
 
 class Aborted(Exception):
@@ -24,10 +25,12 @@ class Stream:
 
     Args:
         dice: Decides how long messages are on the way.
+        token: That the worker brings.
     """
 
-    def __init__(self, dice: Random) -> None:
+    def __init__(self, dice: Random, token: str = TOKEN) -> None:
         self._dice = dice
+        self._token = token
         self._to_orchestrator = _Pipe(dice)
         self._to_worker = _Pipe(dice)
         self.is_over = False
@@ -39,7 +42,7 @@ class Stream:
 
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
         """Returns what the worker brings, for the service."""
-        return ((TOKEN_HEADER, token_header(TOKEN)),)
+        return ((TOKEN_HEADER, token_header(self._token)),)
 
     async def read(self) -> Any:
         """Returns the worker's next message, for the service."""

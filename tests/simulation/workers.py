@@ -26,8 +26,15 @@ _HEARTBEAT_SECONDS = 5.0
 class Network(Protocol):
     """Where orchestrators are found."""
 
-    def dial(self) -> Stream | None:
-        """Returns a new stream to the orchestrator; None if there is none just now."""
+    is_broken: bool
+    """Whether every episode ends in the same error: something is not installed."""
+
+    def dial(self, *, launched: bool) -> Stream | None:
+        """Returns a new stream to the orchestrator; None if there is none just now.
+
+        Args:
+            launched: Whether it is of a worker that the run has started itself.
+        """
 
     def held_by_others(self, worker: str) -> list[int]:
         """Returns the leases that others hold: what a thief who reads along would know."""
@@ -46,10 +53,14 @@ class SimulatedWorker:
         network: To dial.
         faults: What goes wrong.
         dice: For everything else.
+        launched: Whether the run has started it itself.
     """
 
-    def __init__(self, name: str, slots: int, network: Network, faults: Faults, dice: Random) -> None:
+    def __init__(
+        self, name: str, slots: int, network: Network, faults: Faults, dice: Random, *, launched: bool
+    ) -> None:
         self.name = name
+        self._launched = launched
         self._slots = slots
         self._network = network
         self._faults = faults
@@ -72,7 +83,7 @@ class SimulatedWorker:
     async def live(self) -> None:
         """Works until it is killed; dials again when its stream has ended."""
         while True:
-            stream = self._network.dial()
+            stream = self._network.dial(launched=self._launched)
             if stream is not None:
                 try:
                     await self._work(stream)
@@ -153,7 +164,7 @@ class SimulatedWorker:
         deadline = clock().time() + self._rejoin_seconds
         while clock().time() < deadline and not any(slot.done() for slot in slots):
             await asyncio.sleep(self._dice.choice((0.0, 0.0, 0.5, self._dice.uniform(0, 100))))
-            stream = self._network.dial()
+            stream = self._network.dial(launched=self._launched)
             if stream is None:
                 continue
             held = sorted(self._held)
@@ -210,6 +221,11 @@ class SimulatedWorker:
                 continue
             episode = EpisodeId("toy", lease.task, lease.index)
             result = truth_of(episode).result(lease.lease)
+            if self._network.is_broken:
+                kind = pb.ERROR_KIND_SIMULATOR
+                result = pb.Result(
+                    lease=lease.lease, outcome=pb.OUTCOME_ERROR, error="something is missing.", error_kind=kind
+                )
             fault = self._faults.draw()
             pieces: list[pb.WorkerMessage] = []
             if lease.record and result.outcome != pb.OUTCOME_ERROR:
@@ -263,6 +279,19 @@ class SimulatedWorker:
             result = pb.Result(lease=number)
         elif fault == "lost":
             stream.say(lost=pb.Lost(lease=number, reason="the slot was killed."))
+            return
+        elif fault == "policy full":
+            stream.say(lost=pb.Lost(lease=number, reason="there is no place.", policy_full=True))
+            await asyncio.sleep(self._dice.uniform(0, 20))
+            return
+        elif fault == "policy changed":
+            stream.say(lost=pb.Lost(lease=number, reason="it is another one.", policy_changed=True))
+            return
+        elif fault == "policy unreachable":
+            stream.say(lost=pb.Lost(lease=number, reason="nobody is there.", policy_unreachable=True))
+            return
+        elif fault == "refused":
+            stream.say(refused=pb.Refused(lease=number, reason="it does not fit."))
             return
         elif fault == "killed":
             stream.cut(noticed=True)

@@ -1,0 +1,81 @@
+"""Why a run may be stopped by what its workers say, told a second time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from sparring.orchestrator.run.plan import EpisodeId
+from sparring.protos import evaluation_pb2 as pb
+
+_MISTAKE = "a mistake in Sparring"
+
+
+class Grounds:
+    """Hears what workers say in one execution, and judges its end.
+
+    Args:
+        max_errors: So many attempts with the same error are enough; 0: no number is.
+        policy_seconds: How long a place at the policy is waited for.
+        starts_workers: Whether the run starts workers: then what others say is no ground for anything.
+        played: Whether an episode had its outcome before.
+        now: What time it is, in seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_errors: int,
+        policy_seconds: float,
+        starts_workers: bool,
+        played: bool,
+        now: Callable[[], float],
+    ) -> None:
+        self._now = now
+        self._max_errors = max_errors
+        self._policy_seconds = policy_seconds
+        self._starts_workers = starts_workers
+        self._played = played
+        self._errors: Counter[str] = Counter()
+        self._failed: set[EpisodeId] = set()
+        self._outcome = False
+        self._full_since: float | None = None
+        self._in_vain = 0
+        self._refused = False
+
+    def said(self, message: pb.WorkerMessage, episode: EpisodeId | None, *, launched: bool) -> None:
+        """Hears a message about a lease that its worker holds, before the coordinator does."""
+        kind = message.WhichOneof("message")
+        counts = launched or not self._starts_workers
+        if kind == "result" and message.result.outcome in (pb.OUTCOME_SUCCESS, pb.OUTCOME_FAILURE):
+            # One that is not finite is an error, but never the same one for all.
+            self._outcome = self._played = True
+            self._full_since, self._in_vain = None, 0
+        elif kind == "result":
+            self._full_since, self._in_vain = None, 0
+            if counts and episode is not None:
+                self._errors[message.result.error] += 1
+                self._failed.add(episode)
+        elif kind == "lost" and counts:
+            if message.lost.policy_full and self._full_since is None:
+                self._full_since = self._now()
+            self._in_vain += message.lost.policy_unreachable
+        elif kind == "refused" and counts and (launched or not self._played):
+            self._refused = True
+
+    def check(self, reason: str) -> None:
+        """Checks that a run that was stopped had to be."""
+        assert _MISTAKE not in reason, reason
+        if "ended in the same error" in reason:
+            assert not self._outcome, f"something had come of it: {reason}"
+            assert self._max_errors
+            assert max(self._errors.values()) >= self._max_errors, (self._errors, reason)
+            assert len(self._failed) > 1
+        elif "no slot found a place" in reason:
+            assert self._full_since is not None
+            assert self._now() - self._full_since >= self._policy_seconds
+        elif "nobody is there" in reason:
+            assert self._in_vain >= 2
+        else:
+            assert "it does not fit" in reason, reason
+            assert self._refused, "nobody whose word counts has refused"
