@@ -1,4 +1,10 @@
-"""A wall clock that jumps, for all processes of a run."""
+"""A wall clock that jumps, for all processes of a run: the one of Python, which is ours.
+
+The kernel's cannot be had for some processes alone: time namespaces have no CLOCK_REALTIME, and whoever answers
+clock_gettime() in its place (libfaketime, a library of one's own) does not reach the futexes in which gRPC's threads
+wait until a time of day: those would wait hours too long, or not at all, as after no real jump. (libfaketime 0.9.10
+also ends Python 3.11's sleep() with EINVAL.) To set the clock of the machine would harm everybody on it.
+"""
 
 from __future__ import annotations
 
