@@ -31,7 +31,11 @@ def in_run(tmp_path: Path) -> Callable[..., None]:
 
     def run(test: Test, **settings: Any) -> None:
         async def work() -> None:
-            await test(Run(tmp_path / "run", **settings))
+            made = Run(tmp_path / "run", **settings)
+            try:
+                await test(made)
+            finally:
+                made.journal.close()  # the next one has the same folder
 
         asyncio.run(asyncio.wait_for(work(), 20))
 

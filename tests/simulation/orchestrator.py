@@ -41,8 +41,9 @@ class _KilledJournal(Journal):
         super()._prepare(folder)
         self._connection.execute("PRAGMA synchronous=OFF")  # processes are killed here, and no machines
 
-    def record(self, row: EpisodeRow, actions: bytes = b"") -> bool:
-        return self._written(lambda: super(_KilledJournal, self).record(row, actions))  # type: ignore[no-any-return]
+    def record(self, row: EpisodeRow, actions: bytes = b"", trace: bytes = b"") -> bool:
+        write = super().record
+        return self._written(lambda: write(row, actions, trace))  # type: ignore[no-any-return]
 
     def note(self, kind: str, message: str, *, episode: EpisodeId | None = None, worker: str = "") -> None:
         self._written(lambda: super(_KilledJournal, self).note(kind, message, episode=episode, worker=worker))
