@@ -76,7 +76,7 @@ def evaluate_settings(
     settings = settings.writing_to(folder)
     invocation = Invocation(command_line(sys.argv), accept_changes)
     errors = error_console()
-    _log_through(errors, dialect)
+    log_through(errors, dialect)
     policy = settings.policy.name or f"policy at {settings.policy.policy_server}"
     display = make_display(errors, title(policy, plan), plain=settings.plan.in_process)
     try:
@@ -192,7 +192,7 @@ def _new_folder(settings: RunSettings) -> Path:
     )
 
 
-def _log_through(console: Console, dialect: Dialect) -> None:
+def log_through(console: Console, dialect: Dialect) -> None:
     """Sends log lines through the console, so that they do not tear the live display; where there is none, plainly."""
     handler: logging.Handler = RichHandler(
         console=console, show_path=False, show_level=False, markup=False, log_time_format="%H:%M:%S"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from sparring.orchestrator.results.reading import KeptEpisode, read_kept
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.plan import EpisodeId, Plan
+from sparring.orchestrator.settings import Evaluation
 from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError, UsageError, unknown
 
@@ -56,6 +57,14 @@ class RecordedRun:
             running=results.status == "running",
             read=lambda episodes: read_kept(folder, episodes),
         )
+
+    @property
+    def parts(self) -> Sequence[Evaluation]:
+        """What was evaluated, by its saved settings: a benchmark, or several."""
+        saved = self.document.settings
+        if saved.get("evaluations"):
+            return [Evaluation.model_validate(part) for part in saved["evaluations"]]
+        return [Evaluation.model_validate({name: saved[name] for name in ("benchmark", "task")})]
 
     @property
     def plan(self) -> Plan:

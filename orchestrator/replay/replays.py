@@ -18,7 +18,7 @@ from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.settings import NOBODY, ReplaySettings
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.makers import Maker, makers_of
-from sparring.orchestrator.results.reading import FILE_NAME, KeptEpisode, beside_a_run, trace_of
+from sparring.orchestrator.results.reading import FILE_NAME, KeptEpisode, beside_a_run, events_of, trace_of
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.attachments import recording_file
 from sparring.orchestrator.run.coordinator import Coordinator
@@ -69,6 +69,7 @@ class Replayed:
         maker: Who has played it again: its machine and versions. None: nobody has come to that.
         film: If one was wanted, and the episode has come to its end.
         recording: Likewise: an .npz archive, as docs/recordings.md describes them.
+        missing: Why something that was wanted is not there, in a sentence.
     """
 
     recorded: EpisodeRow
@@ -78,6 +79,7 @@ class Replayed:
     maker: Maker | None
     film: Path | None
     recording: Path | None
+    missing: str = ""
 
     @property
     def difference(self) -> str:
@@ -219,6 +221,7 @@ class _Telling(RunListener):
         self._run = run
         self._kept = kept
         self._folder = folder
+        self._films = settings.output.video != "none"
         self._record = settings.output.record
         self._heard = heard
         self._raised: Exception | None = None
@@ -243,14 +246,19 @@ class _Telling(RunListener):
         recording = None if self._record is None else recording_file(self._record, row.id)
         with beside_a_run(self._folder / FILE_NAME) as journal:
             trace, makers = trace_of(journal, row.id), makers_of(journal)
+            film = self._folder / row.video if played and row.video else None
+            recording = recording if played and recording is not None and recording.exists() else None
+            lacking = (film is None and self._films) or (recording is None and self._record is not None)
+            said = [event.message for event in events_of(journal) if event.episode == row.id] if lacking else []
         return Replayed(
             recorded=self._run.rows[row.id],
             again=row,
             kept=self._kept[row.id],
             trace=trace,
             maker=makers.get(row.maker),
-            film=self._folder / row.video if played and row.video else None,
-            recording=recording if played and recording is not None and recording.exists() else None,
+            film=film,
+            recording=recording,
+            missing=(said[-1] if said else "nothing came of its replay.") if lacking else "",
         )
 
 

@@ -136,6 +136,14 @@ class ToySimulator(Simulator):
     def close(self) -> None:
         pass
 
+    @property
+    def cameras(self) -> Sequence[str]:
+        return ("above",)
+
+    def picture(self, camera: str) -> Array:
+        with self.meter.image():
+            return np.full((24, 16, 3), 8 * self._steps % 256, np.uint8)
+
     def physics_state(self) -> Array:
         return np.array([self._position])
 

@@ -1,0 +1,118 @@
+"""`sparring film`: films of recorded episodes, afterwards, from any camera."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sparring.orchestrator.cli.options import given
+from sparring.orchestrator.cli.replaying import play_again, worker_options
+from sparring.orchestrator.display.screen import count
+from sparring.orchestrator.replay.recorded_run import RecordedRun
+from sparring.orchestrator.replay.replays import Replayed, Wanted
+from sparring.orchestrator.replay.verification import elsewhere
+from sparring.orchestrator.run.errors import RunStopped
+from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.errors import UsageError
+from sparring.protos.plain_text import plain
+
+log = logging.getLogger(__name__)
+
+EXIT_MISSING = 3
+
+
+@click.command(short_help="film episodes of a run afterwards, from any camera")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--episodes",
+    default="failures",
+    show_default=True,
+    help="failures, successes, all, or single ones: TASK:INDEX, comma-separated",
+)
+@click.option(
+    "--camera",
+    "cameras",
+    help="images that the benchmark offers, or cameras of its scenes, comma-separated: several stand side by side "
+    "[default: the benchmark's own]",
+)
+@click.option("--resolution", type=click.IntRange(16, 4096), help="height and width of each picture, in pixels")
+@click.option(
+    "--fps",
+    type=click.FloatRange(min=0, min_open=True),
+    default=20.0,
+    show_default=True,
+    help="frames per simulated second; never more than there are steps",
+)
+@click.option("--overlay", is_flag=True, help="write task, step, reward and success under the picture")
+@click.option("--format", "kind", type=click.Choice(["mp4", "gif"]), default="mp4", show_default=True, help="of films")
+@click.option(
+    "--output", type=click.Path(path_type=Path), help="folder of the films [default: DIR/films]; others are replaced"
+)
+@click.option("--json", "as_json", is_flag=True, help="print JSON, and nothing else, on standard output")
+@worker_options
+def film(
+    folder: Path,
+    episodes: str,
+    cameras: str | None,
+    resolution: int | None,
+    fps: float,
+    overlay: bool,
+    kind: str,
+    output: Path | None,
+    as_json: bool,
+    **values: Any,
+) -> int:
+    """Plays recorded episodes again, without the policy, and films them.
+
+    A film is of what was recorded: if outcome, steps or rewards of a replay are others, there is none, and why is told.
+    Nothing is changed in what the run has written.
+
+    \\b
+    Exit codes: 0 all films are made, 3 some are not, 2 wrong usage, 1 it could not be finished.
+    """  # noqa: D301 - click wants the very character
+    run = RecordedRun.in_folder(folder)
+    chosen = run.choose(episodes)
+    named = [name for name in (part.strip() for part in (cameras or "").split(",")) if name]
+    if cameras is not None and not named:
+        raise UsageError("--camera names no camera.")
+    target = output or folder / "films"
+    style = pb.FilmStyle(cameras=named, fps=fps, overlay=overlay, gif=kind == "gif")
+    seen = {} if resolution is None else {"resolution": resolution}
+    made: dict[str, str] = {}
+    missing: dict[str, str] = {}
+    told: set[str] = set()
+
+    def heard(replayed: Replayed) -> None:
+        row = replayed.recorded
+        for said in elsewhere(run, row, replayed.maker):
+            if said not in told:
+                told.add(said)
+                log.warning("the films are made elsewhere than the run: %s", said)
+        if problem := replayed.difference or replayed.missing:
+            missing[str(row.id)] = problem
+            log.warning("there is no film of %s: %s", row.id, problem)
+            return
+        assert replayed.film is not None
+        label = run.label(row.id).replace("/", "_").replace(":", "_")
+        path = target / f"{label}_{row.index:04d}_{row.outcome}.{kind}"
+        try:
+            replayed.film.replace(path)
+        except OSError as error:
+            raise RunStopped(f"the film {str(path)!r} cannot be written: {error.strerror}.") from error
+        made[str(row.id)] = str(path)
+
+    wanted = Wanted(film=style, now=given(values), seen=seen)
+    for episode in play_again(run, [row.id for row in chosen], wanted, target, heard):
+        missing[str(episode)] = "its actions are missing."
+        log.warning("there is no film of %s: its actions are missing", episode)
+    if as_json:
+        click.echo(json.dumps({"films": made, "missing": missing}))
+    else:
+        click.echo(
+            f"{count(len(made), 'film')} in {plain(str(target))}" + (f", {len(missing)} missing" if missing else "")
+        )
+    return EXIT_MISSING if missing else 0

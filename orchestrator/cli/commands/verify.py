@@ -1,0 +1,152 @@
+"""`sparring verify`: whether the results in a folder or a bundle are what their actions come to."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import click
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from sparring.orchestrator.cli.options import given
+from sparring.orchestrator.cli.replaying import play_again, worker_options
+from sparring.orchestrator.display.screen import count
+from sparring.orchestrator.display.screen import show as show_on_screen
+from sparring.orchestrator.replay.bundle import opened
+from sparring.orchestrator.replay.recorded_run import RecordedRun
+from sparring.orchestrator.replay.replays import Replayed, Wanted
+from sparring.orchestrator.replay.verification import TOLERANCE, CheckedEpisode, Verdict, check, unplayed
+from sparring.orchestrator.results.damage import DamagedJournal
+from sparring.orchestrator.results.row import EpisodeRow
+from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.plain_text import plain
+
+log = logging.getLogger(__name__)
+
+EXIT_DIFFERENT: Final = 1
+EXIT_UNCHECKED: Final = 3
+_SAMPLE: Final = 20
+_MOST_TOLD: Final = 20
+"""Episodes that the table tells in sentences; --json has all of them."""
+
+
+@click.command(short_help="play recorded actions again and compare: is a result what it says?")
+@click.argument("place", metavar="DIR|BUNDLE", type=click.Path(path_type=Path))
+@click.option("--sample", type=click.IntRange(min=1), help=f"check so many episodes, at random [default: {_SAMPLE}]")
+@click.option("--all", "everything", is_flag=True, help="check every episode")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0.0, max=1.0),
+    default=TOLERANCE,
+    show_default=True,
+    help="how far rewards may be apart, relative, if they were made on another machine or with other versions",
+)
+@click.option("--json", "as_json", is_flag=True, help="print JSON, and nothing else, on standard output")
+@worker_options
+def verify(place: Path, sample: int | None, everything: bool, tolerance: float, as_json: bool, **values: Any) -> int:
+    """Plays recorded actions again, without the policy, and compares what they come to with what was recorded.
+
+    On the machine and with the versions that made it, an episode must be equal to the bit; elsewhere outcome and
+    steps must be equal, and rewards within the tolerance.
+
+    \\b
+    Exit codes: 0 all that was checked is what was recorded, 1 something is not,
+    3 something could not be checked (no actions, errors, episodes that are missing), 2 wrong usage.
+    """  # noqa: D301 - click wants the very character
+    if sample is not None and everything:
+        raise UsageError("give --sample or --all, not both.")
+    try:
+        with opened(place) as source:
+            return _verify(source.run, source.problems, given(values), sample, everything, tolerance, as_json)
+    except DamagedJournal as error:
+        raise SparringError(error.sentence) from error  # the answer that was asked for, and no wrong usage
+
+
+def _verify(
+    run: RecordedRun,
+    problems: Sequence[str],
+    now: dict[str, Any],
+    sample: int | None,
+    everything: bool,
+    tolerance: float,
+    as_json: bool,
+) -> int:
+    chosen = _chosen(run, sample, everything)
+    checked = [unplayed(row) for row in chosen if row.outcome == "error"]
+
+    def heard(replayed: Replayed) -> None:
+        checked.append(check(run, replayed, tolerance))
+
+    to_play = [row.id for row in chosen if row.outcome != "error"]
+    if to_play:
+        with tempfile.TemporaryDirectory(prefix="sparring-verify-") as beside:
+            missing = play_again(run, to_play, Wanted(now=now), Path(beside), heard)
+        checked += [unplayed(run.rows[episode]) for episode in missing]
+    order = {episode: number for number, episode in enumerate(run.plan.ids())}
+    checked.sort(key=lambda each: order[each.episode])
+    absent = 0 if run.running else len(order) - len(run.rows)
+    different = any(each.verdict == "different" for each in checked) or bool(problems)
+    unchecked = any(each.verdict == "unchecked" for each in checked) or absent > 0
+    if as_json:
+        document = {
+            "verified": not different and not unchecked,
+            "tolerance": tolerance,
+            "planned": len(order),
+            "recorded": len(run.rows),
+            "running": run.running,
+            "problems": list(problems),
+            "episodes": [each.to_json() for each in checked],
+        }
+        click.echo(json.dumps(document, allow_nan=False))
+    else:
+        show_on_screen(_report(run, checked, problems, absent, tolerance))
+    return EXIT_DIFFERENT if different else EXIT_UNCHECKED if unchecked else 0
+
+
+def _chosen(run: RecordedRun, sample: int | None, everything: bool) -> list[EpisodeRow]:
+    rows = [run.rows[episode] for episode in run.plan.ids() if episode in run.rows]
+    if not rows:
+        raise UsageError(f"the run in {str(run.place)!r} has no episode that has ended, so there is nothing to check.")
+    size = sample or _SAMPLE
+    if everything or size >= len(rows):
+        return rows
+    # Not by a seed: who made the results must not know which of them are looked at.
+    picked = set(random.SystemRandom().sample(range(len(rows)), size))
+    return [row for number, row in enumerate(rows) if number in picked]
+
+
+def _report(
+    run: RecordedRun, checked: Sequence[CheckedEpisode], problems: Sequence[str], absent: int, tolerance: float
+) -> Group:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("task")
+    for verdict in get_args(Verdict):
+        table.add_column(verdict, justify="right")
+    tasks: dict[str, Counter[str]] = {}
+    for each in checked:
+        tasks.setdefault(run.label(each.episode), Counter())[each.verdict] += 1
+    overall = sum(tasks.values(), Counter[str]())
+    for label, counts in [*tasks.items(), *([("overall", overall)] if len(tasks) > 1 else [])]:
+        table.add_row(plain(label), *(str(counts[verdict]) for verdict in get_args(Verdict)))
+    lines = [f"{count(len(checked), 'episode')} of {len(run.rows)} that are recorded, {len(run.plan.ids())} planned"]
+    elsewhere = Counter(said for each in checked for said in each.elsewhere)
+    lines += [f"made elsewhere ({number} of them): {said}" for said, number in elsewhere.items()]
+    if elsewhere:
+        lines.append(f"so outcome and steps must be equal, and rewards within {tolerance:g} of what they were")
+    if absent:
+        lines.append(f"{count(absent, 'episode')} of the plan have no row: what came of them is not known")
+    lines += problems
+    told = [each for each in checked if each.problems]
+    for each in told[:_MOST_TOLD]:
+        lines += [f"{each.episode}: {problem}" for problem in each.problems]
+    if len(told) > _MOST_TOLD:
+        lines.append(f"... and {len(told) - _MOST_TOLD} more; --json has all of them")
+    return Group(table, Text(""), *(Text(plain(line)) for line in lines))

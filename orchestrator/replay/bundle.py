@@ -1,0 +1,242 @@
+"""Bundles: one file with all that it takes to judge a run, and to play its episodes again, elsewhere.
+
+A zip archive that is read by the names that its table of contents has, in memory and with bounds: nothing is unpacked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import tempfile
+import zipfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sparring.orchestrator.replay.derived_files import derived_problems
+from sparring.orchestrator.replay.recorded_run import RecordedRun
+from sparring.orchestrator.results.document import RUN_FILE, RunDocument, read_document
+from sparring.orchestrator.results.reading import FILE_NAME, KeptEpisode
+from sparring.orchestrator.results.results import RESULT_FILES
+from sparring.orchestrator.results.row import COLUMNS, EpisodeRow, is_sound
+from sparring.orchestrator.run.plan import EpisodeId
+from sparring.protos.action_list import MOST_BYTES as MOST_ACTIONS
+from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.trace import MOST_BYTES as MOST_TRACE
+
+FORMAT: Final = 1
+SUFFIX: Final = ".sparring.zip"
+_CONTENTS: Final = "bundle.json"
+_EPISODES: Final = "episodes.json"
+_SUMS: Final = "SHA256SUMS"
+_MOST_TEXT: Final = 256 << 20
+"""Bytes of one of the texts in a bundle."""
+_MOST_MEMBERS: Final = 2_000_000
+_WHEN: Final = (1980, 1, 1, 0, 0, 0)
+"""The time of every file in there: the same run makes the same bundle."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is to be verified.
+
+    Attributes:
+        run: The run.
+        problems: What is wrong with its files beside episodes, in sentences.
+    """
+
+    run: RecordedRun
+    problems: Sequence[str] = ()
+
+
+@contextmanager
+def opened(place: Path) -> Iterator[Source]:
+    """Opens an output folder or a bundle.
+
+    Raises:
+        UsageError: If it is neither, or cannot be read.
+    """
+    if place.is_dir() or not place.exists():
+        run = RecordedRun.in_folder(place)
+        yield Source(run, [] if run.running else list(derived_problems(place)))
+        return
+    try:
+        archive = zipfile.ZipFile(place)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise UsageError(f"{str(place)!r} is no output folder and no bundle: {_reason(error)}.") from error
+    with archive:
+        yield _Bundle(place, archive).source()
+
+
+def write_bundle(folder: Path, target: Path) -> str:
+    """Packs an output folder; returns the SHA-256 of the bundle.
+
+    Raises:
+        UsageError: If the folder is not one, a run is writing there, or nothing is kept to play it again.
+        SparringError: If the bundle cannot be written.
+    """
+    run = RecordedRun.in_folder(folder)
+    if run.running:
+        raise UsageError(f"the run in {str(folder)!r} is still going; make a bundle of it when it has ended.")
+    if problems := list(derived_problems(folder)):
+        raise UsageError(f"the folder {str(folder)!r} is not what its run has written: {' '.join(problems)}")
+    order = [episode for episode in run.plan.ids() if episode in run.rows]
+    kept, _ = run.kept(episode for episode in order if run.rows[episode].outcome != "error")
+    members: dict[str, bytes] = {RUN_FILE: (folder / RUN_FILE).read_bytes()}
+    episodes: list[dict[str, Any]] = []
+    for number, episode in enumerate(order):
+        entry: dict[str, Any] = dict(run.rows[episode].cells())
+        there = kept.get(episode, KeptEpisode(b""))
+        for what, content in (("actions", there.actions), ("trace", there.trace)):
+            if content:
+                entry[f"{what}_file"] = f"{what}/{number:06d}"
+                members[entry[f"{what}_file"]] = content
+        episodes.append(entry)
+    members[_EPISODES] = _json(episodes)
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and _is_published(path.relative_to(folder)))
+    contents = {
+        "format": FORMAT,
+        "run": run.document.id,
+        "episodes": len(order),
+        "versions": run.document.versions,
+        "files": {path.relative_to(folder).as_posix(): _sha256(path.read_bytes()) for path in files},
+    }
+    members[_CONTENTS] = _json(contents)
+    members[_SUMS] = "".join(f"{_sha256(members[name])}  {name}\n" for name in sorted(members)).encode()
+    content = _archive(members)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(f".{target.name}.part")
+        part.write_bytes(content)
+        part.replace(target)
+    except OSError as error:
+        raise SparringError(f"the bundle {str(target)!r} cannot be written: {error.strerror}.") from error
+    return _sha256(content)
+
+
+def _is_published(path: Path) -> bool:
+    return path.parts[0] in (FILE_NAME, RUN_FILE, *RESULT_FILES, "videos", "errors")
+
+
+def _archive(members: Mapping[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in sorted(members):
+            info = zipfile.ZipInfo(name, _WHEN)
+            info.compress_type = zipfile.ZIP_DEFLATED if "/" not in name else zipfile.ZIP_STORED  # those are compressed
+            info.external_attr = 0o644 << 16
+            info.create_system = 3
+            archive.writestr(info, members[name])
+    return file.getvalue()
+
+
+class _Bundle:
+    """Reads a bundle, which may be anybody's."""
+
+    def __init__(self, place: Path, archive: zipfile.ZipFile) -> None:
+        self._place = place
+        self._shown = repr(str(place))
+        self._archive = archive
+        self._sums: dict[str, str] = {}
+
+    def source(self) -> Source:
+        """Returns the run that is in there."""
+        try:
+            return self._source()
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise UsageError(f"{str(self._place)!r} is no bundle of a run: {_reason(error)}.") from error
+
+    def _source(self) -> Source:
+        names = self._archive.namelist()
+        if len(names) > _MOST_MEMBERS or len(set(names)) != len(names):
+            raise ValueError("it has too many files, or one of them twice")
+        listed = (line.split("  ", 1) for line in self._text(_SUMS, summed=False).splitlines())
+        self._sums = {name: found for found, name in listed}
+        strangers = sorted(set(names) - {*self._sums, _SUMS})
+        problems = [f"the bundle has {name!r}, which its checksums do not know." for name in strangers[:3]]
+        contents = json.loads(self._text(_CONTENTS))
+        if contents["format"] != FORMAT:
+            raise ValueError(f"it has the format {contents['format']!r}, and this release reads {FORMAT}")
+        document = self._document()
+        files: dict[EpisodeId, tuple[str, str]] = {}
+        rows: dict[EpisodeId, EpisodeRow] = {}
+        for entry in json.loads(self._text(_EPISODES)):
+            cells = {name: value for name, value in entry.items() if name in COLUMNS}
+            if not is_sound(cells):
+                raise ValueError("an episode of it has no sense")
+            row = EpisodeRow.from_cells(cells)
+            rows[row.id] = row
+            files[row.id] = (str(entry.get("actions_file", "")), str(entry.get("trace_file", "")))
+        if contents["files"].get(RUN_FILE) != _sha256(self._read(RUN_FILE, _MOST_TEXT)):
+            problems.append("its run.json is not the one that it was made of.")
+        if document.recorded is not None and document.recorded != len(rows):
+            problems.append(f"run.json tells of {document.recorded} episodes, and the bundle has {len(rows)}.")
+        problems += _rate_problems(document, rows.values())
+        makers = {int(number): maker for number, maker in document.makers.items()}
+        return Source(RecordedRun(self._place, document, rows, makers, False, self._kept_of(files)), problems)
+
+    def _document(self) -> RunDocument:
+        with tempfile.TemporaryDirectory(prefix="sparring-bundle-") as folder:
+            (Path(folder) / RUN_FILE).write_bytes(self._read(RUN_FILE, _MOST_TEXT))
+            return read_document(Path(folder))
+
+    def _kept_of(self, files: Mapping[EpisodeId, tuple[str, str]]) -> Any:
+        def read(episodes: Collection[EpisodeId]) -> dict[EpisodeId, KeptEpisode]:
+            found: dict[EpisodeId, KeptEpisode] = {}
+            for episode in episodes:
+                actions, trace = files[episode]
+                if actions:
+                    kept = self._read(trace, MOST_TRACE) if trace else b""
+                    found[episode] = KeptEpisode(self._read(actions, MOST_ACTIONS), kept)
+            return found
+
+        return read
+
+    def _text(self, name: str, *, summed: bool = True) -> str:
+        return self._read(name, _MOST_TEXT, summed=summed).decode()
+
+    def _read(self, name: str, most: int, *, summed: bool = True) -> bytes:
+        """Returns a member, which has no more bytes than it may, whatever the archive says, and its checksum.
+
+        Raises:
+            SparringError: If it is not what was packed.
+        """
+        try:
+            with self._archive.open(name) as member:
+                content = member.read(most + 1)
+        except (KeyError, OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+            raise SparringError(f"{name!r} of the bundle {self._shown} cannot be read: {_reason(error)}.") from error
+        if len(content) > most:
+            raise SparringError(f"{name!r} of the bundle {self._shown} has more than {most:,} bytes.")
+        if summed and self._sums.get(name) != _sha256(content):
+            raise SparringError(f"{name!r} of the bundle {self._shown} is not what was packed: its checksum differs.")
+        return content
+
+
+def _rate_problems(document: RunDocument, rows: Collection[EpisodeRow]) -> Iterator[str]:
+    """Says where the success rate in run.json is not what the episodes come to."""
+    if document.overall is None or document.recorded is None:
+        return
+    judged = [row for row in rows if row.outcome in ("success", "failure")]
+    rate = sum(row.outcome == "success" for row in judged) / len(judged) if judged else None
+    told = document.overall.success_rate
+    alike = told is None if rate is None else told is not None and math.isclose(told, rate, rel_tol=1e-12)
+    if not alike or document.overall.errors != sum(row.outcome == "error" for row in rows):
+        yield f"run.json has the success rate {told}, and the episodes come to {rate}."
+
+
+def _json(content: Any) -> bytes:
+    return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _reason(error: BaseException) -> str:
+    said = error.strerror if isinstance(error, OSError) else None
+    return str(said or error).rstrip(".") or type(error).__name__
