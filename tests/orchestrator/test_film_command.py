@@ -1,0 +1,189 @@
+"""`sparring film`: films of recorded episodes, afterwards, from the cameras that somebody wants to see."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from support import ROOT, Sparring
+
+from sparring.orchestrator.results.journal import Journal
+
+HERE = "--in-process"
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of two episodes, which fail, and one that succeeds."""
+    from toy_policies import Forward
+
+    from sparring import Evaluator
+
+    folder = tmp_path_factory.mktemp("pristine") / "run"
+    with Evaluator() as evaluator:
+        evaluator.evaluate(
+            Forward(gain=0.8), benchmark="toy", tasks="short", episodes=3, in_process=True, output=folder, seed=7
+        )
+    return folder
+
+
+@pytest.fixture
+def recorded(pristine: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be filmed."""
+    shutil.copytree(pristine, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def rows(folder: Path) -> dict[int, sqlite3.Row]:
+    with closing(sqlite3.connect(folder / "journal.sqlite")) as journal:
+        journal.row_factory = sqlite3.Row
+        return {row["index"]: row for row in journal.execute("SELECT * FROM episodes")}
+
+
+def frames(path: Path) -> list[np.ndarray[Any, Any]]:
+    with av.open(str(path)) as container:
+        return [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+
+
+def film(usage: Sparring, *more: str) -> tuple[int, dict[str, Any], str]:
+    done = usage("film", "run", HERE, "--json", *more)
+    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+
+
+def test_what_failed_is_filmed_and_the_run_is_as_it_was(usage: Sparring, recorded: Path) -> None:
+    before = {path: path.read_bytes() for path in recorded.rglob("*") if path.is_file()}
+    code, told, _ = film(usage)
+    failed = sorted(index for index, row in rows(recorded).items() if row["outcome"] == "failure")
+    assert failed
+    assert len(failed) < 3
+    names = [f"short_{index:04d}_failure.mp4" for index in failed]
+    assert (code, sorted(path.name for path in (recorded / "films").iterdir())) == (0, names)
+    assert told["films"] == {f"toy/short#{i}": f"run/films/{n}" for i, n in zip(failed, names, strict=True)}
+    assert told["missing"] == {}
+    assert len(frames(recorded / "films" / names[0])) == rows(recorded)[failed[0]]["steps"] + 1
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_cameras_stand_side_by_side(usage: Sparring, recorded: Path, tmp_path: Path) -> None:
+    code, told, _ = film(usage, "--episodes", "short:1", "--camera", "image,above", "--output", "out", "--fps", "10")
+    assert code == 0
+    shots = frames(tmp_path / "out" / Path(told["films"]["toy/short#1"]).name)
+    assert shots[0].shape == (24, 32, 3)
+    assert len(shots) == rows(recorded)[1]["steps"] // 2 + 1, "20 steps a second, 10 frames"
+    above = [float(shot[:, 24:].mean()) for shot in shots]
+    assert above == sorted(above), "this camera of the toy gets brighter with each step"
+    assert above[-1] - above[0] > 60
+    assert float(shots[-1][20:, :8].mean()) < 40, "the smaller picture is filled up with black"
+
+
+def test_an_overlay_stands_under_the_picture(usage: Sparring, recorded: Path, tmp_path: Path) -> None:
+    for name, more in (("plain", ()), ("over", ("--overlay",))):
+        assert film(usage, "--episodes", "short:1", "--output", name, *more)[0] == 0
+    (plain,), (over,) = ([*(tmp_path / name).iterdir()] for name in ("plain", "over"))
+    assert frames(plain)[0].shape == (16, 16, 3)
+    height, width, _ = frames(over)[0].shape
+    assert width == 240, "so narrow a picture is enlarged"
+    assert height > 240
+    strips = [shot[242:] for shot in frames(over)]
+    assert strips[0].max() > 150, "nothing is written there"
+    assert np.abs(strips[1].astype(int) - strips[5].astype(int)).max() > 100, "each step says the same"
+
+
+def test_a_gif_has_every_frame(usage: Sparring, recorded: Path, tmp_path: Path) -> None:
+    from PIL import Image
+
+    code, told, _ = film(usage, "--episodes", "short:1", "--format", "gif", "--camera", "above", "--output", "out")
+    assert code == 0
+    with Image.open(tmp_path / told["films"]["toy/short#1"]) as gif:
+        assert (gif.format, gif.size, gif.n_frames) == ("GIF", (16, 24), rows(recorded)[1]["steps"] + 1)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--camera", "top"), "there is no camera 'top' here. There are: image, above."),
+        (("--camera", "image,position"), "there is no camera 'position' here"),
+        (("--camera", ","), "--camera names no camera"),
+        (("--resolution", "64"), "the benchmark 'toy' has no setting 'resolution'"),
+        (("--episodes", "short:7"), "'short:7'"),
+    ],
+)
+def test_what_there_is_not_is_refused_with_what_there_is(
+    usage: Sparring, recorded: Path, more: tuple[str, ...], said: str
+) -> None:
+    code, _, told = film(usage, *more)
+    assert code == 2
+    assert said in told
+    assert not list(recorded.glob("films/*"))
+
+
+def test_there_is_no_film_of_another_episode(usage: Sparring, recorded: Path) -> None:
+    with closing(sqlite3.connect(recorded / "journal.sqlite", isolation_level=None)) as journal:
+        take = '(SELECT content FROM actions WHERE "index" = 0)'
+        journal.execute(f'UPDATE actions SET content = substr({take}, 1, 40) WHERE "index" = 1')
+        journal.execute('DELETE FROM actions WHERE "index" = 2')
+    code, told, said = film(usage, "--episodes", "all")
+    assert code == 3
+    assert list(told["films"]) == ["toy/short#0"]
+    assert "cannot be read" in told["missing"]["toy/short#1"]
+    assert told["missing"]["toy/short#2"] == "its actions are missing."
+    assert "there is no film of toy/short#1" in said
+
+
+def test_a_run_that_is_still_going_is_filmed_as_far_as_it_is(usage: Sparring, recorded: Path) -> None:
+    document = json.loads((recorded / "run.json").read_text())
+    (recorded / "run.json").write_text(json.dumps({**document, "status": "running", "episodes": 9}))
+    with closing(Journal(recorded)):  # as the run has it open
+        code, told, said = film(usage, "--episodes", "short:0")
+        assert (code, list(told["films"])) == (0, ["toy/short#0"])
+        assert "is still going" in said
+        code, _, said = film(usage, "--episodes", "short:8")
+        assert (code, "has not ended yet: the run is still going" in said) == (2, True)
+
+
+def test_a_full_disk_ends_it_with_a_sentence_and_leaves_what_is_made(
+    usage: Sparring, recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A small disk needs root, so the second film finds none left: the call that would write it says so.
+    replace, calls = Path.replace, []
+
+    def full(self: Path, target: Path) -> Path:
+        if Path(target).parent.name == "films":
+            calls.append(target)
+            if len(calls) > 1:
+                raise OSError(errno.ENOSPC, "No space left on device")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    code, _, said = film(usage, "--episodes", "all")
+    assert code == 1
+    assert "cannot be written: No space left on device" in said
+    assert [path.suffix for path in (recorded / "films").iterdir()] == [".mp4"]
+
+
+def test_a_benchmark_that_is_not_here_is_told(usage: Sparring, recorded: Path) -> None:
+    text = (recorded / "run.json").read_text()
+    (recorded / "run.json").write_text(text.replace('"toy"', '"elsewhere"'))
+    with closing(sqlite3.connect(recorded / "journal.sqlite", isolation_level=None)) as journal:
+        journal.execute("UPDATE episodes SET benchmark = 'elsewhere', checksum = 0")
+        journal.execute("UPDATE actions SET benchmark = 'elsewhere'")
+    code, _, said = film(usage, "--episodes", "all")
+    assert code == 2
+    assert "unknown benchmark 'elsewhere'" in said
+
+
+def test_a_folder_of_an_earlier_release_says_why_not(usage: Sparring, tmp_path: Path) -> None:
+    old = next((ROOT / "tests" / "fixtures" / "release-0.1.0").rglob("journal.sqlite")).parent
+    shutil.copytree(old, tmp_path / "run")
+    code, _, said = film(usage, "--episodes", "all")
+    assert code == 2
+    assert "releases before 0.2 did not keep them" in said
+    assert "Run the same command with another --output" in said
