@@ -59,6 +59,16 @@ def check_register(register: pb.Register) -> None:
             _check_name(text, most=MAX_FACT)
 
 
+_SENTENCES: Final = ("error", "missing", "traceback", "warnings")
+"""Texts of a result that are cut where they are too long."""
+_FACTS: Final = tuple(
+    known.name
+    for known in pb.Result.DESCRIPTOR.fields
+    if known.type == known.TYPE_STRING and known.name not in _SENTENCES
+)
+"""All its other texts, columns that are added later among them: names."""
+
+
 def bounded(message: pb.WorkerMessage, slots: int) -> pb.WorkerMessage:
     """Returns a worker's message with texts of a reasonable length.
 
@@ -82,7 +92,8 @@ def bounded(message: pb.WorkerMessage, slots: int) -> pb.WorkerMessage:
         _check(len(metrics) <= MAX_METRICS, f"a result has {len(metrics)} metrics; {MAX_METRICS} are the most")
         for name in metrics:
             _check_name(name)
-        _check_name(message.result.renderer, most=MAX_FACT)
+        for name in _FACTS:
+            _check_name(getattr(message.result, name), most=MAX_FACT)
         size, most = len(message.result.actions), action_list.MOST_BYTES
         _check(size <= most, f"the actions of an episode have {size:,} bytes; {most:,} are the most")
         size, most = len(message.result.trace), trace.MOST_BYTES

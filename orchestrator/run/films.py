@@ -26,7 +26,6 @@ from sparring.protos.record import EpisodeRecord
 EVENT: Final = "film"
 """The kind of an event in the journal: why there is no film of an episode."""
 
-_MOST_LOSSES: Final = 3
 _CLOSE: Final = 1e-6
 """Relative: machines of one run may differ in the last digits of a reward."""
 
@@ -46,6 +45,7 @@ class Films:
     def __init__(self, plan: Plan, settings: RunSettings, journal: Journal) -> None:
         self._plan = plan
         self._output = settings.output
+        self._rules = settings.plan.retry_rules
         self._journal = journal
         self._live = {part.label for part in settings.plan.parts if not self._replays(part.benchmark)}
         self._waiting: dict[TaskKey, deque[EpisodeId]] = {}
@@ -132,7 +132,7 @@ class Films:
         """Ends a replay that nothing came of; returns whether somebody else tries it again."""
         lease = self._leases[number]
         self._losses[lease.episode] += 1
-        if self._losses[lease.episode] >= _MOST_LOSSES:
+        if self._rules.gives_up_film(self._losses[lease.episode]):
             return False
         del self._leases[number]
         self._waiting[_key(lease.episode)].appendleft(lease.episode)

@@ -31,6 +31,8 @@ class RetryRules:
     """The same for errors of one kind, where it is another number."""
     losses: int = 20
     """An episode that was lost this often without once reaching an end is given up: something kills whoever runs it."""
+    film_losses: int = 3
+    """An episode that was lost this often while it was played again to be filmed has no film."""
     unreachable: int = 2
     """So many slots in a row that have waited in vain for the policy server, and the run is given up."""
     worker_deaths: int = 5
@@ -60,6 +62,10 @@ class RetryRules:
     def gives_up_lost(self, losses: int) -> bool:
         """Returns whether an episode that was lost so often is given up."""
         return losses >= self.losses
+
+    def gives_up_film(self, losses: int) -> bool:
+        """Returns whether there is to be no film of an episode whose replay was lost so often."""
+        return losses >= self.film_losses
 
     def gives_up_unreachable(self, slots: int) -> bool:
         """Returns whether a run is given up when so many slots in a row have found no policy server."""
