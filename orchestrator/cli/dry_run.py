@@ -56,7 +56,8 @@ def preview(settings: RunSettings, *, accept_changes: bool = False) -> list[str]
 
 
 def _plan(settings: RunSettings, plan: Plan) -> Iterator[str]:
-    yield f"plan: {count(len(plan.labels()), 'task')} × {count(plan.episodes, 'episode')} = {len(plan.ids())} episodes"
+    tasks, each, all_of_them = len(plan.labels()), count(plan.episodes, "episode"), count(len(plan.ids()), "episode")
+    yield f"plan: {count(tasks, 'task')} × {each} = {all_of_them}"
     last = plan.seed + plan.episodes - 1
     yield f"  seeds of each task's episodes: {plan.seed}{f' to {last}' if last > plan.seed else ''}"
     for part in settings.plan.parts:

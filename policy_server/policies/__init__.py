@@ -109,7 +109,7 @@ def _find(name: str, experts: Mapping[str, str]) -> Any:
     if name.startswith(_LEROBOT):
         checkpoint = name.removeprefix(_LEROBOT)
         return partial(_import(_LEROBOT_POLICY), checkpoint)
-    if ":" in name:
+    if ":" in name or name.endswith(".py"):  # a file's name is told from a module's
         _look_in_the_current_folder()
         return _import(name)
     raise unknown(
@@ -148,7 +148,9 @@ def _import(reference: str) -> Any:
         own = module_name.rpartition(".")[2] if module_name.startswith(f"{__name__}.") else ""
         command = install_command(own) or install_command(own.partition("_")[0])  # torch; metaworld_expert
         hint = f": {command}" if command else ""
-        raise PolicyBroken(f"the module {module_name!r} needs {error.name!r}, which is not installed{hint}.") from error
+        # Of ours, there is nothing to look for in the traceback.
+        kind = UsageError if own else PolicyBroken
+        raise kind(f"the module {module_name!r} needs {error.name!r}, which is not installed{hint}.") from error
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
         raise PolicyBroken(f"importing {module_name!r} failed: {type(error).__name__}: {error}") from error
     try:

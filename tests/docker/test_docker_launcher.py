@@ -40,6 +40,35 @@ def test_the_numbers_are_those_of_processes(
     assert containers(engine, tmp_path) == []
 
 
+OWN = """from toy_benchmark import Toy
+
+class Mine(Toy):
+    name = "mine"
+"""
+
+
+def test_a_class_beside_the_user_is_played_where_the_image_has_its_module(
+    sparring: Sparring, build_image: BuildImage, toy_image: str, calm: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "my_own.py").write_text(OWN)
+    plan = ("--benchmark", "my_own:Mine", *PLAN[2:], "--launcher", "docker")
+    lines = OWN.replace("\n", "\\n")
+    copied = f"RUN mkdir /own && printf '{lines}' > /own/my_own.py"
+    image = build_image("own", "USER root", copied, "ENV PYTHONPATH=/own:$PYTHONPATH", "USER 10001")
+    done = sparring("run", *plan, "--image", f"my_own:Mine={image}", "--output", "out")
+    assert done.returncode == 0, done.stderr
+    columns = ("task", "index", "seed", "outcome", "steps", "reward_sum")
+    played, expected = ([[row[name] for name in columns] for row in read_csv(out)] for out in (tmp_path / "out", calm))
+    assert played == expected
+    without = sparring("run", *plan, "--image", f"my_own:Mine={toy_image}", "--output", "without")
+    assert without.returncode == 1
+    assert "there is no module 'my_own' to take a benchmark from" in without.stderr
+    assert "needs it there: in its image, on its PYTHONPATH" in without.stderr
+    unnamed = sparring("run", *plan, "--output", "unnamed")
+    assert unnamed.returncode == 2
+    assert "--image my_own:Mine=me/mine:1.0" in unnamed.stderr
+
+
 def test_a_container_is_labelled_limited_and_without_rights(
     start_sparring: StartSparring, engine: Engine, build_image: BuildImage, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sparring.policy_server.policies import known_policies, load_policy
-from sparring.protos.errors import UsageError
+from sparring.protos.errors import CodeBroken, UsageError
 
 NUMBERS = itertools.count()
 
@@ -213,8 +213,16 @@ def test_what_a_policy_of_ours_lacks_is_advised_if_an_extra_brings_it(
         raise ModuleNotFoundError("No module named 'simulator'", name="simulator")
 
     monkeypatch.setattr(importlib, "import_module", lacking)  # whatever such a module imports is installed here
-    said = refusal(f"sparring.policy_server.policies.{module_name}:Class")
-    assert said.endswith(f"needs 'simulator', which is not installed{advice}.")
+    with pytest.raises(UsageError) as refused:
+        load_policy(f"sparring.policy_server.policies.{module_name}:Class", {})
+    assert str(refused.value).endswith(f"needs 'simulator', which is not installed{advice}.")
+    assert not isinstance(refused.value, CodeBroken), "our own frames help nobody: no traceback is kept of it"
+
+
+def test_a_file_without_a_class_is_told_from_a_name() -> None:
+    said = refusal("my_module.py")
+    assert "'my_module.py' is the name of a file" in said
+    assert "my_module:Class" in said
 
 
 def test_a_lerobot_checkpoint_without_lerobot(monkeypatch: pytest.MonkeyPatch) -> None:
