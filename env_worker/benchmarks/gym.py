@@ -193,6 +193,16 @@ class GymSimulator(Simulator):
     def close(self) -> None:
         self._env.close()
 
+    def physics_state(self) -> Array | None:
+        """Returns what MuJoCo's environments have as `data`, and those of classic control as `state`."""
+        inner = self._env.unwrapped
+        data: Any = getattr(inner, "data", None)
+        state: Any = getattr(inner, "state", None)
+        if hasattr(data, "qpos") and hasattr(data, "qvel"):
+            return np.concatenate([np.ravel(data.qpos), np.ravel(data.qvel)])
+        numbers = np.ravel(np.asarray(state)) if isinstance(state, (tuple, list, np.ndarray)) else np.empty(0)
+        return numbers.astype(np.float64) if numbers.dtype.kind in "fiu" and numbers.size else None
+
     @contextmanager
     def _looked_at(self, look: Names) -> Iterator[None]:
         """Counts what is drawn in a reset or a step, and lets an environment that can leave out what is not seen."""

@@ -39,11 +39,22 @@ from sparring.env_worker.benchmarks._libero.installation import (
     prepare_libero,
     write_config,
 )
-from sparring.env_worker.benchmarks._libero.scene import MAX_FRAMES, MAX_JOINTS, SCENE_BYTES, PrivilegedScene
+from sparring.env_worker.benchmarks._libero.observations import (
+    AGENT,
+    CONTROL_RATE_HZ,
+    IMAGES,
+    PARTS,
+    WRIST,
+    cameras_of,
+    lerobot_state,
+    offers,
+    sensors_of,
+)
+from sparring.env_worker.benchmarks._libero.scene import PrivilegedScene
 from sparring.env_worker.benchmarks._libero.tasks import TASKS, LiberoTask, find
 from sparring.env_worker.hub import AssetSource
 from sparring.env_worker.rendering.mark import drawing
-from sparring.protos.spec import Offer, TensorSpec
+from sparring.protos.spec import TensorSpec
 from sparring.protos.tensor import Array
 
 ASSETS: Final = Assets(variable="SPARRING_LIBERO_ASSETS")
@@ -57,28 +68,9 @@ ASSET_FOLDERS: Final = (
 )
 
 
-CONTROL_RATE_HZ = 20.0
 SETTLING_STEPS = 10
 _SETTLING_ACTION = np.array([0, 0, 0, 0, 0, 0, -1.0])
 _RESET_ATTEMPTS = 100
-
-_AGENT, _WRIST = "agentview", "robot0_eye_in_hand"
-_IMAGES: Mapping[str, tuple[str, bool]] = {
-    # Name -> (camera, mirrored). Mirrored is LeRobot's layout: height and width of the raw image flipped.
-    "observation.images.image": (_AGENT, True),
-    "observation.images.image2": (_WRIST, True),
-    "agentview_image": (_AGENT, False),
-    "robot0_eye_in_hand_image": (_WRIST, False),
-}
-_PARTS: Mapping[str, tuple[int, ...]] = {
-    "robot0_eef_pos": (3,),
-    "robot0_eef_quat": (4,),
-    "robot0_eef_mat": (3, 3),
-    "robot0_gripper_qpos": (2,),
-    "robot0_gripper_qvel": (2,),
-    "robot0_joint_pos": (7,),
-    "robot0_joint_vel": (7,),
-}
 
 
 @dataclass(frozen=True)
@@ -196,7 +188,7 @@ class LiberoSimulator(Simulator):
         self._wrapper = _build(package / "bddl_files" / task.suite / f"{task.name}.bddl")
         self._environment: Any = self._wrapper.env
         self._states = load_init_states(package / "init_files" / task.suite / f"{task.name}.pruned_init")
-        self._add_cameras()
+        self._addcameras_of()
         self._scene: PrivilegedScene | None = PrivilegedScene(self._environment)
         self._loop: Any = control_loop(
             self._environment, steps=SETTLING_STEPS + task.limit, original=loop == "robosuite"
@@ -224,8 +216,8 @@ class LiberoSimulator(Simulator):
         self._loop.begin()
         for _ in range(SETTLING_STEPS - 1):
             self._loop.step(_SETTLING_ACTION, NOTHING)
-        self._watch(_cameras(look))
-        played = self._loop.step(_SETTLING_ACTION, _sensors(look))
+        self._watch(cameras_of(look))
+        played = self._loop.step(_SETTLING_ACTION, sensors_of(look))
         for robot in self._environment.robots:
             robot.controller.use_delta = self._control == "relative"
         self._steps_left = self._task.limit
@@ -245,8 +237,8 @@ class LiberoSimulator(Simulator):
         if not np.all(np.isfinite(action)):
             # MuJoCo would reset itself to its default state, silently, in the middle of the episode.
             raise ValueError(f"an action has to be finite: {np.asarray(action)}")
-        self._watch(_cameras(look))
-        played = self._loop.step(np.asarray(action, np.float64), _sensors(look))
+        self._watch(cameras_of(look))
+        played = self._loop.step(np.asarray(action, np.float64), sensors_of(look))
         self._steps_left = 0 if played.success else self._steps_left - 1
         return Step(
             observation=self._observe(played.readings, look),
@@ -297,10 +289,10 @@ class LiberoSimulator(Simulator):
                 return
         raise LiberoSetupFailed(f"{self._task.id}: no valid placement of the objects in {_RESET_ATTEMPTS} attempts")
 
-    def _add_cameras(self) -> None:
+    def _addcameras_of(self) -> None:
         from robosuite.utils.observables import Observable, sensor
 
-        for camera in (_AGENT, _WRIST):
+        for camera in (AGENT, WRIST):
             read = sensor(modality="image")(self._camera(camera))
             rate = self._environment.control_freq
             self._environment.add_observable(Observable(f"{camera}_image", sensor=read, sampling_rate=rate))
@@ -329,8 +321,8 @@ class LiberoSimulator(Simulator):
         return {name: self._observation(name, raw) for name in sorted(look)}
 
     def _observation(self, name: str, raw: Mapping[str, Array]) -> Array:
-        if name in _IMAGES:
-            camera, mirrored = _IMAGES[name]
+        if name in IMAGES:
+            camera, mirrored = IMAGES[name]
             image = raw[f"{camera}_image"]  # OpenGL's rows: bottom first
             return np.ascontiguousarray(image[::-1, ::-1] if mirrored else image[::-1])
         if name == "robot0_eef_mat":
@@ -338,7 +330,7 @@ class LiberoSimulator(Simulator):
             # between the fingers, as the controller that moves it saw it last, one physics substep after the sensors.
             # That is where LeRobot reads it.
             return np.array(self._environment.robots[0].controller.ee_ori_mat, np.float64)
-        if name in _PARTS:
+        if name in PARTS:
             return np.array(raw[name], np.float64)
         if name == "observation.state":
             return lerobot_state(raw["robot0_eef_pos"], raw["robot0_eef_quat"], raw["robot0_gripper_qpos"])
@@ -353,43 +345,6 @@ class LiberoSimulator(Simulator):
         unknown = look - self.offers.observations.keys()
         if unknown:
             raise ValueError(f"LIBERO does not offer {', '.join(sorted(unknown))}")
-
-
-def offers(*, control: str = "relative", resolution: int = 256) -> Offer:
-    """Returns what every LIBERO task shows and takes under these settings. Needs no simulator."""
-    observations = dict.fromkeys(_IMAGES, TensorSpec("uint8", (resolution, resolution, 3)))
-    observations["observation.state"] = TensorSpec("float32", (8,))
-    observations |= {name: TensorSpec("float64", shape) for name, shape in _PARTS.items()}
-    observations["privileged.scene"] = TensorSpec("uint8", (SCENE_BYTES,))
-    observations["privileged.poses"] = TensorSpec("float64", (MAX_FRAMES, 7))
-    observations["privileged.joints"] = TensorSpec("float64", (MAX_JOINTS,))
-    # Absolute poses are bounded by the room and by one turn; the controller itself does not clip them.
-    reach = (1.0,) * 6 if control == "relative" else (2.0,) * 3 + (2 * np.pi,) * 3
-    return Offer(observations, (*(-bound for bound in reach), -1.0), (*reach, 1.0), CONTROL_RATE_HZ, control)
-
-
-def lerobot_state(position: Array, quaternion: Array, gripper: Array) -> npt.NDArray[np.float32]:
-    """Returns the 8-dim state of LeRobot checkpoints: position, axis-angle, gripper joints.
-
-    The axis-angle comes from the xyzw quaternion without making its sign canonical, so angles span 0 to 2 pi, as in
-    the data those checkpoints were trained on.
-    """
-    w = np.clip(quaternion[3], -1.0, 1.0)
-    sine = np.sqrt(1.0 - w * w)
-    rotation = np.zeros(3) if sine <= 1e-10 else quaternion[:3] / sine * 2.0 * np.arccos(w)
-    return np.concatenate([position, rotation, gripper]).astype(np.float32)
-
-
-def _cameras(look: frozenset[str]) -> frozenset[str]:
-    return frozenset(_IMAGES[name][0] for name in look if name in _IMAGES)
-
-
-def _sensors(look: frozenset[str]) -> frozenset[str]:
-    """Which of robosuite's observables are read for these names."""
-    names = {f"{camera}_image" for camera in _cameras(look)} | (look & _PARTS.keys() - {"robot0_eef_mat"})
-    if "observation.state" in look:
-        names |= {"robot0_eef_pos", "robot0_eef_quat", "robot0_gripper_qpos"}
-    return frozenset(names)
 
 
 def _build(problem: Path) -> Any:

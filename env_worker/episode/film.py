@@ -48,6 +48,7 @@ class Film(EpisodeObserver):
         simulator: Whose cameras.
         fps: Frames per simulated second that are wanted; never more than there are steps.
         look: How it looks.
+        last: The step that the episode ends with, where that is known: its end is seen, whatever the stride.
         most: How many bytes it may have; a larger one is given up, and the episode counts.
 
     Raises:
@@ -55,7 +56,7 @@ class Film(EpisodeObserver):
     """
 
     def __init__(
-        self, simulator: Simulator, *, fps: float, look: FilmLook | None = None, most: int = MOST_BYTES
+        self, simulator: Simulator, *, fps: float, look: FilmLook | None = None, last: int = 0, most: int = MOST_BYTES
     ) -> None:
         look = look or FilmLook()
         check_camera(simulator)
@@ -68,6 +69,7 @@ class Film(EpisodeObserver):
         """An mp4 or a GIF, when the episode has ended; None if there is none."""
         self.missing = ""
         """Why there is none, in a sentence."""
+        self._last = last
         self._most = most
         self._overlay = Overlay(look.title) if look.title else None
         self._success: bool | None = None
@@ -75,7 +77,7 @@ class Film(EpisodeObserver):
         self._film: FilmFile = GifFile(rate) if look.gif else Mp4File(rate)
 
     def looks(self, step: int) -> Names:
-        return self._looks if step % self.stride == 0 else NOTHING
+        return self._looks if self._is_shown(step) else NOTHING
 
     def on_reset(self, observation: Observation) -> None:
         self._add(observation, 0, None)
@@ -83,7 +85,7 @@ class Film(EpisodeObserver):
     def on_step(self, step: int, action: Array, result: Step) -> None:
         if result.success is not None:
             self._success = bool(self._success) or result.success
-        if step % self.stride == 0:
+        if self._is_shown(step):
             self._add(result.observation, step, result.reward)
 
     def on_end(self, record: EpisodeRecord) -> None:
@@ -97,6 +99,9 @@ class Film(EpisodeObserver):
         """Frees the disk."""
         self._film.close()
         self.file = None
+
+    def _is_shown(self, step: int) -> bool:
+        return step % self.stride == 0 or step == self._last
 
     def _add(self, observation: Observation, step: int, reward: float | None) -> None:
         if self.missing:

@@ -223,7 +223,10 @@ class Player:
             check_camera(stage.simulator)
         if lease.film:
             look = FilmLook.of(lease.style, f"{lease.task} #{lease.index}")
-            attachments["video"] = Film(stage.simulator, fps=lease.style.fps or assignment.video_fps, look=look)
+            # What is filmed for the run itself is the same, whether it is filmed live or afterwards.
+            last = len(unpack(lease.replay)) if lease.replay and lease.HasField("style") else 0
+            fps = lease.style.fps or assignment.video_fps
+            attachments["video"] = Film(stage.simulator, fps=fps, look=look, last=last)
         if lease.record:
             about = self._about(order, policy, assignment.benchmark)
             attachments["recording"] = Recording(about, watched=watched(stage.simulator, lease.watch))

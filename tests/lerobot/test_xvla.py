@@ -21,7 +21,7 @@ from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 from support import Sparring
 from tiny_xvla import IMAGES, SENTENCES, save_xvla, xvla_config
 
-from sparring.env_worker.benchmarks.libero import lerobot_state, offers
+from sparring.env_worker.benchmarks._libero.observations import lerobot_state, offers
 from sparring.policy_server.policies import load_policy
 from sparring.policy_server.policies.base import Array, Instruction, Observation
 from sparring.protos.errors import UsageError

@@ -14,8 +14,9 @@ from support import EVERYTHING
 
 from sparring.env_worker.benchmark import NOTHING, Simulator
 from sparring.env_worker.benchmarks._libero.installation import write_config
+from sparring.env_worker.benchmarks._libero.observations import lerobot_state, offers
 from sparring.env_worker.benchmarks._libero.tasks import EPISODE_LIMITS
-from sparring.env_worker.benchmarks.libero import Libero, LiberoSettings, lerobot_state, offers
+from sparring.env_worker.benchmarks.libero import Libero, LiberoSettings
 
 AGENT, WRIST, STATE = "observation.images.image", "observation.images.image2", "observation.state"
 LOOK = frozenset({AGENT, WRIST, "agentview_image", "robot0_eye_in_hand_image", STATE, "robot0_joint_pos"})

@@ -77,7 +77,8 @@ def test_cameras_stand_side_by_side(usage: Sparring, recorded: Path, tmp_path: P
     assert code == 0
     shots = frames(tmp_path / "out" / Path(told["films"]["toy/short#1"]).name)
     assert shots[0].shape == (24, 32, 3)
-    assert len(shots) == rows(recorded)[1]["steps"] // 2 + 1, "20 steps a second, 10 frames"
+    steps = rows(recorded)[1]["steps"]
+    assert len(shots) == steps // 2 + 1 + steps % 2, "20 steps a second, 10 frames, and the end"
     above = [float(shot[:, 24:].mean()) for shot in shots]
     assert above == sorted(above), "this camera of the toy gets brighter with each step"
     assert above[-1] - above[0] > 60

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import shutil
 import sqlite3
+from contextlib import closing
 from dataclasses import MISSING, fields
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from support import ROOT
 from sparring.orchestrator.results import migrations, row
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.makers import Maker
-from sparring.orchestrator.results.reading import read_journal
+from sparring.orchestrator.results.reading import KeptEpisode, read_journal, read_kept
 from sparring.orchestrator.results.results import Results, write_results
 from sparring.orchestrator.results.row import CHECKSUM, COLUMNS, EpisodeRow
 from sparring.orchestrator.run.plan import Plan
@@ -163,3 +164,20 @@ def test_a_new_field_of_the_record_needs_no_migration(old: Path) -> None:
 def test_a_new_field_has_a_default_for_the_rows_that_are_there() -> None:
     for f in fields(EpisodeRecord):
         assert f.default is not MISSING or f.default_factory is not MISSING or f.name in VERSION_2
+
+
+def test_actions_of_a_journal_that_kept_no_traces_are_there_and_their_traces_are_empty(tmp_path: Path) -> None:
+    episode = EpisodeRow(benchmark="toy", task="x", index=0, seed=5, outcome="success", attempts=1, video="", steps=1)
+    journal = Journal(tmp_path)
+    journal.record(episode, b"actions", b"trace")
+    assert (journal.actions(episode.id), journal.trace(episode.id)) == (b"actions", b"trace")
+    journal.close()
+    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as connection:  # as version 7 had it
+        connection.execute("ALTER TABLE actions DROP COLUMN trace")
+        connection.execute("UPDATE meta SET value = '7' WHERE key = 'schema'")
+        connection.commit()
+    assert read_kept(tmp_path, [episode.id]) == {episode.id: KeptEpisode(b"actions", b"")}
+    journal = Journal(tmp_path)
+    assert (journal.actions(episode.id), journal.trace(episode.id)) == (b"actions", b"")
+    journal.close()
+    assert schema_of(tmp_path) == str(migrations.SCHEMA_VERSION)
