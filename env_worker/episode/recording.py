@@ -19,8 +19,8 @@ from sparring.protos.pieces import MOST_BYTES, AttachmentMissing, check_size, si
 from sparring.protos.record import EpisodeRecord
 from sparring.protos.tensor import Array
 
-FORMAT: Final = 2
-"""Of what is said about the episode: 1 did not say what it was made with."""
+FORMAT: Final = 3
+"""Of what is said about the episode: 1 did not say what it was made with, 2 not how fast it goes."""
 
 
 class Recording(EpisodeObserver):

@@ -157,7 +157,7 @@ class Player:
                 seed=lease.seed,
                 rules=rules,
             )
-            attachments = self._attachments(stage, lease, order, assignment, getattr(session, "policy", None))
+            attachments = self._attachments(stage, lease, order, assignment, session)
             for attachment in attachments.values():
                 kept.callback(attachment.close)
             actions = [KeptActions(stage.simulator)] if lease.keep_actions else []
@@ -216,7 +216,7 @@ class Player:
         lease: pb.Lease,
         order: Order,
         assignment: pb.Assignment,
-        policy: Description | None,
+        session: Session | None,
     ) -> dict[AttachmentKind, Film | Recording]:
         attachments: dict[AttachmentKind, Film | Recording] = {}
         if lease.film_later:
@@ -228,7 +228,9 @@ class Player:
             fps = lease.style.fps or assignment.video_fps
             attachments["video"] = Film(stage.simulator, fps=fps, look=look, last=last)
         if lease.record:
-            about = self._about(order, policy, assignment.benchmark)
+            about = self._about(order, getattr(session, "policy", None), assignment.benchmark)
+            about["control_hz"] = stage.simulator.offers.control_hz
+            about["history"] = 1 if session is None else session.needs.history
             attachments["recording"] = Recording(about, watched=watched(stage.simulator, lease.watch))
         return attachments
 

@@ -250,7 +250,7 @@ def test_a_recording_has_what_the_policy_saw_and_did() -> None:
     recording.file.seek(0)
     with np.load(recording.file, allow_pickle=False) as kept:
         about = json.loads(bytes(kept["about"]))
-        assert about == {"format": 2, "task": "short", "success": record.outcome == "success"}
+        assert about == {"format": 3, "task": "short", "success": record.outcome == "success"}
         assert kept["actions"].shape == (record.steps, 1)
         assert kept["rewards"].sum() == pytest.approx(record.reward_sum)
         assert kept["looks"].tolist() == list(range(0, record.steps, 4))
@@ -270,7 +270,7 @@ def test_the_file_is_what_numpy_would_have_written() -> None:
     expected = io.BytesIO()
     np.savez_compressed(
         expected,
-        about=np.frombuffer(json.dumps({"format": 2, "success": False}).encode(), np.uint8),
+        about=np.frombuffer(json.dumps({"format": 3, "success": False}).encode(), np.uint8),
         actions=np.ones((5, 2)),
         rewards=np.full(5, 0.5),
         looks=np.arange(5),

@@ -1,0 +1,37 @@
+"""Where a data set is written: beside its place, and put there when it is whole."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sparring.protos.errors import SparringError, UsageError
+
+
+@contextmanager
+def whole_or_nothing(out: Path) -> Iterator[Path]:
+    """Gives a folder to write to; at the end it is what was wanted, and after an error nothing is left of it.
+
+    Args:
+        out: Where it is to be; there must be nothing yet, or an empty folder.
+
+    Raises:
+        UsageError: If there is something already.
+        SparringError: If it cannot be written.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{str(out)!r} is there already, and is not an empty folder; name another place.")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+        try:
+            yield folder
+            folder.chmod(0o755)  # of its own making it is private
+            folder.replace(out)  # which may be an empty folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    except OSError as error:
+        raise SparringError(f"{str(out)!r} could not be written, and nothing is left of it: {error}.") from error

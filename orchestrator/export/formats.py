@@ -1,0 +1,134 @@
+"""The formats that episodes are exported in."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sparring.orchestrator.export.lerobot_dataset import LeRobotDatasetWriter, fits, layout_of
+from sparring.orchestrator.export.recorded import RecordedEpisode
+from sparring.protos.advice import Hint
+from sparring.protos.errors import UsageError
+from sparring.protos.installing import install_command
+from sparring.protos.spec import TensorSpec
+
+_PREFIX: Final = "observation."
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What is to be in a data set.
+
+    Attributes:
+        observations: By name; none: `default_observations`.
+        fps: Frames per simulated second; 0: as many as there are steps.
+        success: Whether it is known of all episodes which succeeded.
+    """
+
+    observations: Sequence[str] = ()
+    fps: float = 0.0
+    success: bool = True
+
+
+class ExportFormat(ABC):
+    """Writes episodes, one after the other.
+
+    Args:
+        folder: An empty one.
+        options: What is to be in there.
+    """
+
+    def __init__(self, folder: Path, options: ExportOptions) -> None:
+        self.folder = folder
+        self.options = options
+
+    @classmethod  # noqa: B027  # most need nothing
+    def check(cls) -> None:
+        """Checks that what it needs is installed.
+
+        Raises:
+            UsageError: If not, with how to install it.
+        """
+
+    @abstractmethod
+    def add(self, episode: RecordedEpisode) -> None:
+        """Writes an episode.
+
+        Raises:
+            UsageError: If it cannot be in such a data set.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the data set, or leaves what there is of it."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Writes what belongs to all of them; there was at least one."""
+
+
+class LeRobotFormat(ExportFormat):
+    """A LeRobotDataset, version 3."""
+
+    _writer: LeRobotDatasetWriter | None = None
+
+    @classmethod
+    def check(cls) -> None:
+        missing = [name for name in ("av", "pyarrow") if importlib.util.find_spec(name) is None]
+        if missing:
+            command = install_command("export") or f"pip install {' '.join(missing)}"
+            raise UsageError(f"LeRobot's format needs {' and '.join(missing)}, not installed here: {command}")
+
+    def add(self, episode: RecordedEpisode) -> None:
+        if self._writer is None:
+            about, options = episode.about, self.options
+            names = options.observations or default_observations(episode.observations)
+            layout = layout_of(episode, names, success=options.success)
+            fps = options.fps or about.control_hz
+            if fps <= 0:
+                raise UsageError(
+                    f"{about} does not say how many steps a second has; say it with {Hint('fps')}: a data set must."
+                )
+            self._writer = LeRobotDatasetWriter(self.folder, layout, fps=fps, robot_type=about.benchmark)
+        self._writer.add(episode)
+
+    def finish(self) -> None:
+        assert self._writer is not None, "there was no episode"
+        self._writer.finish()
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+class NpzFormat(ExportFormat):
+    """A compressed archive of plain arrays per episode, as `--record` writes them."""
+
+    def add(self, episode: RecordedEpisode) -> None:
+        about = episode.about
+        place = self.folder / about.benchmark / about.task.replace("/", "_") / f"{about.index:04d}.npz"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(episode.path, place)
+
+    def finish(self) -> None:
+        """Each file is whole by itself."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+FORMATS: Final[Mapping[str, type[ExportFormat]]] = {
+    "lerobot": LeRobotFormat,
+    "npz": NpzFormat,
+}
+
+
+def default_observations(offered: Mapping[str, TensorSpec]) -> list[str]:
+    """Returns what is exported if nothing is named: what has LeRobot's names; if nothing has, all that it takes."""
+    ours = [name for name in offered if name.startswith(_PREFIX)] or list(offered)
+    return [name for name in ours if fits(offered[name])]
