@@ -32,8 +32,8 @@ LENGTHS = (12, 130)
 class VideoReader:
     """What LeRobot 0.4 asks of torchvision: frames from a key frame on.
 
-    The torchvision for a torch of today has no such class any more, and LeRobot's other way, torchcodec, wants libraries
-    of FFmpeg that are not here. This does what that class did, with the same library, PyAV.
+    The torchvision for a torch of today has no such class any more, and LeRobot's other way, torchcodec, wants
+    libraries of FFmpeg that are not here. This does what that class did, with the same library, PyAV.
     """
 
     def __init__(self, path: str, stream: str) -> None:
