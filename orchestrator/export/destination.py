@@ -22,8 +22,7 @@ def whole_or_nothing(out: Path) -> Iterator[Path]:
         UsageError: If there is something already.
         SparringError: If it cannot be written.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{str(out)!r} is there already, and is not an empty folder; name another place.")
+    check_free(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
@@ -35,3 +34,13 @@ def whole_or_nothing(out: Path) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
         raise SparringError(f"{str(out)!r} could not be written, and nothing is left of it: {error}.") from error
+
+
+def check_free(out: Path) -> None:
+    """Checks that a data set may be written.
+
+    Raises:
+        UsageError: If there is something already.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{str(out)!r} is there already, and is not an empty folder; name another place.")

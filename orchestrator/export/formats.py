@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import fnmatch
 import importlib.util
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sparring.orchestrator.export.lerobot_dataset import LeRobotDatasetWriter, fits, layout_of
+from sparring.orchestrator.export.lerobot_files import write_json
 from sparring.orchestrator.export.recorded import RecordedEpisode
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
 from sparring.protos.installing import install_command
 from sparring.protos.spec import TensorSpec
 
-_PREFIX: Final = "observation."
+LEROBOTS_NAMES: Final = "observation.*"
 
 
 @dataclass(frozen=True)
@@ -25,14 +27,16 @@ class ExportOptions:
     """What is to be in a data set.
 
     Attributes:
-        observations: By name; none: `default_observations`.
+        observations: Patterns of their names; none: those with LeRobot's names.
         fps: Frames per simulated second; 0: as many as there are steps.
         success: Whether it is known of all episodes which succeeded.
+        run: What is known of the run that they are of, for `sparring.json`.
     """
 
     observations: Sequence[str] = ()
     fps: float = 0.0
     success: bool = True
+    run: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ExportFormat(ABC):
@@ -87,14 +91,16 @@ class LeRobotFormat(ExportFormat):
     def add(self, episode: RecordedEpisode) -> None:
         if self._writer is None:
             about, options = episode.about, self.options
-            names = options.observations or default_observations(episode.observations)
+            names = named(options.observations, episode.observations)
             layout = layout_of(episode, names, success=options.success)
             fps = options.fps or about.control_hz
             if fps <= 0:
                 raise UsageError(
                     f"{about} does not say how many steps a second has; say it with {Hint('fps')}: a data set must."
                 )
-            self._writer = LeRobotDatasetWriter(self.folder, layout, fps=fps, robot_type=about.benchmark)
+            self._writer = LeRobotDatasetWriter(
+                self.folder, layout, fps=fps, robot_type=about.benchmark, run=options.run
+            )
         self._writer.add(episode)
 
     def finish(self) -> None:
@@ -116,7 +122,8 @@ class NpzFormat(ExportFormat):
         shutil.copyfile(episode.path, place)
 
     def finish(self) -> None:
-        """Each file is whole by itself."""
+        if self.options.run:
+            write_json(self.folder / "sparring.json", {"format": 1, "run": self.options.run})
 
     def close(self) -> None:
         """Nothing is open."""
@@ -128,7 +135,16 @@ FORMATS: Final[Mapping[str, type[ExportFormat]]] = {
 }
 
 
-def default_observations(offered: Mapping[str, TensorSpec]) -> list[str]:
-    """Returns what is exported if nothing is named: what has LeRobot's names; if nothing has, all that it takes."""
-    ours = [name for name in offered if name.startswith(_PREFIX)] or list(offered)
+def named(patterns: Sequence[str], offered: Mapping[str, TensorSpec]) -> list[str]:
+    """Returns the observations that go into a data set.
+
+    Args:
+        patterns: Names, in which `*` and `?` stand for anything. None: those with LeRobot's names that it has a place
+            for; if there is none of such a name, all that it has a place for.
+        offered: What was recorded.
+    """
+    if patterns:
+        found = dict.fromkeys(name for pattern in patterns for name in fnmatch.filter(offered, pattern) or [pattern])
+        return list(found)
+    ours = fnmatch.filter(offered, LEROBOTS_NAMES) or list(offered)
     return [name for name in ours if fits(offered[name])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -96,6 +96,7 @@ class LeRobotDatasetWriter:
         layout: Of all frames.
         fps: Frames per simulated second.
         robot_type: What LeRobot is told of the robot: the benchmark.
+        run: What is known of the run that made the episodes.
         most_data: MiB after which the next file of numbers begins.
         most_video: MiB after which the next video begins.
     """
@@ -107,6 +108,7 @@ class LeRobotDatasetWriter:
         *,
         fps: float,
         robot_type: str,
+        run: Mapping[str, Any] | None = None,
         most_data: int = MOST_DATA,
         most_video: int = MOST_VIDEO,
     ) -> None:
@@ -114,6 +116,7 @@ class LeRobotDatasetWriter:
         self._layout = layout
         self._fps = fps
         self._robot_type = robot_type
+        self._run = run
         self._most = {"data_files_size_in_mb": most_data, "video_files_size_in_mb": most_video}
         self._data = GrowingTable(folder, DATA_PATH, most=most_data)
         self._episodes = GrowingTable(folder, EPISODES_PATH, most=most_data)
@@ -169,7 +172,7 @@ class LeRobotDatasetWriter:
         write_tasks(self._folder / "meta/tasks.parquet", self._sentences)
         total = {name: of_all([one[name] for one in self._statistics]) for name in self._statistics[0]}
         write_json(self._folder / "meta/stats.json", {name: found.to_json() for name, found in total.items()})
-        write_json(self._folder / OUR_FILE, {"format": 1, "episodes": self._ours})
+        write_json(self._folder / OUR_FILE, {"format": 1, "run": self._run, "episodes": self._ours})
         info = {
             "codebase_version": CODEBASE_VERSION,
             "robot_type": self._robot_type,
