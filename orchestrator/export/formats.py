@@ -126,7 +126,7 @@ class NpzFormat(ExportFormat):
             write_json(self.folder / "sparring.json", {"format": 1, "run": self.options.run})
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: nothing is open."""
 
 
 FORMATS: Final[Mapping[str, type[ExportFormat]]] = {

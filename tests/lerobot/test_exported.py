@@ -15,18 +15,18 @@ from lerobot.configs.train import TrainPipelineConfig
 from lerobot.datasets import compute_stats
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
 from lerobot.policies.act.configuration_act import ACTConfig
-from made_recordings import CAMERA, STATE, record
+from made_recordings import CAMERA, STATE, record, scenes
 from PIL import Image
 
 from sparring.orchestrator.export.export import chosen_recordings, export
 from sparring.orchestrator.export.formats import ExportOptions
+from sparring.orchestrator.export.statistics import ImageStatistics
 
 OLD = not hasattr(compute_stats, "compute_relative_action_stats")
 """LeRobot 0.4."""
-SIZE = (310, 312)
-"""Large enough that LeRobot leaves pixels out when it computes statistics."""
+SIZE = (64, 72)
 LENGTHS = (12, 130)
-"""The second one is long enough that it leaves images out."""
+"""The second one is long enough that LeRobot leaves images out when it computes statistics."""
 
 
 class VideoReader:
@@ -130,6 +130,19 @@ def test_statistics_are_those_that_lerobot_computes(folder: Path, tmp_path: Path
             # Quantiles of LeRobot are those of a histogram of 5,000 bins, its sums have 32 bits.
             close = 1e-3 if name.startswith("q") or feature == CAMERA else 1e-5
             assert np.abs(mine - values).max() <= close * max(width, 1.0), (feature, name, mine, values)
+
+
+def test_of_large_images_the_same_pixels_are_counted(tmp_path: Path) -> None:
+    images = scenes(3, height=310, width=470, seed=1)
+    counting = ImageStatistics(len(images))
+    for number, image in enumerate(images):
+        counting.add(number, image)
+        Image.fromarray(image).save(tmp_path / f"{number}.png", compress_level=0)
+    theirs = compute_stats.sample_images([str(tmp_path / f"{number}.png") for number in range(3)])
+    pixels = theirs.transpose(0, 2, 3, 1).reshape(-1, 3) / 255.0
+    ours = counting.result()
+    assert ours.mean.ravel() == pytest.approx(pixels.mean(axis=0))
+    assert ours.std.ravel() == pytest.approx(pixels.std(axis=0))
 
 
 def test_lerobots_training_runs_on_it(folder: Path, tmp_path: Path) -> None:

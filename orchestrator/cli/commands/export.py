@@ -26,7 +26,7 @@ EXIT_MISSING = 3
 
 
 @click.command(short_help="make a data set of the episodes of a run")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--format", "form", type=click.Choice(sorted(FORMATS)), required=True, help="what OUT will be")
 @click.option(
@@ -64,6 +64,8 @@ def export(
     """  # noqa: D301 - click wants the very character
     FORMATS[form].check()
     check_free(out)
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {str(folder)!r}.")
     options = ExportOptions(observations, fps or 0.0)
     if (folder / RUN_FILE).exists():
         seen = {} if resolution is None else {"resolution": resolution}
