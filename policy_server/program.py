@@ -43,7 +43,11 @@ def program_of(code: Sources, name: str, data: Mapping[str, str]) -> pb.Program:
         name: As users know it.
         data: Hashes of the files that its arguments name.
     """
-    commit = commit_of(code.folder, [code.folder / file for file in code.files]) if code.folder else Commit()
+    commit = Commit()
+    if code.folder is not None:
+        # By the names of modules: some may have been found elsewhere on the path, and are no part of this folder.
+        here = [code.folder / file for file in code.files]
+        commit = commit_of(code.folder, [file for file in here if file.exists()])
     return pb.Program(
         files=code.files,
         packages=code.packages,
