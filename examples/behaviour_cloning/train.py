@@ -1,4 +1,4 @@
-"""Trains a network on demonstrations, and evaluates it on the way; --help says how."""
+"""Trains a network on demonstrations, and evaluates it on the way."""
 
 from __future__ import annotations
 
