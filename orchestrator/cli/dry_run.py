@@ -42,7 +42,7 @@ def preview(settings: RunSettings, *, accept_changes: bool = False) -> list[str]
     done = _recorded(settings, plan, accept_changes)
     waiting = Counter(episode.benchmark for episode in plan.ids() if episode not in done)
     left = waiting.total()
-    slots = 1 if settings.plan.in_process else settings.plan.slot_count(left)
+    slots = 1 if settings.plan.in_process else settings.slot_count(left)
     lines = [*_plan(settings, plan), *_folder(folder, len(done), left)]
     if not left:
         return [*lines, "nothing would be started: every episode has an outcome"]
@@ -103,7 +103,7 @@ def _slots(settings: RunSettings, left: int, slots: int) -> Iterator[str]:
     if settings.plan.in_process:
         why = "everything is played in this process, one episode after the other"
     elif settings.plan.slots == "auto":
-        why = here.reason(left)
+        why = settings.slot_reason(left)
     yield f"slots: {slots}: {why}"
     free = "" if here.memory is None else f"; {format_memory(here.memory)} may be used here"
     limit = parse_memory(settings.plan.slot_memory)

@@ -36,7 +36,7 @@ class WarmWorkers:
 
     def __init__(self, settings: RunSettings, plan: Plan) -> None:
         self._made_of = _made_of(settings)
-        self._slots = settings.plan.slot_count(len(plan.ids()))
+        self._slots = settings.slot_count(len(plan.ids()))
         self._stack = AsyncExitStack()
         self._numbers = itertools.count(1)
         self._given_up = False
@@ -46,7 +46,7 @@ class WarmWorkers:
 
     def fits(self, settings: RunSettings, plan: Plan) -> bool:
         """Returns whether these are the workers that settings ask for."""
-        wanted = settings.plan.slot_count(len(plan.ids()))
+        wanted = settings.slot_count(len(plan.ids()))
         enough = self._slots >= wanted if settings.plan.slots == "auto" else self._slots == wanted
         return enough and self._made_of == _made_of(settings)
 

@@ -16,6 +16,9 @@ _SMALL: Final = 4
 """Cores up to which all are used: there, one core left free is a large part of the machine."""
 _SHARE: Final = 0.7
 """Of a larger machine's cores; the rest is for the policy and for everybody else."""
+_EACH: Final = 3
+"""Slots for each core, where the policy has a machine or a device of its own: while one waits for an answer, others
+have the core. With LIBERO and a policy of 40 ms a pass, one has half of what a core can do, three have nearly all."""
 SLOT_BYTES: Final = 2**30
 """Of memory for one slot: a LIBERO simulator that renders takes about half of that."""
 _SLURM: Final = ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE")
@@ -35,22 +38,33 @@ class Capacity:
     cores: int
     memory: int | None = None
 
-    def slots(self, episodes: int) -> int:
-        """Returns how many slots are a good number for so many episodes."""
-        return max(1, min(self._limits(episodes).values()))
+    def slots(self, episodes: int, *, elsewhere: bool = False) -> int:
+        """Returns how many slots are a good number.
 
-    def reason(self, episodes: int) -> str:
+        Args:
+            episodes: That are left; more slots than that would have nothing to do.
+            elsewhere: Whether the policy is computed by other processors than these cores.
+        """
+        return max(1, min(self._limits(episodes, elsewhere).values()))
+
+    def reason(self, episodes: int, *, elsewhere: bool = False) -> str:
         """Returns why it is that number, for people."""
-        limits = self._limits(episodes)
+        limits = self._limits(episodes, elsewhere)
         return min(limits, key=lambda reason: limits[reason])
 
-    def _limits(self, episodes: int) -> dict[str, int]:
+    def _limits(self, episodes: int, elsewhere: bool) -> dict[str, int]:
         """Returns how many slots there may be, by the reason."""
-        share = "all" if self.cores <= _SMALL else f"{_SHARE:g}"
         by_cores = self.cores if self.cores <= _SMALL else max(_SMALL, math.floor(_SHARE * self.cores))
+        share = "all" if self.cores <= _SMALL else f"{_SHARE:g}"
+        why = f"{share} of the {self.cores} cores that may be used here"
+        if elsewhere:
+            by_cores = _EACH * self.cores
+            why = (
+                f"{_EACH} for each of the {self.cores} cores that may be used here, as the policy is computed elsewhere"
+            )
         limits = {
             "one for each episode that is left": episodes,
-            f"{share} of the {self.cores} cores that may be used here": by_cores,
+            why: by_cores,
             f"{MAX_SLOTS} are the most that are taken without being asked for": MAX_SLOTS,
         }
         if self.memory is not None:

@@ -275,7 +275,9 @@ class Execution:
     ) -> RunningWorkers:
         """Has workers for the coordinator, for as long as the stack lasts."""
         settings = self._settings
-        slots = settings.plan.slot_count(coordinator.unfinished)
+        slots = settings.slot_count(coordinator.unfinished)
+        if why := settings.slot_reason(coordinator.unfinished):
+            log.info("slots: %d: %s", slots, why)
         admission = Admission.of(settings, location.listen)
         service = WorkService(coordinator, settings, access, slots, admission)
         local, public = await service.start(location.sockets, location.listen)

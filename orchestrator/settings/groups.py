@@ -21,7 +21,6 @@ from pydantic import (
 
 from sparring.env_worker.rendering.device import AUTO, parse_devices
 from sparring.orchestrator.launchers.base import LauncherSettings
-from sparring.orchestrator.machine.capacity import capacity
 from sparring.orchestrator.machine.memory import parse_memory
 from sparring.orchestrator.run.retry import RetriedKind, RetryRules
 from sparring.policy_server.client import ServerOptions, server_options
@@ -108,7 +107,7 @@ class PlanSettings(SettingsGroup):
     slots: int | Literal["auto"] = Field(
         "auto",
         description="episodes at once; auto: as many as the cores and the memory that may be used here are good for, "
-        "at most the episodes and 64",
+        "three per core if the policy is computed elsewhere or on a GPU, at most the episodes and 64",
     )
     in_process: bool = Field(
         False,
@@ -207,12 +206,6 @@ class PlanSettings(SettingsGroup):
         """When an episode is tried again."""
         return RetryRules(retries=self.retries, retries_of=self.retries_of)
 
-    def slot_count(self, episodes: int) -> int:
-        """Returns how many slots there are, given how many episodes there are to run."""
-        if isinstance(self.slots, int):
-            return self.slots
-        return capacity().slots(episodes)
-
 
 _of_run: Any = {
     option.name: (
@@ -300,6 +293,13 @@ class PolicySettings(SettingsGroup):
     def servers(self) -> Sequence[Address]:
         """Where the policy is hosted, if that is elsewhere."""
         return [] if self.policy_server is None else parse_servers(self.policy_server)
+
+    @property
+    def computed_elsewhere(self) -> bool:
+        """Whether other processors compute the policy than the cores that simulators have, as far as can be told."""
+        if self.name is None:
+            return all(server.leaves_the_machine for server in self.servers)
+        return str(self.policy_arg.get("device", "cpu")).partition(":")[0] not in ("cpu", "auto")
 
     @property
     def arguments(self) -> Mapping[str, Any]:

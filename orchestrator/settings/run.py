@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from sparring.orchestrator.launchers.base import Launcher
 from sparring.orchestrator.launchers.registry import get_launcher, working_launchers
+from sparring.orchestrator.machine.capacity import capacity
 from sparring.orchestrator.settings.groups import (
     HostedServerSettings,
     OutputSettings,
@@ -57,6 +58,18 @@ class RunSettings:
     def launcher(self) -> Launcher[Any]:
         """What starts the workers."""
         return get_launcher(self.worker.launcher)
+
+    def slot_count(self, episodes: int) -> int:
+        """Returns how many slots there are, given how many episodes there are to run."""
+        if isinstance(self.plan.slots, int):
+            return self.plan.slots
+        return capacity().slots(episodes, elsewhere=self.policy.computed_elsewhere)
+
+    def slot_reason(self, episodes: int) -> str:
+        """Returns why there are that many, for people; nothing if it is a setting."""
+        if self.plan.slots != "auto":
+            return ""
+        return capacity().reason(episodes, elsewhere=self.policy.computed_elsewhere)
 
     def writing_to(self, folder: Path) -> RunSettings:
         """Returns the same, with this folder for results."""

@@ -30,6 +30,24 @@ def test_slots(cores: int, memory: int | None, episodes: int, slots: int) -> Non
     assert Capacity(cores, memory).slots(episodes) == slots
 
 
+@pytest.mark.parametrize(
+    ("cores", "memory", "episodes", "slots", "why"),
+    [
+        (2, None, 100, 6, "3 for each of the 2 cores"),
+        (10, None, 100, 30, "3 for each of the 10 cores"),
+        (10, 5 * GIB, 100, 5, "GiB of memory"),
+        (10, None, 3, 3, "one for each episode"),
+        (200, None, 999, 64, "the most that are taken"),
+    ],
+)
+def test_slots_that_wait_for_a_policy_elsewhere_share_cores(
+    cores: int, memory: int | None, episodes: int, slots: int, why: str
+) -> None:
+    here = Capacity(cores, memory)
+    assert here.slots(episodes, elsewhere=True) == slots
+    assert why in here.reason(episodes, elsewhere=True)
+
+
 @pytest.fixture
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     # This machine has as many cores as it has: here a kernel is asked that allows four.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -12,7 +13,7 @@ from sparring.orchestrator.cli.main import cli
 from sparring.orchestrator.cli.options import FILE_ONLY
 from sparring.orchestrator.launchers.base import share_slots
 from sparring.orchestrator.machine.capacity import Capacity
-from sparring.orchestrator.settings import groups, parse_pairs, read_settings, setting_fields
+from sparring.orchestrator.settings import parse_pairs, read_settings, run, setting_fields
 from sparring.protos.advice import FLAGS
 from sparring.protos.errors import UsageError
 from sparring.protos.record import Outcome
@@ -94,9 +95,31 @@ def test_pairs_have_types() -> None:
 
 
 def test_automatic_slots_are_what_this_machine_is_good_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "capacity", lambda: Capacity(cores=10))
-    assert [read_settings(BASE).plan.slot_count(episodes) for episodes in (3, 100)] == [3, 7]
-    assert read_settings({**BASE, "slots": 5}).plan.slot_count(100) == 5
+    monkeypatch.setattr(run, "capacity", lambda: Capacity(cores=10))
+    assert [read_settings(BASE).slot_count(episodes) for episodes in (3, 100)] == [3, 7]
+    assert read_settings({**BASE, "slots": 5}).slot_count(100) == 5
+    assert read_settings({**BASE, "slots": 5}).slot_reason(100) == ""
+
+
+@pytest.mark.parametrize(
+    ("policy", "slots"),
+    [
+        ({"policy": "zero"}, 7),
+        ({"policy": "lerobot:somewhere", "policy_arg": {"device": "cpu"}}, 7),
+        ({"policy": "lerobot:somewhere", "policy_arg": {"device": "cuda:1"}}, 30),
+        ({"policy_server": "gpu.example:50051"}, 30),
+        ({"policy_server": "127.0.0.1:50051"}, 7),
+        ({"policy_server": "unix:///tmp/policy.sock"}, 7),
+        ({"policy_server": "gpu.example:50051,localhost:50051"}, 7),
+    ],
+)
+def test_automatic_slots_are_more_where_the_policy_has_processors_of_its_own(
+    policy: dict[str, Any], slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "capacity", lambda: Capacity(cores=10))
+    settings = read_settings({"benchmark": "toy", "task": "short", **policy})
+    assert settings.slot_count(100) == slots
+    assert ("computed elsewhere" in settings.slot_reason(100)) == (slots == 30)
 
 
 def test_which_episodes_are_filmed() -> None:

@@ -1,0 +1,112 @@
+"""Episodes per minute with a policy as a GPU would have it, by the number of slots, and what policy and physics allow.
+
+The policy occupies its server for 40 ms per forward pass and 2 ms per row, and computes nothing (modelled.py). The
+physics is LIBERO's own, without images, in chunks of ten actions. For each number of slots two policies take turns: one
+that costs nothing, which shows what the physics allows, and the modelled one. The bound is the lower one of that and of
+what the policy can answer with all slots in each batch; one slot alone cannot reach it, as it waits for its answers.
+
+    python benchmarks/many_slots.py [--slots 1 2 4 8 16] [--episodes 4] [--steps 100] [--pass-ms 40] [--row-ms 2]
+
+What a slot does before its first result (making its simulator) is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from common import conclude, evaluate, show
+
+from sparring.orchestrator.machine.capacity import capacity
+from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.run.listeners import RunListener
+
+CHUNK = 10
+PARTS = {"physics": "physics_s", "policy": "policy_s", "transport": "transport_s"}
+
+
+class _Watch(RunListener):
+    """When each result came."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[float, EpisodeRow]] = []
+
+    def on_result(self, row: EpisodeRow) -> None:
+        self.rows.append((time.monotonic(), row))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--slots", type=int, nargs="+", default=[1, 2, 4, 8, 16])
+    parser.add_argument("--task", default="libero_object/0")
+    parser.add_argument("--episodes", type=int, default=4, help="of each slot, after its first")
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--pass-ms", type=float, default=40.0)
+    parser.add_argument("--row-ms", type=float, default=2.0)
+    options = parser.parse_args()
+    here = str(Path(__file__).resolve().parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+
+    looks = -(-options.steps // CHUNK)
+    rows, numbers = [], {}
+    for slots in options.slots:
+        physics, _ = _measured(options, slots, {"pass_ms": 0, "row_ms": 0})
+        reached, where = _measured(options, slots, {"pass_ms": options.pass_ms, "row_ms": options.row_ms})
+        policy = 60_000 * slots / (options.pass_ms + options.row_ms * slots) / looks
+        bound = min(physics, policy)
+        numbers[slots] = {
+            "physics": physics,
+            "policy": policy,
+            "reached": reached,
+            "of bound": reached / bound,
+            **where,
+        }
+        cells = [f"{value:,.1f}" for value in (physics, policy, reached)]
+        shares = [f"{where[name]:.0%}" for name in PARTS]
+        rows.append([str(slots), *cells, f"{reached / bound:.0%}", *shares])
+    title = f"{options.task}, {options.steps} steps, chunks of {CHUNK}; episodes per minute; --slots auto is "
+    auto = capacity().slots(10**6)
+    show(
+        f"{title}{auto} here, {capacity().reason(10**6)}",
+        ["slots", "physics alone", "policy alone", "both", "of the bound", *(f"in {name}" for name in PARTS)],
+        rows,
+    )
+    most = max(row["reached"] for row in numbers.values())
+    conclude(
+        "many_slots",
+        target="--slots auto reaches 80 % of the best number of slots",
+        met=auto not in numbers or numbers[auto]["reached"] >= 0.8 * most,
+        auto=auto,
+        slots=numbers,
+    )
+
+
+def _measured(options: argparse.Namespace, slots: int, policy: Mapping[str, Any]) -> tuple[float, dict[str, float]]:
+    """Episodes per minute once every slot has played one, and where slots spent that time."""
+    watch = _Watch()
+    evaluate(
+        {
+            "benchmark": "libero",
+            "task": options.task,
+            "policy": "modelled:Modelled",
+            "policy_arg": {**policy, "chunk": CHUNK},
+            "episodes": slots * (options.episodes + 1),
+            "max_steps": options.steps,
+            "slots": slots,
+        },
+        watch,
+    )
+    counted = watch.rows[slots:]
+    minutes = (counted[-1][0] - watch.rows[slots - 1][0]) / 60
+    seconds = sum(row.seconds for _, row in counted)
+    return len(counted) / minutes, {
+        name: sum(getattr(row, column) for _, row in counted) / seconds for name, column in PARTS.items()
+    }
+
+
+if __name__ == "__main__":
+    main()
