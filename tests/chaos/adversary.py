@@ -95,7 +95,7 @@ class Adversary:
             faults[f"SIGSTOP {role}, SIGCONT"] = lambda role=role: self._stop(role, self._dice.uniform(0.2, 3))
         for name, proxy in stage.proxies.items():
             faults[f"{name} connections cut"] = lambda proxy=proxy: (proxy.cut(), True)[1]
-            for condition in ("slow", "narrow", "dead"):
+            for condition in ("slow", "narrow", "dead", "hostile"):
                 faults[f"{name} connections {condition}"] = lambda proxy=proxy, condition=condition: self._spoil(
                     proxy, condition
                 )
@@ -234,6 +234,8 @@ class Adversary:
 
     def _spoil(self, proxy: Proxy, condition: Condition) -> bool:
         proxy.become(condition)
+        if condition == "hostile":  # who is connected must dial again to get there
+            proxy.cut()
         time.sleep(self._dice.uniform(0.5, 3))
         proxy.become("good")
         if condition == "dead":

@@ -1,19 +1,32 @@
-"""A way between two peers that can be cut, delayed, throttled, or dead without anybody hearing of it."""
+"""A way between two peers that can be cut, delayed, throttled, dead without anybody hearing of it, or end elsewhere."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import random
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal
 
-Condition = Literal["good", "slow", "narrow", "dead"]
+Condition = Literal["good", "slow", "narrow", "dead", "hostile"]
+"""Hostile: somebody else answers."""
 
 _DELAY = 0.15
 _NARROW = 30_000
 """Bytes per second."""
+_SETTINGS = bytes.fromhex("000000040000000000")
+"""With which a peer of HTTP/2 begins."""
+_ANSWERS: Sequence[bytes] = (
+    random.Random(0).randbytes(5000),
+    b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno",
+    _SETTINGS + random.Random(1).randbytes(5000),
+    _SETTINGS + bytes.fromhex("ffffff000000000001") + bytes(70_000),  # a frame of 16 MiB that nobody asked for
+    _SETTINGS + bytes.fromhex("0000080700000000000000000000000000"),  # farewell
+)
+"""Of one who is not whom the caller meant."""
 
 
 class Proxy:
@@ -27,6 +40,7 @@ class Proxy:
         self._target = port
         self._condition: Condition = "good"
         self._connections: set[asyncio.StreamWriter] = set()
+        self._answers = itertools.cycle(_ANSWERS)
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True).start()
         self._server = self._do(asyncio.start_server(self._accept, "127.0.0.1", 0)).result(10)
@@ -62,6 +76,12 @@ class Proxy:
             connection.transport.abort()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._condition == "hostile":
+            with contextlib.suppress(OSError):
+                writer.write(next(self._answers))
+                await writer.drain()
+            writer.close()
+            return
         try:
             there, back = await asyncio.open_connection("127.0.0.1", self._target)
         except OSError:

@@ -116,6 +116,7 @@ LOSSES = st.builds(
     policy_unanswered=st.booleans(),
     policy_gone=st.booleans(),
     policy_full=st.booleans(),
+    policy_changed=st.booleans(),
 )
 WORK_MESSAGES = st.one_of(
     st.builds(work.WorkerMessage, register=REGISTERS),
