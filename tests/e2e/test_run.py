@@ -25,7 +25,7 @@ def test_results_are_complete_and_consistent(sparring: Sparring, tmp_path: Path)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     numbers = {"overall", "benchmarks", "groups", "tasks", "metric", "seconds", "out_of_range"}
-    assert set(document) == {*numbers, "status", "episodes", "output", "warnings", "changes"}
+    assert set(document) == {*numbers, "status", "episodes", "output", "renderers", "warnings", "changes"}
     assert (document["status"], document["episodes"]) == ("finished", {"planned": 12, "recorded": 12})
     assert set(document["overall"]) == {
         "success_rate", "interval", "n", "judged", "errors", "errors_by_kind", "metrics", "worst_case", "best_case",
