@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 import click
 
 from sparring.orchestrator.cli import commands
+from sparring.orchestrator.run.errors import Interrupted
 from sparring.protos.advice import FLAGS, RenderedFormatter
 from sparring.protos.errors import CodeBroken, SparringError, UsageError, unknown
 from sparring.protos.plain_text import plain
@@ -21,6 +22,7 @@ from sparring.protos.tracebacks import traceback_of
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
 
 
 def _version() -> str:
@@ -69,7 +71,7 @@ def _run() -> NoReturn:
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Abort:
-        raise SystemExit(130) from None
+        raise SystemExit(EXIT_INTERRUPTED) from None
     except click.ClickException as error:
         _tell(error.format_message())
         raise SystemExit(EXIT_USAGE) from None
@@ -77,6 +79,8 @@ def _run() -> NoReturn:
         if isinstance(error, CodeBroken) and error.__cause__ is not None:  # no run has kept it
             _show(traceback_of(error.__cause__))
         _tell(error.told(FLAGS))
+        if isinstance(error, Interrupted):
+            raise SystemExit(EXIT_INTERRUPTED) from None
         raise SystemExit(EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED) from None
     raise SystemExit(code if isinstance(code, int) else 0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -165,3 +166,24 @@ def test_settings_are_checked() -> None:
         Metaworld().read_settings({"resolutoin": 128})
     with pytest.raises(UsageError, match="must be int"):
         Metaworld().read_settings({"resolution": "large"})
+
+
+def test_every_camera_of_the_scene_can_be_filmed_with_and_looking_changes_nothing() -> None:
+    def states(simulator: Simulator, cameras: Sequence[str]) -> list[Any]:
+        simulator.reset(seed=3, index=0, look=NOTHING)
+        seen = []
+        for action in np.random.default_rng(3).uniform(-1, 1, (4, 4)):
+            step = simulator.step(action.astype(np.float32), look=NOTHING)
+            for camera in cameras:
+                image = simulator.picture(camera)
+                assert (image.shape, image.dtype) == ((32, 32, 3), np.uint8)
+                assert image.std() > 1, f"{camera} sees nothing"
+            seen += [step.reward, simulator.physics_state()]
+        return seen
+
+    simulator = MetaworldSimulator("door-open-v3", MetaworldSettings(resolution=32))
+    assert {"topview", "corner", "gripperPOV"} <= set(simulator.cameras)
+    assert same(states(simulator, ()), states(simulator, simulator.cameras))
+    own = simulator.step(np.zeros(4, np.float32), look=frozenset({IMAGE})).observation[IMAGE]
+    assert np.array_equal(own, simulator.picture("corner2")), "the datasets' camera is one of them, upright"
+    simulator.close()

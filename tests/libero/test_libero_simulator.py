@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -215,4 +215,26 @@ def test_a_task_constructs_resets_and_steps(name: str) -> None:
     assert simulator.init_states == Libero().tasks(name)[0].initial_states == 50  # type: ignore[attr-defined]
     for action in actions(3):
         assert not simulator.step(action, look=frozenset({STATE})).truncated
+    simulator.close()
+
+
+@with_assets
+def test_every_camera_of_the_scene_can_be_filmed_with_and_looking_changes_nothing() -> None:
+    simulator = make("libero_goal/3")
+
+    def states(cameras: Sequence[str]) -> list[np.ndarray]:
+        simulator.reset(seed=3, index=1, look=NOTHING)
+        seen = []
+        for action in actions(4):
+            simulator.step(action, look=NOTHING)
+            for camera in cameras:
+                image = simulator.picture(camera)
+                assert (image.shape, image.dtype) == ((SIDE, SIDE, 3), np.uint8)
+            state = simulator.physics_state()
+            assert state is not None
+            seen.append(state)
+        return seen
+
+    assert {"agentview", "robot0_eye_in_hand", "frontview", "birdview"} <= set(simulator.cameras)
+    assert np.array_equal(states(()), states(simulator.cameras))
     simulator.close()
