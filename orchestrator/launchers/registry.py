@@ -29,6 +29,8 @@ def get_launcher(name: str) -> Launcher[Any]:
     if name not in found:
         raise unknown("launcher", name, found, hint="See: sparring ls launchers")
     launcher = found[name]
+    if isinstance(launcher, SparringError):  # once more, for its traceback
+        launcher = next(_load(point) for point in entry_points_of(ENTRY_POINTS) if point.name == name)
     if isinstance(launcher, SparringError):
         raise launcher
     return launcher
@@ -44,7 +46,10 @@ def all_launchers() -> dict[str, Launcher[Any] | SparringError]:
     """Returns every launcher that can be named; in the place of one that cannot be loaded, why."""
     found: dict[str, Launcher[Any] | SparringError] = {kind.name: kind() for kind in _shipped()}
     for point in entry_points_of(ENTRY_POINTS):
-        found.setdefault(point.name, _load(point))
+        loaded = _load(point)
+        if isinstance(loaded, SparringError):
+            loaded.__cause__ = None  # this is kept for good, and so would be all that the callers of this have at hand
+        found.setdefault(point.name, loaded)
     return found
 
 

@@ -189,6 +189,7 @@ class Coordinator:
         """Ends the run for those who wait for it: whatever else comes in changes nothing."""
         self.ended.cancel()
         self._recorder.close()
+        self._order = unchanged  # whose it was may hold a policy, and warm workers keep this until the next run
 
     def leave(self, worker: str, reason: str) -> None:
         """Lets go a worker whose stream has ended: its leases go back in the queue at once."""

@@ -40,5 +40,13 @@ def test_a_finished_run_tries_its_errors_again_and_nothing_else(sparring: Sparri
             assert new["error"].startswith(f"{old['error']} (traceback: errors/simulator-"), "found again, and kept"
             assert new["seconds"] != old["seconds"], "it was not tried again"
         else:
-            assert new == {**old, "error_kind": "", "metrics": "", "worker": "", "host": "", "maker": "0"}
+            assert new == {
+                **old,
+                "error_kind": "",
+                "metrics": "",
+                "worker": "",
+                "host": "",
+                "maker": "0",
+                "renderer": "",
+            }
     assert "4 episodes ended in an error (4 simulator)" in done.stdout
