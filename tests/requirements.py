@@ -82,6 +82,10 @@ def _not_installed(package: str, how: str) -> Reason:
     return reason
 
 
+def _no_chromium() -> str:
+    return "" if shutil.which("chromium") else "there is no browser: apt-get install chromium"
+
+
 def _no_compiler() -> str:
     return "" if shutil.which("cc") else "there is no C compiler: apt-get install gcc libc6-dev"
 
@@ -118,6 +122,7 @@ _NOT_HERE: Final = "it has an environment of its own: make test-{0}"
 REQUIREMENTS: Final[dict[str, Reason]] = {
     "atheris": _not_installed("atheris", "not every Python has it"),
     "cc": _no_compiler,
+    "chromium": _no_chromium,
     "docker": _no_docker,
     "docs": _not_installed("mkdocs-material", "make docs installs it"),
     "gym": _no_gym,

@@ -296,6 +296,15 @@ def _averages(rows: Sequence[EpisodeRow], folder: Path | None) -> dict[str, Any]
     }
 
 
+def episodes_csv(results: Results) -> str:
+    """Returns what is in episodes.csv: a line per episode."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(row.csv() for row in results.rows)
+    return text.getvalue()
+
+
 def write_results(results: Results) -> None:
     """Writes episodes.csv and eval_info.json; each is replaced in one go, so that a reader never sees half of one.
 
@@ -303,11 +312,7 @@ def write_results(results: Results) -> None:
         SparringError: If they cannot be written.
     """
     assert results.folder is not None, "results that were kept nowhere"
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(row.csv() for row in results.rows)
-    replace_file(results.folder / RESULT_FILES[0], text.getvalue())
+    replace_file(results.folder / RESULT_FILES[0], episodes_csv(results))
     replace_file(results.folder / RESULT_FILES[1], to_json(results.eval_info()))
 
 

@@ -1,0 +1,154 @@
+"""What a report says, as one JSON value: the page shows it, and `--format json` prints it.
+
+Episodes are columns and not objects: thousands of them are to open at once, and names would be most of the file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from sparring.orchestrator.display.lines import cautions
+from sparring.orchestrator.display.title import results_title, status
+from sparring.orchestrator.results.document import RunDocument
+from sparring.orchestrator.results.finite import finite
+from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.results.statistics import Summary, kind_of
+
+CONTENT_SCHEMA: Final = 1
+
+_COLUMNS: Final = (
+    "index", "seed", "outcome", "steps", "reward_sum", "reward_max", "seconds", "physics_s", "render_s", "policy_s",
+    "transport_s", "renders", "round_trips", "out_of_range", "attempts", "worker", "host", "renderer",
+)  # fmt: skip
+"""What is told of an episode as it stands in its row."""
+
+_TIMES: Final = {
+    "physics": "physics_s",
+    "rendering": "render_s",
+    "policy": "policy_s",
+    "transport": "transport_s",
+}
+
+
+def report_content(results: Results, document: RunDocument, beside: Path) -> dict[str, Any]:
+    """Returns all that a report says.
+
+    Args:
+        results: Of the run.
+        document: Its run.json.
+        beside: The folder that the report will be in: films are named from there.
+    """
+    owners = results.owners
+    content = {
+        "schema": CONTENT_SCHEMA,
+        "title": results_title(results),
+        "status": results.status,
+        "status_told": status(results),
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "metric": results.metric,
+        "folder": None if results.folder is None else str(results.folder),
+        "overall": _summary(results.overall),
+        "suite": _suite(results),
+        "planned": len(results.plan.ids()),
+        "recorded": len(results.rows),
+        "seconds": results.seconds,
+        "benchmarks": [{"name": name, **_summary(found)} for name, found in results.benchmarks.items()],
+        "groups": [
+            {"name": name, "benchmark": owners[name], **_summary(found)} for name, found in results.groups.items()
+        ],
+        "tasks": _tasks(results),
+        "per_task": results.plan.episodes,
+        "episodes": _episodes(results, beside),
+        "errors": _errors(results),
+        "cautions": cautions(results),
+        "time": _time(results.rows),
+        "server": None if results.server_stats is None else results.server_stats.model_dump(),
+        "policy": None if results.policy is None else results.policy.model_dump(),
+        "settings": dict(document.settings),
+        "versions": {where: dict(packages) for where, packages in results.versions.items()},
+        "host": document.host.model_dump(),
+        "executions": [execution.model_dump() for execution in document.executions],
+        "command": next((execution.command for execution in document.executions if execution.command), None),
+    }
+    return finite(content)  # type: ignore[no-any-return]
+
+
+def _summary(summary: Summary) -> dict[str, Any]:
+    return {**summary.to_json(), "successes": summary.successes}
+
+
+def _suite(results: Results) -> dict[str, Any] | None:
+    """Returns the mean over tasks, with intervals that respect them; None where that says no more, or without scipy."""
+    tasks = [(found.successes, found.judged) for found in results.tasks.values()]
+    if len(tasks) < 2:
+        return None
+    try:
+        from sparring.orchestrator.comparison.suite import suite_mean
+    except ModuleNotFoundError:  # it comes with an extra, and everything else of a report can be had without
+        return None
+    mean = suite_mean(tasks)
+    if mean is None:
+        return None
+    such = None if mean.such_tasks is None else list(mean.such_tasks)
+    return {"mean": mean.mean, "these_tasks": list(mean.these_tasks), "such_tasks": such}
+
+
+def _tasks(results: Results) -> list[dict[str, Any]]:
+    summaries = results.tasks
+    return [
+        {
+            "name": label,
+            "benchmark": benchmark,
+            "group": task.group,
+            "instruction": task.instruction,
+            **_summary(summaries[label]),
+        }
+        for label, (benchmark, task) in results.plan.labels().items()
+    ]
+
+
+def _episodes(results: Results, beside: Path) -> dict[str, list[Any]]:
+    numbers = {(benchmark, task.name): at for at, (benchmark, task) in enumerate(results.plan.labels().values())}
+    sentences = {sentence: at for at, sentence in enumerate(_sentences(results))}
+    rows = [row for row in results.rows if (row.benchmark, row.task) in numbers]
+    columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in rows] for name in _COLUMNS}
+    columns["task"] = [numbers[row.benchmark, row.task] for row in rows]
+    columns["error"] = [sentences[row.error] if row.outcome == "error" else -1 for row in rows]
+    columns["kind"] = [kind_of(row) if row.outcome == "error" else "" for row in rows]
+    columns["metrics"] = [dict(row.metrics) for row in rows]
+    columns["film"] = [_film(row, results.folder, beside) for row in rows]
+    return columns
+
+
+def _film(row: EpisodeRow, folder: Path | None, beside: Path) -> str:
+    """Returns the address of an episode's film, as seen from the report; empty where there is none."""
+    if folder is None or not row.video or not (folder / row.video).is_file():
+        return ""
+    return quote(os.path.relpath((folder / row.video).resolve(), beside.resolve()))
+
+
+def _sentences(results: Results) -> Sequence[str]:
+    return list(dict.fromkeys(row.error for row in results.rows if row.outcome == "error"))
+
+
+def _errors(results: Results) -> list[dict[str, Any]]:
+    """Returns each sentence about an error, once, with its kind and how many episodes ended in it."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in results.rows:
+        if row.outcome == "error":
+            entry = found.setdefault(row.error, {"sentence": row.error, "kind": kind_of(row), "n": 0})
+            entry["n"] += 1
+    return list(found.values())
+
+
+def _time(rows: Sequence[EpisodeRow]) -> Mapping[str, float]:
+    """Returns where the slots' seconds went, over all episodes; `other` is what none of the parts accounts for."""
+    parts = {name: sum(getattr(row, column) for row in rows) for name, column in _TIMES.items()}
+    whole = sum(row.seconds for row in rows)
+    return {**parts, "other": max(0.0, whole - sum(parts.values()))}

@@ -1,0 +1,93 @@
+"""Episodes for other programs: CSV, Parquet, and JUnit's XML, which CI systems show."""
+
+from __future__ import annotations
+
+import io
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Literal
+from xml.etree import ElementTree
+
+from sparring.orchestrator.results.results import Results, episodes_csv
+from sparring.orchestrator.results.row import COLUMNS, EpisodeRow
+from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.installing import install_command
+from sparring.protos.plain_text import plain
+
+TableFormat = Literal["csv", "parquet", "junit"]
+
+
+def write_table(results: Results, name: TableFormat, target: Path | BinaryIO) -> None:
+    """Writes the episodes of a run; a file is replaced in one go.
+
+    Raises:
+        SparringError: If it cannot be written.
+        UsageError: If a library for it is missing.
+    """
+    data = _WRITERS[name](results)
+    if not isinstance(target, Path):
+        target.write(data)
+        return
+    temporary = target.with_name(target.name + ".new")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(target)
+    except OSError as error:
+        raise SparringError(f"{str(target)!r} cannot be written: {error.strerror}.") from error
+
+
+def _csv(results: Results) -> bytes:
+    return episodes_csv(results).encode()
+
+
+def _parquet(results: Results) -> bytes:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ModuleNotFoundError:
+        how = install_command("report") or "pip install pyarrow"
+        raise UsageError(f"Parquet needs pyarrow; install it: {how}") from None
+    names = [name for name in COLUMNS if name != "metrics"]
+    columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in results.rows] for name in names}
+    for metric in sorted({name for row in results.rows for name in row.metrics}):
+        columns[f"metrics.{metric}"] = [row.metrics.get(metric) for row in results.rows]
+    buffer = io.BytesIO()
+    parquet.write_table(pyarrow.table(columns), buffer)
+    return buffer.getvalue()
+
+
+def _junit(results: Results) -> bytes:
+    """Returns a test case per episode. A failure of the policy is a failure there, and an error an error."""
+    suites = ElementTree.Element("testsuites", name="sparring")
+    rows: defaultdict[tuple[str, str], list[EpisodeRow]] = defaultdict(list)
+    for row in results.rows:
+        rows[row.benchmark, row.task].append(row)
+    for (benchmark, task), episodes in rows.items():
+        suite = ElementTree.SubElement(
+            suites,
+            "testsuite",
+            name=plain(f"{benchmark}/{task}"),
+            tests=str(len(episodes)),
+            failures=str(sum(row.outcome == "failure" for row in episodes)),
+            errors=str(sum(row.outcome == "error" for row in episodes)),
+            time=f"{sum(row.seconds for row in episodes):.3f}",
+        )
+        for row in episodes:
+            case = ElementTree.SubElement(
+                suite,
+                "testcase",
+                classname=plain(f"{benchmark}.{task}"),
+                name=f"episode {row.index}",
+                time=f"{row.seconds:.3f}",
+            )
+            told = f"{row.steps} steps, return {row.reward_sum:g}, seed {row.seed}"
+            if row.outcome == "failure":
+                ElementTree.SubElement(case, "failure", message="the task was not done").text = told
+            elif row.outcome == "error":
+                ElementTree.SubElement(case, "error", type=row.error_kind, message=plain(row.error)).text = told
+    ElementTree.indent(suites)
+    return bytes(ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)) + b"\n"
+
+
+_WRITERS: Final[Mapping[TableFormat, Callable[[Results], bytes]]] = {"csv": _csv, "parquet": _parquet, "junit": _junit}

@@ -1,0 +1,431 @@
+"use strict";
+// Draws a report from the JSON beside it. Everything that comes from a run is set as text, never as HTML.
+(() => {
+  const SIGNS = { success: "✓", failure: "✗", error: "!", played: "•" };
+  const MOST_CELLS = 20000; // beyond that, a browser takes seconds to lay them out; bars still show every task
+
+  const data = JSON.parse(document.getElementById("content").textContent);
+  const state = { filter: "", sort: "plan", open: -1, shown: [] };
+  const byId = (id) => document.getElementById(id);
+
+  function el(tag, attributes, ...children) {
+    const node = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes || {})) {
+      if (value === undefined || value === null || value === false) continue;
+      if (name === "class") node.className = value;
+      else if (name === "style") Object.assign(node.style, value);
+      else node.setAttribute(name, value === true ? "" : value);
+    }
+    node.append(...children.filter((child) => child !== null && child !== undefined));
+    return node;
+  }
+
+  function svg(tag, attributes, ...children) {
+    const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes || {})) node.setAttribute(name, value);
+    node.append(...children);
+    return node;
+  }
+
+  const percent = (rate) => (rate === null || rate === undefined ? "–" : `${(100 * rate).toFixed(1)} %`);
+  const between = (low, high) => `${(100 * low).toFixed(1)} – ${(100 * high).toFixed(1)} %`;
+  const plural = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
+  const figure = (x) => (x === null || x === undefined ? "–" : Math.abs(x) >= 1000 || Number.isInteger(x) ? Math.round(x).toLocaleString("en") : x.toPrecision(4).replace(/\.?0+$/, ""));
+
+  function duration(seconds) {
+    if (seconds < 120) return `${seconds.toFixed(1)} s`;
+    if (seconds < 7200) return `${(seconds / 60).toFixed(1)} min`;
+    return `${(seconds / 3600).toFixed(1)} h`;
+  }
+
+  const byReturn = data.metric === "return";
+
+  // ---- headline
+
+  function drawHead() {
+    const all = data.overall;
+    const head = byId("head");
+    head.append(
+      el("h1", null, data.title, " ", el("span", { class: `badge ${data.status}` }, data.status)),
+    );
+    const line = el("div", { class: "headline" });
+    if (byReturn) {
+      const mean = all.return;
+      line.append(el("b", null, mean ? figure(mean.mean) : "–"), el("span", null, "mean return"));
+      if (mean && mean.interval) line.append(el("span", null, `95 % interval ${figure(mean.interval[0])} – ${figure(mean.interval[1])}`));
+    } else {
+      line.append(el("b", null, percent(all.success_rate)), el("span", null, "success"));
+      line.append(el("span", null, `95 % interval ${between(...all.interval)}`));
+    }
+    line.append(el("span", null, `${plural(data.recorded, "episode")} of ${data.planned.toLocaleString("en")}`), el("span", null, plural(data.tasks.length, "task")), el("span", null, duration(data.seconds)));
+    head.append(line);
+    if (!byReturn && data.suite) {
+      const such = data.suite.such_tasks;
+      head.append(el("p", { class: "dim" }, `mean over tasks ${percent(data.suite.mean)}: ${between(...data.suite.these_tasks)} on these tasks${such ? `, ${between(...such)} on tasks like these` : ""}`));
+    }
+    if (!byReturn && all.errors) head.append(el("p", { class: "caution" }, `${plural(all.errors, "episode")} ended in an error and ${all.errors === 1 ? "is" : "are"} not counted: ${between(all.worst_case, all.best_case)} if all of them were failures, or successes`));
+    if (data.status !== "finished") head.append(el("p", { class: "caution" }, data.status_told));
+    for (const sentence of data.cautions) head.append(el("p", { class: "caution" }, sentence));
+  }
+
+  // ---- which tasks are shown, and in which order
+
+  const episodesOf = data.tasks.map(() => []);
+  data.episodes.task.forEach((task, at) => episodesOf[task].push(at));
+
+  function matches(task, number, words) {
+    const own = `${task.name} ${task.benchmark} ${task.group} ${task.instruction}`.toLowerCase();
+    return words.every((word) => own.includes(word) || episodesOf[number].some((at) => {
+      const error = data.episodes.error[at];
+      return data.episodes.outcome[at] === word || (error >= 0 && data.errors[error].sentence.toLowerCase().includes(word));
+    }));
+  }
+
+  function chosenTasks() {
+    const words = state.filter.toLowerCase().split(/\s+/).filter(Boolean);
+    const chosen = data.tasks.map((task, number) => number).filter((number) => matches(data.tasks[number], number, words));
+    const value = (number) => {
+      const task = data.tasks[number];
+      const found = byReturn ? task.return && task.return.mean : task.success_rate;
+      return found === null || found === undefined ? Infinity : found;
+    };
+    if (state.sort === "name") chosen.sort((a, b) => data.tasks[a].name.localeCompare(data.tasks[b].name, "en", { numeric: true }));
+    if (state.sort === "worst") chosen.sort((a, b) => value(a) - value(b) || a - b);
+    if (state.sort === "best") chosen.sort((a, b) => (value(b) === Infinity ? -1 : value(b)) - (value(a) === Infinity ? -1 : value(a)) || a - b);
+    return chosen;
+  }
+
+  // ---- bars
+
+  function range() {
+    if (!byReturn) return [0, 1];
+    const ends = [0];
+    for (const task of data.tasks) if (task.return) ends.push(task.return.mean, ...(task.return.interval || []));
+    return [Math.min(...ends), Math.max(...ends) || 1];
+  }
+
+  function bar(summary, name, strong) {
+    const [low, high] = range();
+    const place = (x) => `${(100 * (Math.min(Math.max(x, low), high) - low)) / (high - low || 1)}%`;
+    const value = byReturn ? (summary.return ? summary.return.mean : null) : summary.success_rate;
+    const interval = byReturn ? summary.return && summary.return.interval : summary.success_rate === null ? null : summary.interval;
+    const drawn = el("div", { class: "bar", role: "img", "aria-label": `${name}: ${byReturn ? figure(value) : percent(value)}` });
+    if (value !== null) drawn.append(el("i", { style: { width: place(value) } }));
+    if (interval) drawn.append(el("u", { style: { left: place(interval[0]), right: `calc(100% - ${place(interval[1])})` } }));
+    const told = byReturn ? figure(value) : percent(value);
+    const n = byReturn ? summary.n : summary.judged;
+    const mark = summary.errors ? ` · ${plural(summary.errors, "error")}` : "";
+    return [
+      el("div", { class: `name ${strong ? "strong" : ""}`, title: summary.instruction || "" }, name),
+      drawn,
+      el("div", { class: `number ${strong ? "strong" : ""}` }, told, el("span", { class: "dim" }, `  n ${n}${mark}`)),
+    ];
+  }
+
+  function drawRates(chosen) {
+    const section = byId("rates");
+    section.replaceChildren(el("h2", null, byReturn ? "Returns, with 95 % intervals" : "Success, with 95 % intervals"));
+    const bars = el("div", { class: "bars" });
+    for (const number of chosen) bars.append(...bar(data.tasks[number], data.tasks[number].name, false));
+    if (!chosen.length) bars.append(el("p", { class: "dim" }, "no task matches the filter"));
+    const names = new Set(data.tasks.map((task) => task.name));
+    if (!state.filter) {
+      const several = data.benchmarks.length > 1;
+      for (const group of data.groups) if (!names.has(group.name)) bars.append(...bar(group, several ? `${group.benchmark}: ${group.name}` : group.name, true));
+      if (several) for (const benchmark of data.benchmarks) bars.append(...bar(benchmark, benchmark.name, true));
+      if (data.tasks.length > 1) bars.append(...bar(data.overall, "overall", true));
+    }
+    section.append(bars);
+  }
+
+  // ---- the grid
+
+  function drawGrid(chosen) {
+    const section = byId("grid");
+    section.replaceChildren(el("h2", null, "Every episode"));
+    const found = new Set(data.episodes.outcome);
+    const legend = el("div", { class: "legend" });
+    for (const outcome of Object.keys(SIGNS)) if (found.has(outcome)) legend.append(el("span", null, el("i", { class: outcome }), outcome));
+    if (data.recorded < data.planned) legend.append(el("span", null, el("i", { class: "none" }), "not run yet"));
+    if (data.episodes.film.some(Boolean)) legend.append(el("span", null, "a light line below: with film"));
+    section.append(legend);
+    state.shown = [];
+    if (data.planned > MOST_CELLS) {
+      section.append(el("p", { class: "dim" }, `${plural(data.planned, "episode")} are too many to draw one by one; episodes.csv has them all.`));
+      return;
+    }
+    const rows = el("div", { class: "rows" });
+    for (const number of chosen) {
+      const cells = el("div", { class: "cells" });
+      const byIndex = new Map(episodesOf[number].map((at) => [data.episodes.index[at], at]));
+      for (let index = 0; index < data.per_task; index++) {
+        const at = byIndex.get(index);
+        if (at === undefined) {
+          cells.append(el("span", { class: "cell none", title: `${data.tasks[number].name} #${index}: not run yet` }));
+          continue;
+        }
+        const outcome = data.episodes.outcome[at];
+        state.shown.push(at);
+        cells.append(el("button", {
+          type: "button", class: `cell ${outcome}${data.episodes.film[at] ? " film" : ""}`, "data-at": at, tabindex: state.shown.length === 1 ? 0 : -1,
+          title: `${data.tasks[number].name} #${index}: ${outcome}`, "aria-label": `${data.tasks[number].name} episode ${index}, ${outcome}`,
+        }, SIGNS[outcome]));
+      }
+      rows.append(el("div", { class: "name" }, data.tasks[number].name), cells);
+    }
+    section.append(rows);
+  }
+
+  function cellOf(at) {
+    return document.querySelector(`.cell[data-at="${at}"]`);
+  }
+
+  function go(to) {
+    const cell = cellOf(state.shown[to]);
+    if (!cell) return;
+    for (const other of document.querySelectorAll('.cell[tabindex="0"]')) other.tabIndex = -1;
+    cell.tabIndex = 0;
+    cell.focus();
+  }
+
+  // ---- one episode
+
+  function openEpisode(at) {
+    const of = (name) => data.episodes[name][at];
+    const task = data.tasks[of("task")];
+    state.open = at;
+    const dialog = byId("episode");
+    const film = of("film");
+    const parts = [
+      el("header", null,
+        el("h2", null, `${task.name} #${of("index")} `, el("span", { class: `badge` }, of("outcome"))),
+        el("span", null, el("button", { type: "button", "data-go": "-1", title: "the one before (←)" }, "←"), " ", el("button", { type: "button", "data-go": "1", title: "the next (→)" }, "→"), " ", el("button", { type: "button", "data-close": true, title: "close (Esc)" }, "✕"))),
+      el("p", { class: "dim" }, task.instruction),
+    ];
+    if (film.startsWith("data:image/") || film.endsWith(".gif")) parts.push(el("img", { class: "film", src: film, alt: `film of ${task.name} #${of("index")}` }));
+    else if (film) parts.push(el("video", { src: film, controls: true, autoplay: true, muted: true, loop: true, playsinline: true }));
+    else if (data.folder) parts.push(el("p", { class: "dim" }, "No film was made. To make one:"), el("pre", null, `sparring film ${shell(data.folder)} --episodes ${shell(`${task.name}:${of("index")}`)}`));
+    if (of("error") >= 0) parts.push(el("p", { class: "caution" }, `${of("kind")}: ${data.errors[of("error")].sentence}`));
+    parts.push(timeline(at));
+    const facts = [
+      ["seed", of("seed")], ["steps", of("steps")], ["return", figure(of("reward_sum"))], ["largest reward", figure(of("reward_max"))],
+      ...Object.entries(of("metrics")).map(([name, value]) => [name, figure(value)]),
+      ["seconds", of("seconds").toFixed(2)], ["images drawn", of("renders")], ["asked the policy", `${of("round_trips")} times`],
+      ["attempts", of("attempts")], ["actions out of range", of("out_of_range") || null], ["worker", of("worker")], ["host", of("host")], ["renderer", of("renderer")],
+    ].filter(([, value]) => value !== "" && value !== null);
+    parts.push(factTable(facts));
+    dialog.replaceChildren(...parts);
+    if (!dialog.open) dialog.showModal();
+  }
+
+  const shell = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+
+  function factTable(facts) {
+    const table = el("table");
+    for (const [name, value] of facts) table.append(el("tr", null, el("th", null, name), el("td", null, String(value))));
+    return table;
+  }
+
+  const PARTS = [["physics", "physics_s"], ["rendering", "render_s"], ["policy", "policy_s"], ["transport", "transport_s"]];
+
+  function stack(parts) {
+    const whole = parts.reduce((sum, [, seconds]) => sum + seconds, 0);
+    const drawn = el("div", { class: "stack" });
+    const legend = el("div", { class: "legend", style: { marginTop: "6px" } });
+    parts.forEach(([name, seconds], at) => {
+      if (seconds <= 0) return;
+      drawn.append(el("i", { class: `part${at}`, style: { width: `${(100 * seconds) / whole}%` }, title: `${name}: ${duration(seconds)}` }));
+      legend.append(el("span", null, el("i", { class: `part${at}` }), `${name} ${duration(seconds)} (${((100 * seconds) / whole).toFixed(0)} %)`));
+    });
+    return whole > 0 ? [drawn, legend] : [];
+  }
+
+  function timeline(at) {
+    const parts = PARTS.map(([name, column]) => [name, data.episodes[column][at]]);
+    const rest = data.episodes.seconds[at] - parts.reduce((sum, [, seconds]) => sum + seconds, 0);
+    return el("div", { style: { margin: "10px 0" } }, ...stack([...parts, ["other", Math.max(0, rest)]]));
+  }
+
+  // ---- distributions
+
+  function histogram(title, groups) {
+    const all = Object.values(groups).flat();
+    if (all.length < 2) return null;
+    const low = Math.min(...all), high = Math.max(...all);
+    if (low === high) return el("figure", null, el("figcaption", null, title), el("p", null, `${figure(low)} in all of them`));
+    const bins = Math.min(30, Math.max(8, Math.ceil(Math.sqrt(all.length))));
+    const at = (x) => Math.min(bins - 1, Math.floor(((x - low) / (high - low)) * bins));
+    const counts = Object.entries(groups).map(([outcome, values]) => { const found = Array(bins).fill(0); for (const x of values) found[at(x)] += 1; return [outcome, found]; });
+    const most = Math.max(...Array.from({ length: bins }, (_, bin) => counts.reduce((sum, [, found]) => sum + found[bin], 0)));
+    const [width, height, base] = [300, 120, 104];
+    const drawn = svg("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": title });
+    const step = width / bins;
+    for (let bin = 0; bin < bins; bin++) {
+      let top = base;
+      for (const [outcome, found] of counts) {
+        if (!found[bin]) continue;
+        const tall = (found[bin] / most) * (base - 6);
+        top -= tall;
+        const mark = svg("rect", { x: bin * step + 0.5, y: top, width: step - 1, height: tall, style: `fill: var(--${outcome})` });
+        mark.append(svg("title", null, `${found[bin]} × ${outcome}, ${figure(low + ((high - low) * bin) / bins)} to ${figure(low + ((high - low) * (bin + 1)) / bins)}`));
+        drawn.append(mark);
+      }
+    }
+    drawn.append(svg("line", { x1: 0, x2: width, y1: base + 0.5, y2: base + 0.5, style: "stroke: var(--line)" }));
+    const ends = el("div", { class: "dim", style: { display: "flex", justifyContent: "space-between", fontSize: ".8rem", marginTop: "-14px" } }, el("span", null, figure(low)), el("span", null, figure(high)));
+    return el("figure", null, el("figcaption", null, `${title} (up to ${most} in a bar)`), drawn, ends);
+  }
+
+  function drawSpread(chosen) {
+    const section = byId("spread");
+    const inside = new Set(chosen);
+    const at = data.episodes.task.map((task, number) => number).filter((number) => inside.has(data.episodes.task[number]) && data.episodes.outcome[number] !== "error");
+    const grouped = (value) => { const groups = {}; for (const number of at) { const x = value(number); if (x !== undefined) (groups[data.episodes.outcome[number]] ||= []).push(x); } return groups; };
+    const names = new Set(at.flatMap((number) => Object.keys(data.episodes.metrics[number])));
+    const plots = [
+      histogram("steps", grouped((number) => data.episodes.steps[number])),
+      histogram("return", grouped((number) => data.episodes.reward_sum[number])),
+      histogram("largest reward", grouped((number) => data.episodes.reward_max[number])),
+      ...[...names].sort().map((name) => histogram(name, grouped((number) => data.episodes.metrics[number][name]))),
+    ].filter(Boolean);
+    section.replaceChildren(...(plots.length ? [el("h2", null, "How long, and how much reward"), el("div", { class: "plots" }, ...plots)] : []));
+  }
+
+  // ---- time, errors, about
+
+  function drawTime() {
+    const drawn = stack(Object.entries(data.time));
+    if (!drawn.length) return;
+    const section = byId("time");
+    section.append(el("h2", null, "Where the slots' time went"), ...drawn);
+    const server = data.server;
+    if (server) {
+      const ms = (seconds) => (seconds === null ? "–" : `${(1000 * seconds).toFixed(1)} ms`);
+      section.append(el("div", { class: "scroll" }, factTable([
+        ["forward passes", `${server.batches.toLocaleString("en")}, ${figure(server.batch_size.mean)} rows on average, ${figure(server.batch_size.max)} at most`],
+        ["a pass took", `${ms(server.inference_s.mean)} on average, ${ms(server.inference_s.p99)} at most in 99 of 100`],
+        ["an observation waited", `${ms(server.queue_wait_s.mean)} on average, ${ms(server.queue_wait_s.p99)} at most in 99 of 100`],
+        ["observations", `${server.observations.toLocaleString("en")}, ${figure(server.observations_per_second)} per second`],
+      ])));
+    }
+  }
+
+  function drawErrors() {
+    if (!data.errors.length) return;
+    const table = el("table", null, el("tr", null, el("th", null, "n"), el("th", null, "kind"), el("th", null, "what happened")));
+    for (const error of [...data.errors].sort((a, b) => b.n - a.n)) table.append(el("tr", null, el("td", { class: "number" }, String(error.n)), el("td", null, error.kind), el("td", null, error.sentence)));
+    byId("errors").append(el("h2", null, "Errors"), el("div", { class: "scroll" }, table));
+  }
+
+  function drawAbout() {
+    const policy = data.policy;
+    const facts = [["made", data.made.replace("T", " ").replace("+00:00", " UTC")]];
+    if (policy) {
+      facts.push(["policy", policy.name]);
+      if (Object.keys(policy.arguments).length) facts.push(["its arguments", JSON.stringify(policy.arguments)]);
+      if (policy.checkpoint_sha256) facts.push(["checkpoint", `sha256 ${policy.checkpoint_sha256}`]);
+      if (policy.commit) facts.push(["code", `commit ${policy.commit}${policy.modified ? ", with changes" : ""}`]);
+    }
+    facts.push(["seed", data.settings.seed], ["machine", [data.host.name, data.host.cpu, data.host.gpu, data.host.system].filter(Boolean).join(", ")]);
+    const section = byId("about");
+    section.append(el("h2", null, "About this run"), el("div", { class: "scroll" }, factTable(facts)));
+    if (data.command) section.append(el("p", { class: "dim" }, "the command that made it"), el("pre", null, data.command));
+    const settings = Object.entries(data.settings).map(([name, value]) => [name, JSON.stringify(value)]);
+    section.append(el("details", null, el("summary", null, "all settings"), el("div", { class: "scroll" }, factTable(settings))));
+    const versions = Object.entries(data.versions).map(([where, packages]) => [where, Object.entries(packages).map(([name, version]) => `${name} ${version}`).join(", ")]);
+    section.append(el("details", null, el("summary", null, "versions"), el("div", { class: "scroll" }, factTable(versions))));
+  }
+
+  // ---- what people do
+
+  function redraw() {
+    const chosen = chosenTasks();
+    drawRates(chosen);
+    drawGrid(chosen);
+    drawSpread(chosen);
+  }
+
+  function step(by) {
+    const here = state.shown.indexOf(state.open);
+    const to = here + by;
+    if (here >= 0 && to >= 0 && to < state.shown.length) openEpisode(state.shown[to]);
+  }
+
+  function nextFailure(from) {
+    for (let to = from + 1; to < state.shown.length; to++) if (["failure", "error"].includes(data.episodes.outcome[state.shown[to]])) return to;
+    return -1;
+  }
+
+  const KEYS = [["/", "filter"], ["← → ↑ ↓", "move in the grid"], ["Enter", "open an episode"], ["← →", "the one before or after, in an open episode"], ["n", "the next failure or error"], ["Esc", "close, or leave the filter"], ["d", "dark or light"]];
+
+  function onKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const inField = ["INPUT", "SELECT"].includes(event.target.tagName);
+    if (inField) { if (event.key === "Escape") event.target.blur(); return; }
+    const open = byId("episode").open;
+    if (event.key === "/" && !open) { event.preventDefault(); byId("filter").focus(); return; }
+    if (event.key === "?") { showKeys(); return; }
+    if (event.key === "d") { changeScheme(); return; }
+    if (event.key === "n") {
+      const to = nextFailure(open ? state.shown.indexOf(state.open) : state.shown.indexOf(Number(document.activeElement.dataset.at ?? -1)));
+      if (to >= 0) { if (open) openEpisode(state.shown[to]); else go(to); }
+      return;
+    }
+    if (open) { if (event.key === "ArrowLeft") step(-1); if (event.key === "ArrowRight") step(1); return; }
+    const here = state.shown.indexOf(Number(document.activeElement.dataset.at ?? -1));
+    if (here < 0) return;
+    const moves = { ArrowLeft: here - 1, ArrowRight: here + 1, ArrowUp: sideways(here, -1), ArrowDown: sideways(here, 1) };
+    if (event.key in moves) { event.preventDefault(); go(moves[event.key]); }
+  }
+
+  // The cell above or below: the nearest in the next line, wherever lines break.
+  function sideways(here, direction) {
+    const own = cellOf(state.shown[here]).getBoundingClientRect();
+    let best = here, distance = Infinity, line = null;
+    for (let to = here + direction; to >= 0 && to < state.shown.length; to += direction) {
+      const box = cellOf(state.shown[to]).getBoundingClientRect();
+      if (Math.abs(box.top - own.top) < 4) continue;
+      if (line === null) line = box.top;
+      if (Math.abs(box.top - line) > 4) break;
+      if (Math.abs(box.left - own.left) < distance) { distance = Math.abs(box.left - own.left); best = to; }
+    }
+    return best;
+  }
+
+  function showKeys() {
+    const dialog = byId("help");
+    const table = el("table");
+    for (const [key, what] of KEYS) table.append(el("tr", null, el("td", null, el("kbd", null, key)), el("td", null, what)));
+    dialog.replaceChildren(el("header", null, el("h2", null, "Keys"), el("button", { type: "button", "data-close": true }, "✕")), table);
+    if (!dialog.open) dialog.showModal();
+  }
+
+  function changeScheme() {
+    const root = document.documentElement;
+    const dark = root.dataset.scheme ? root.dataset.scheme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.scheme = dark ? "light" : "dark";
+  }
+
+  drawHead();
+  redraw();
+  drawTime();
+  drawErrors();
+  drawAbout();
+
+  let waiting = 0;
+  byId("filter").addEventListener("input", (event) => { clearTimeout(waiting); waiting = setTimeout(() => { state.filter = event.target.value; redraw(); }, 80); });
+  byId("sort").addEventListener("change", (event) => { state.sort = event.target.value; redraw(); });
+  byId("scheme").addEventListener("click", changeScheme);
+  byId("keys").addEventListener("click", showKeys);
+  byId("grid").addEventListener("click", (event) => { const cell = event.target.closest("button.cell"); if (cell) openEpisode(Number(cell.dataset.at)); });
+  for (const id of ["episode", "help"]) {
+    const dialog = byId(id);
+    dialog.addEventListener("click", (event) => {
+      const button = event.target.closest("button");
+      if (event.target === dialog || (button && "close" in button.dataset)) dialog.close();
+      else if (button && button.dataset.go) step(Number(button.dataset.go));
+    });
+  }
+  byId("episode").addEventListener("close", () => { byId("episode").replaceChildren(); const at = state.open; state.open = -1; const to = state.shown.indexOf(at); if (to >= 0) go(to); });
+  document.addEventListener("keydown", onKey);
+})();

@@ -1,0 +1,173 @@
+"""The report in a real browser: what is shown, what clicks and keys do, and that it needs nothing else."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from browser.conftest import OpenPage
+from playwright.sync_api import expect
+from rows import ROW
+from support import wait_for
+
+from sparring.env_worker.benchmark import Task
+from sparring.orchestrator.report.content import report_content
+from sparring.orchestrator.report.page import embed_films, report_page
+from sparring.orchestrator.results.document import RunDocument, RunHost, tasks_of
+from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.run.plan import Plan
+
+pytestmark = [pytest.mark.processes, pytest.mark.requires("chromium")]
+
+HOSTILE = '</script><img src=x onerror="alert(1)"><!-- & "'
+
+
+def a_run(folder: Path, tasks: int = 3, episodes: int = 4, name: str = "task-{}") -> tuple[Results, RunDocument]:
+    """A run with successes, failures and an error, of which one episode has not been run."""
+    names = [Task(name.format(number), "put it there", "group") for number in range(tasks)]
+    plan = Plan({"toy": names}, episodes, 5)
+    rows = []
+    for number, task in enumerate(names):
+        for index in range(episodes):
+            outcome = "error" if (number, index) == (1, 1) else "failure" if index < number else "success"
+            error = {"error": f"the arm fell off {HOSTILE}", "error_kind": "simulator"} if outcome == "error" else {}
+            row = replace(ROW, task=task.name, index=index, seed=5 + index, outcome=outcome, steps=10 + index, **error)
+            rows.append(replace(row, reward_sum=float(index), metrics={"distance": 0.1 * index}))
+    rows.pop()
+    results = Results(plan=plan, rows=rows, seconds=12.0, folder=folder, status="unfinished")
+    document = RunDocument(
+        status="unfinished", settings={"seed": 5}, seed=5, episodes=episodes, tasks=tasks_of(plan), policy=None,
+        versions={}, host=RunHost.here(), seconds=12.0, server_stats=None, out_of_range=0,
+    )  # fmt: skip
+    return results, document
+
+
+def write_film(path: Path) -> None:
+    """Writes a film of two seconds with the codec that our films have."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=10)
+        stream.width = stream.height = 64
+        stream.pix_fmt = "yuv420p"
+        for number in range(20):
+            frame = av.VideoFrame.from_ndarray(np.full((64, 64, 3), 12 * number, np.uint8), format="rgb24")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+
+
+def written(folder: Path, results: Results, document: RunDocument, *, embed: bool = False) -> Path:
+    content = report_content(results, document, folder)
+    if embed:
+        embed_films(content, folder)
+    path = folder / "report.html"
+    path.write_text(report_page(content))
+    return path
+
+
+def test_it_shows_what_came_of_the_run(tmp_path: Path, open_page: OpenPage) -> None:
+    page = open_page(written(tmp_path, *a_run(tmp_path)))
+    expect(page.locator(".headline b")).to_have_text("70.0 %")  # 7 of 10: one error, and one not run yet
+    expect(page.locator(".badge").first).to_have_text("unfinished")
+    assert page.locator(".cell.success").count() == 7
+    assert page.locator(".cell.failure").count() == 3
+    assert page.locator(".cell.error").count() == 1
+    assert page.locator(".cell.none").count() == 1
+    expect(page.locator("#errors td").nth(2)).to_have_text(f"the arm fell off {HOSTILE}")
+    expect(page.locator("#spread figcaption")).to_have_text(
+        [re.compile("^steps"), re.compile("^return"), "largest reward", re.compile("^distance")]
+    )
+
+
+def test_names_with_html_in_them_are_text(tmp_path: Path, open_page: OpenPage) -> None:
+    page = open_page(written(tmp_path, *a_run(tmp_path, name="{} " + HOSTILE)))
+    expect(page.locator("#rates .name").first).to_have_text(f"0 {HOSTILE}")
+    assert page.locator("img").count() == 0
+
+
+def test_the_filter_and_the_order(tmp_path: Path, open_page: OpenPage) -> None:
+    page = open_page(written(tmp_path, *a_run(tmp_path)))
+    page.keyboard.press("/")
+    page.keyboard.type("task-2")
+    expect(page.locator("#grid .name")).to_have_text(["task-2"])
+    page.locator("#filter").fill("fell off")
+    expect(page.locator("#grid .name")).to_have_text(["task-1"])
+    page.locator("#filter").fill("failure")
+    expect(page.locator("#grid .name")).to_have_text(["task-1", "task-2"])
+    page.locator("#filter").fill("nothing like that")
+    expect(page.locator("#rates")).to_contain_text("no task matches")
+    page.locator("#filter").fill("")
+    page.locator("#sort").select_option("worst")
+    expect(page.locator("#grid .name")).to_have_text(["task-2", "task-1", "task-0"])
+
+
+def test_an_episode_opens_by_click_and_by_keys(tmp_path: Path, open_page: OpenPage) -> None:
+    page = open_page(written(tmp_path, *a_run(tmp_path)))
+    page.locator(".cell.error").click()
+    dialog = page.locator("#episode")
+    expect(dialog).to_contain_text("task-1 #1")
+    expect(dialog).to_contain_text("simulator: the arm fell off")
+    expect(dialog).to_contain_text("sparring film")
+    page.keyboard.press("ArrowRight")
+    expect(dialog).to_contain_text("task-1 #2")
+    page.keyboard.press("n")
+    expect(dialog).to_contain_text("task-2 #0")
+    page.keyboard.press("Escape")
+    expect(dialog).not_to_be_visible()
+    expect(page.locator(":focus")).to_have_attribute("title", "task-2 #0: failure")
+    page.keyboard.press("ArrowUp")
+    expect(page.locator(":focus")).to_have_attribute("title", "task-1 #0: failure")
+    page.keyboard.press("Enter")
+    expect(dialog).to_contain_text("task-1 #0")
+
+
+@pytest.mark.parametrize("embed", [False, True])
+def test_a_film_plays(tmp_path: Path, open_page: OpenPage, embed: bool) -> None:
+    results, document = a_run(tmp_path)
+    (tmp_path / "videos").mkdir()
+    write_film(tmp_path / "videos" / "a film #1.mp4")
+    rows = [replace(results.rows[0], video="videos/a film #1.mp4"), *results.rows[1:]]
+    page = open_page(written(tmp_path, replace(results, rows=rows), document, embed=embed))
+    if embed:
+        (tmp_path / "videos" / "a film #1.mp4").unlink()
+    page.locator(".cell.film").click()
+    wait_for(lambda: page.locator("video").evaluate("film => film.currentTime") > 0.1)
+    assert page.evaluate("document.querySelector('video').error") is None
+
+
+def test_a_film_that_is_gone_is_not_shown(tmp_path: Path, open_page: OpenPage) -> None:
+    results, document = a_run(tmp_path)
+    rows = [replace(results.rows[0], video="videos/gone.mp4"), *results.rows[1:]]
+    page = open_page(written(tmp_path, replace(results, rows=rows), document))
+    assert page.locator(".cell.film").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1920])
+def test_it_is_readable_at_every_width_in_both_schemes(
+    tmp_path: Path, open_page: OpenPage, width: int, scheme: str
+) -> None:
+    page = open_page(
+        written(tmp_path, *a_run(tmp_path, name="a-rather-long-name-of-a-task-{}")), width=width, scheme=scheme
+    )
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    back = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    light = sum(map(int, re.findall(r"\d+", back)[:3])) > 3 * 128
+    assert light == (scheme == "light")
+    page.keyboard.press("d")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != back
+
+
+def test_two_thousand_episodes_open_in_under_two_seconds(tmp_path: Path, open_page: OpenPage) -> None:
+    path = written(tmp_path, *a_run(tmp_path, tasks=50, episodes=40))
+    assert path.stat().st_size < 5_000_000
+    page = open_page(path)
+    assert page.locator(".cell.success").count() > 500
+    # Time in the page's own thread, by the browser: it does not count what other programs of a busy machine take.
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    page.reload()
+    found = {entry["name"]: entry["value"] for entry in session.send("Performance.getMetrics")["metrics"]}
+    assert found["TaskDuration"] < 2.0

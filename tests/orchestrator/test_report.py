@@ -1,0 +1,130 @@
+"""`sparring report`: what it writes, and what it says of what cannot be."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from pyarrow import parquet
+from rows import ROW
+from support import ROOT
+
+from sparring.env_worker.benchmark import Task
+from sparring.orchestrator.cli.main import main
+from sparring.orchestrator.report.markdown import report_markdown
+from sparring.orchestrator.report.page import script_json
+from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.run.plan import Plan
+
+OLD = ROOT / "tests" / "fixtures" / "release-0.1.0"
+
+Report = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def report(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Report:
+    """The command in this process: its exit code, and what it said."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["sparring", "report", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return int(str(ended.value.code)), said.out, said.err
+
+    return run
+
+
+def test_a_page_and_a_text_are_made_in_the_folder(report: Report, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(OLD / "finished", tmp_path / "out"))
+    code, out, err = report(folder)
+    assert (code, err) == (0, "")
+    assert out.split() == [str(folder / "report.html"), str(folder / "report.md")]
+    page = (folder / "report.html").read_text()
+    assert "{{" not in page
+    assert not re.search(r"""(src|href)=["']?(https?:)?//""", page), "asks somebody else"
+    content = json.loads(re.findall(r'<script id="content" type="application/json">(.*?)</script>', page, re.DOTALL)[0])
+    assert content["overall"]["success_rate"] == 0.75
+    assert len(content["episodes"]["index"]) == content["recorded"] == 12
+    assert content["status"] == "finished"
+    text = (folder / "report.md").read_text()
+    assert "**75.0 % success** (95 % interval 40.9 – 92.9 %), 12 of 12 episodes, finished." in text
+    assert "| short | 4 | 0 | 50.0 % | 15.0 – 85.0 % |" in text
+
+
+def test_an_unfinished_run_is_marked_so(report: Report) -> None:
+    content = json.loads(report(OLD / "unfinished", "--format", "json", "--output", "-")[1])
+    assert (content["status"], content["recorded"], content["planned"]) == ("unfinished", 17, 24)
+
+
+def test_tables_for_programs(report: Report, tmp_path: Path) -> None:
+    formats = [argument for name in ("csv", "parquet", "junit") for argument in ("--format", name)]
+    assert report(OLD / "finished", *formats, "--output", tmp_path / "new" / "folder")[0] == 0
+    folder = tmp_path / "new" / "folder"
+    with (folder / "report.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    table = parquet.read_table(folder / "report.parquet").to_pylist()
+    assert [row["outcome"] for row in rows] == [row["outcome"] for row in table]
+    assert [float(row["reward_sum"]) for row in rows] == [row["reward_sum"] for row in table]
+    suites = ElementTree.parse(folder / "report.xml").getroot()
+    assert {suite.get("name"): (suite.get("failures"), suite.get("errors")) for suite in suites} == {
+        "toy/long": ("0", "0"), "toy/raises": ("0", "4"), "toy/short": ("2", "0"),
+    }  # fmt: skip
+    assert len(suites.findall(".//testcase")) == 12
+
+
+def test_one_format_may_go_to_a_file(report: Report, tmp_path: Path) -> None:
+    assert report(OLD / "finished", "--format", "md", "--output", tmp_path / "here.md")[0] == 0
+    assert (tmp_path / "here.md").read_text().startswith("# toy\\_policies:Wanderer on toy")
+    assert report(OLD / "finished", "--format", "md", "--tasks", "short", "--output", "-")[1].count("| short |") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([ROOT / "docs"], "is not the output folder of a run"),
+        ([OLD / "finished", "--format", "html", "--format", "md", "--output", "-"], "place for one format"),
+        ([OLD / "finished", "--format", "md", "--embed"], "--embed is for the page"),
+        ([OLD / "finished", "--output", "/dev/null/x"], "cannot be made"),
+        ([OLD / "finished", "--format", "doc"], "'doc' is not one of"),
+        ([OLD / "finished", "--tasks", "nothing"], "nothing"),
+    ],
+)
+def test_wrong_usage(report: Report, arguments: list[object], sentence: str) -> None:
+    code, out, err = report(*arguments)
+    assert (code, out) == (2, "")
+    assert sentence in err
+
+
+def test_a_run_of_errors_only(report: Report, tmp_path: Path) -> None:
+    text = report(OLD / "finished", "--tasks", "raises", "--format", "md", "--output", "-")[1]
+    assert "no success rate, 4 of 4 episodes" in text
+    assert report(OLD / "finished", "--tasks", "raises", "--output", tmp_path)[0] == 0
+
+
+def test_markdown_cannot_be_broken_by_names(tmp_path: Path) -> None:
+    from sparring.orchestrator.report.content import report_content
+    from sparring.orchestrator.results.document import read_document
+
+    name = "a|b <img> `x`\n# title"
+    results = Results(
+        plan=Plan({"toy": [Task(name, "", "group")]}, 1, 5), rows=[replace(ROW, task=name)], seconds=1.0, folder=None
+    )
+    text = report_markdown(report_content(results, read_document(OLD / "finished"), tmp_path))
+    line = next(line for line in text.splitlines() if line.startswith("| a"))
+    assert line.startswith(r"| a\|b \<img\> \`x\`")
+    assert len(re.findall(r"(?<!\\)\|", line)) == 6
+    assert "\n# title" not in text
+
+
+def test_json_in_a_script_cannot_end_it() -> None:
+    text = script_json({"</script>": "<!-- \u2028 &"})
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text) == {"</script>": "<!-- \u2028 &"}
