@@ -8,6 +8,7 @@ DEV := $(VENV)/.installed-dev
 DOCS := $(VENV)/.installed-docs
 
 LIBERO := .venvs/libero
+PEERS := .venvs/peers
 GYM := .venvs/packages
 LEROBOTS := 0.4 0.6
 LEROBOT := 0.6
@@ -25,7 +26,7 @@ TEST_JOBS ?= 4
 # Tests start hundreds of processes. Where bytecode is not kept, each compiles anew what it imports, for many seconds.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup eval docs env-libero env-lerobot images lint protos clean
+.PHONY: setup eval docs env-libero env-lerobot env-peers images lint protos clean
 .PHONY: chaos test test-all test-unit test-plain test-docker test-gym test-libero test-lerobot
 .PHONY: $(LEROBOTS:%=env-lerobot-%) $(LEROBOTS:%=test-lerobot-%)
 
@@ -85,6 +86,20 @@ $(LEROBOTS:%=env-lerobot-%): env-lerobot-%: .venvs/lerobot-%/.installed
 		> $$($(@D)/bin/python -c 'import site; print(site.getsitepackages()[0])')/ours.pth
 	$(BIN)/python -m pip --python $(@D)/bin/python install --quiet --disable-pip-version-check --no-compile --no-deps \
 		--ignore-requires-python -r constraints/lerobot-$*.txt
+	@touch $@
+
+# LeRobot and LIBERO in one environment, with other evaluators, for benchmarks/against_peers.py: packages of LeRobot's come
+# before LIBERO's, and LIBERO's, with another MuJoCo, before ours.
+env-peers: $(PEERS)/.installed
+
+$(PEERS)/.installed: .venvs/lerobot-$(LEROBOT)/.installed constraints/peers.txt | env-libero
+	test -x $(@D)/bin/python || $(PYTHON) -m venv --without-pip $(@D)
+	for venv in .venvs/lerobot-$(LEROBOT) $(LIBERO) $(VENV); do \
+		$$venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; done \
+		> $$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/others.pth
+	echo $(CURDIR)/src >> $$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/others.pth
+	$(BIN)/python -m pip --python $(@D)/bin/python install --quiet --disable-pip-version-check --no-compile --no-deps \
+		-r constraints/peers.txt
 	@touch $@
 
 # LIBERO and LeRobot have interpreters of their own, so their tests are runs of their own, in there. Most tests wait for

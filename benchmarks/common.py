@@ -7,12 +7,13 @@ import ctypes
 import json
 import os
 import resource
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,6 +54,17 @@ def cpu_of_descendants() -> float:
         time.sleep(0.01)
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
+
+
+def recorded(journal: Path) -> int:
+    """How many episodes a running `sparring run` has in its journal so far."""
+    if not journal.exists():
+        return 0
+    try:
+        with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as connection:
+            return int(connection.execute("SELECT count(*) FROM episodes").fetchone()[0])
+    except sqlite3.OperationalError:
+        return 0  # it is being made
 
 
 @contextmanager

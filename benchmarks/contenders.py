@@ -79,7 +79,12 @@ def openpi_client(address: str) -> Ask:
     return lambda: client.infer(OBSERVATION)
 
 
-async def _openpi_server() -> None:
+async def serve_as_openpi(answer: Callable[[Any], Any]) -> None:
+    """A server like openpi's WebsocketPolicyServer; says on standard output where it listens.
+
+    Args:
+        answer: Gets an observation and returns the actions.
+    """
     import asyncio
     import sys
     import time
@@ -92,10 +97,9 @@ async def _openpi_server() -> None:
         await connection.send(packer.pack({}))
         async for message in connection:
             began = time.monotonic()
-            msgpack_numpy.unpackb(message)
-            answer = {"actions": np.zeros((CHUNK, ACTION_DIM), np.float32)}
+            actions = answer(msgpack_numpy.unpackb(message))
             timing = {"server_timing": {"infer_ms": 1000 * (time.monotonic() - began)}}
-            await connection.send(packer.pack({**answer, **timing}))
+            await connection.send(packer.pack({"actions": actions, **timing}))
 
     async with serve(handle, "127.0.0.1", 0, compression=None, max_size=None) as server:
         sys.stdout.write(f"127.0.0.1:{server.sockets[0].getsockname()[1]}\n")
@@ -171,6 +175,6 @@ if __name__ == "__main__":
     import sys
 
     if sys.argv[1] == "openpi":
-        asyncio.run(_openpi_server())
+        asyncio.run(serve_as_openpi(lambda _: np.zeros((CHUNK, ACTION_DIM), np.float32)))
     else:
         _raw_server(sys.argv[2])

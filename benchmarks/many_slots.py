@@ -63,7 +63,7 @@ def main() -> None:
             "policy": policy,
             "reached": reached,
             "of bound": reached / bound,
-            **where,
+            "in": where,
         }
         cells = [f"{value:,.1f}" for value in (physics, policy, reached)]
         shares = [f"{where[name]:.0%}" for name in PARTS]

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import argparse
 import os
-import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from common import conclude, cpu_of_descendants, show
+from common import conclude, cpu_of_descendants, recorded, show
 
 RUNS = {
     "toy": ("--benchmark", "toy", "--task", "short", "--policy", "zero"),
@@ -92,7 +90,7 @@ def _run(command: Path, arguments: Sequence[str]) -> Sample:
         )  # fmt: skip
         first_step = None
         while process.poll() is None and first_step is None and time.perf_counter() - began < DEADLINE:
-            if _recorded(Path(folder, "out", "journal.sqlite")):
+            if recorded(Path(folder, "out", "journal.sqlite")):
                 first_step = time.perf_counter() - began
             time.sleep(0.005)
         _, said = process.communicate(timeout=DEADLINE)
@@ -100,16 +98,6 @@ def _run(command: Path, arguments: Sequence[str]) -> Sample:
     if process.returncode or first_step is None:
         sys.exit(f"{command} ended with exit code {process.returncode}: {said}")
     return Sample(first_step, whole, cpu_of_descendants() - before)
-
-
-def _recorded(journal: Path) -> bool:
-    if not journal.exists():
-        return False
-    try:
-        with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as connection:
-            return bool(connection.execute("SELECT count(*) FROM episodes").fetchone()[0])
-    except sqlite3.OperationalError:
-        return False  # it is being made
 
 
 def _medians(samples: Sequence[Sample]) -> dict[str, float]:

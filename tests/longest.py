@@ -20,6 +20,7 @@ LONGEST: Final = (
     # By the seconds that they take on a machine that does nothing else.
     "pages/test_pages.py",
     "lerobot/test_parity.py",
+    "lerobot/test_libero_parity.py",
     "lerobot/test_families.py",
     "e2e/test_evaluate.py",
     "e2e/test_hung.py",
