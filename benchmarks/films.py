@@ -1,8 +1,9 @@
 """What films cost an evaluation: none, failures by replay, and failures filmed while the policy plays, in turns.
 
-With the expert hardly anything is filmed, with a policy that does nothing everything is.
+With the expert hardly anything is filmed, with a policy that does nothing everything is. The expert filmed live, with
+every step rendered, takes a quarter of an hour: only with --live.
 
-    python benchmarks/films.py [--episodes 6] [--task easy] [--rounds 1]
+    python benchmarks/films.py [--episodes 6] [--task easy] [--rounds 1] [--live]
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ def main() -> None:
     parser.add_argument("--max-steps", type=int, default=100, help="of the policy that always fails")
     parser.add_argument("--slots", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--live", action="store_true", help="also film the expert live")
     options = parser.parse_args()
 
     shared = {"benchmark": options.benchmark, "episodes": options.episodes, "slots": options.slots}
@@ -46,6 +48,8 @@ def main() -> None:
     for _ in range(options.rounds):
         for plan, settings in plans.items():
             for name, video in CONTENDERS.items():
+                if plan == "expert" and "video_live" in video and not options.live:
+                    continue
                 began = time.perf_counter()
                 results = evaluate({**settings, **video})
                 seconds.setdefault((plan, name), []).append(time.perf_counter() - began)

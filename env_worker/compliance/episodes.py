@@ -12,8 +12,23 @@ from pathlib import Path
 from typing import Final
 
 from sparring.env_worker.benchmark import NOTHING, Names, Step
-from sparring.env_worker.compliance.subject import Episode, Frame, Subject, Trace, actions, difference
+from sparring.env_worker.compliance.subject import (
+    Episode,
+    Frame,
+    Frames,
+    Subject,
+    actions,
+    difference,
+    strange_generators,
+)
+from sparring.env_worker.episode.kept_actions import KeptActions
+from sparring.env_worker.episode.play import Order
+from sparring.env_worker.episode.replay import ReplayDiverged, replay_episode
+from sparring.protos.action_list import unpack
+from sparring.protos.episode_rules import EpisodeRules
+from sparring.protos.record import EpisodeRecord
 from sparring.protos.rules import NotApplicable, expect
+from sparring.protos.trace import Trace
 
 _ANOTHER_PROCESS: Final = 600.0
 """Seconds that another process may take."""
@@ -142,6 +157,37 @@ def closing_twice_is_once(subject: Subject) -> None:
         _same(reference, subject.play(simulator, episode), episode, "played alone, and after another was closed")
 
 
+def recorded_actions_play_it_again(subject: Subject) -> None:
+    """Recorded actions play the same episode again, for films and checks; else the benchmark says `replays = False`."""
+    rules = EpisodeRules(max_steps=subject.steps)
+    with subject.simulator() as simulator:
+        for episode in subject.episodes:
+            order = Order(subject.task, episode.index, episode.seed, rules)
+            given = actions(simulator.offers, episode.seed, min(subject.steps, simulator.max_steps))
+            first, second = KeptActions(simulator), KeptActions(simulator)
+            with strange_generators():
+                then = replay_episode(simulator, order, given, [first])
+            try:
+                with strange_generators():
+                    now = replay_episode(simulator, order, unpack(first.content), [second])
+            except ReplayDiverged as diverged:
+                found = [diverged.sentence.rstrip(".")]
+            else:
+                found = _differences(then, now)
+            traced = Trace.unpack(first.trace).first_difference(Trace.unpack(second.trace))
+            if traced is not None:
+                found.append(f"{traced.what} at step {traced.step}")
+            if found and not subject.benchmark.replays:
+                raise NotApplicable(f"the benchmark says replays = False, and so it is: {found[0]}.")
+            expect(
+                not found,
+                f"{episode}, played again from its actions: {'; '.join(found)}. A benchmark of such simulators says "
+                "replays = False, and is filmed while the policy plays.",
+            )
+    if not subject.benchmark.replays:
+        raise NotApplicable("the benchmark says replays = False; here they came out the same.")
+
+
 RULES: Final = (
     the_same_episode_again,
     the_same_episode_in_a_new_simulator,
@@ -151,14 +197,23 @@ RULES: Final = (
     episodes_end_in_time,
     steps_can_be_recorded,
     closing_twice_is_once,
+    recorded_actions_play_it_again,
 )
+
+
+def _differences(then: EpisodeRecord, now: EpisodeRecord) -> list[str]:
+    return [
+        f"{name} {getattr(then, name)!r} then, {getattr(now, name)!r} now"
+        for name in ("outcome", "steps", "reward_sum", "reward_max")
+        if getattr(then, name) != getattr(now, name)
+    ]
 
 
 def _only_at(last: int, names: Names, step: int) -> Names:
     return names if step == last else NOTHING
 
 
-def _same(one: Trace, other: Trace, episode: Episode, ways: str) -> None:
+def _same(one: Frames, other: Frames, episode: Episode, ways: str) -> None:
     found = difference(one, other)
     expect(not found, f"{episode}, {ways}: {found}.")
 

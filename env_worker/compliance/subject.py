@@ -64,10 +64,10 @@ class Frame:
         return "the metrics differ" if self.metrics != other.metrics else ""
 
 
-Trace = list[Frame]
+Frames = list[Frame]
 
 
-def difference(one: Trace, other: Trace) -> str:
+def difference(one: Frames, other: Frames) -> str:
     """The first difference of two plays of an episode, in words; empty: none."""
     for number, (left, right) in enumerate(zip(one, other, strict=False)):
         if found := left.difference(right):
@@ -141,14 +141,14 @@ class Subject:
             self._shared = None
 
     @cached_property
-    def reference(self) -> list[Trace]:
+    def reference(self) -> list[Frames]:
         """Every episode, by a new simulator: what other ways are compared with."""
         with self.new_simulator() as simulator:
             return [self.play(simulator, episode) for episode in self.episodes]
 
     def play(
         self, simulator: Simulator, episode: Episode, *, look: Callable[[int], Names] | None = None, steps: int = 0
-    ) -> Trace:
+    ) -> Frames:
         """Plays the beginning of an episode with random actions, always the same.
 
         Args:
@@ -159,7 +159,7 @@ class Subject:
         """
         everything, count = frozenset(simulator.offers.observations), steps or self.steps
         looks = look or (lambda number: everything if number in (1, count) or number % _LOOK_EVERY == 0 else NOTHING)
-        with _strange_generators():
+        with strange_generators():
             trace = [Frame.of(simulator.reset(seed=episode.seed, index=episode.index, look=looks(0)))]
             for number, action in enumerate(actions(simulator.offers, episode.seed, count), start=1):
                 step = simulator.step(action, look=looks(number))
@@ -187,7 +187,7 @@ _plays = 0
 
 
 @contextmanager
-def _strange_generators() -> Iterator[None]:
+def strange_generators() -> Iterator[None]:
     """Gives Python's and numpy's global generators another state in every play: nothing may come from them unseeded."""
     global _plays
     _plays += 1

@@ -50,6 +50,7 @@ FAULTS = [
     ("MetricIsInfinite", "steps_can_be_recorded", "'way' is inf"),
     ("ClosesOnce", "closing_twice_is_once", "closed already"),
     ("ClosesAll", "closing_twice_is_once", "'image' differs"),
+    ("GlobalGenerator", "recorded_actions_play_it_again", "says replays = False"),
     ("RaisesAtStep", "steps_can_be_recorded", "ValueError: the world came apart"),
 ]
 RULES = {rule.__name__: rule for rule in (*RULES_OF_A_BENCHMARK, *RULES_OF_A_TASK)}
@@ -74,6 +75,16 @@ def test_nothing_is_found_in_metaworld() -> None:
     assert {verdict.kind for verdict in verdicts} == {"ok"}
 
 
+def test_a_benchmark_that_says_it_does_not_replay_is_not_held_against_that() -> None:
+    class Honest(broken_benchmarks.GlobalGenerator):
+        replays = False
+
+    rule = RULES["recorded_actions_play_it_again"].__doc__ or ""
+    found = {verdict.rule: verdict for verdict in verdicts_of(Honest(), task="short", episodes=1, steps=8)}
+    verdict = next(one for said, one in found.items() if rule.startswith(said.split(":")[0][:30]))
+    assert (verdict.kind, "and so it is" in verdict.detail) == ("skipped", True)
+
+
 def test_every_rule_is_seen_to_fail() -> None:
     assert {rule for _, rule, _ in FAULTS} == RULES.keys()
 
@@ -91,7 +102,7 @@ def test_a_fault_is_found_and_told(fault: str, rule: str, says: str) -> None:
 
 
 def test_a_failure_raises_with_every_rule_that_does_not_hold() -> None:
-    with pytest.raises(CheckFailed, match=re.escape("the benchmark 'toy': 2 of 21 rules do not hold")) as caught:
+    with pytest.raises(CheckFailed, match=re.escape("the benchmark 'toy': 2 of 22 rules do not hold")) as caught:
         check_benchmark(broken_benchmarks.CameraOfNumbers(), task="short", episodes=1, steps=5)
     assert "FAILED   The camera, if one is named" in str(caught.value)
 

@@ -1,0 +1,136 @@
+"""`sparring diff`: why the numbers of two runs of one plan are not the same."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from sparring.orchestrator.cli.options import given
+from sparring.orchestrator.cli.replaying import play_again, worker_options
+from sparring.orchestrator.display.screen import count
+from sparring.orchestrator.display.screen import show as show_on_screen
+from sparring.orchestrator.replay.recorded_run import RecordedRun
+from sparring.orchestrator.replay.replays import Replayed, Wanted
+from sparring.orchestrator.replay.run_difference import EpisodeDifference, RunDifference, difference_of
+from sparring.orchestrator.replay.side_by_side import frames_of, write_png
+from sparring.orchestrator.results.finite import finite
+from sparring.orchestrator.run.plan import EpisodeId
+from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.plain_text import plain
+
+log = logging.getLogger(__name__)
+
+EXIT_DIFFERENT = 3
+_EVERY_STEP = 1e6
+"""Frames per second: never more than there are steps."""
+
+
+@click.command(short_help="say why two runs of one plan have different numbers")
+@click.argument("first", metavar="A", type=click.Path(path_type=Path))
+@click.argument("second", metavar="B", type=click.Path(path_type=Path))
+@click.option(
+    "--frames",
+    type=click.Path(path_type=Path),
+    help="folder for pictures: of the first step that differs, before and after it, A at the left and B at the right",
+)
+@click.option(
+    "--most", type=click.IntRange(1), default=3, show_default=True, help="of so many episodes pictures are made"
+)
+@click.option("--camera", "cameras", help="of the pictures, as for sparring film [default: the benchmark's own]")
+@click.option("--json", "as_json", is_flag=True, help="print JSON, and nothing else, on standard output")
+@worker_options
+def diff(
+    first: Path, second: Path, frames: Path | None, most: int, cameras: str | None, as_json: bool, **values: Any
+) -> int:
+    """Holds the runs in A and B against each other, episode by episode, action by action.
+
+    It says which episodes' actions differ, from which step on and by how much, whether the simulator or the policy
+    differed first, and what is not the same in settings, versions and checkpoint.
+
+    \b
+    Exit codes: 0 all actions are the same, 3 some are not, or cannot be compared, 2 wrong usage, 1 it failed.
+    """  # noqa: D301 - click wants the very character
+    runs = RecordedRun.in_folder(first), RecordedRun.in_folder(second)
+    found = difference_of(*runs)
+    pictures: dict[str, str] = {}
+    if frames is not None and found.differing:
+        style = pb.FilmStyle(cameras=(cameras or "").split(",") if cameras else [], fps=_EVERY_STEP, overlay=True)
+        pictures = _pictures(runs, found, found.differing[:most], frames, Wanted(film=style, now=given(values)))
+    if as_json:
+        click.echo(json.dumps(finite({**found.to_json(), "pictures": pictures}), allow_nan=False))
+    else:
+        _show(found, pictures)
+    whole = not (found.differing or found.other_seeds or found.unknown or any(found.only))
+    return 0 if whole else EXIT_DIFFERENT
+
+
+def _pictures(
+    runs: tuple[RecordedRun, RecordedRun],
+    found: RunDifference,
+    differing: list[EpisodeDifference],
+    folder: Path,
+    wanted: Wanted,
+) -> dict[str, str]:
+    """Makes a picture of each episode that can be played again in both runs; returns where they are."""
+    ids = {found.ids[one.episode]: one for one in differing}
+    folder.mkdir(parents=True, exist_ok=True)
+    made: dict[str, str] = {}
+    with tempfile.TemporaryDirectory(prefix=".films-", dir=folder) as work:
+        films: list[dict[EpisodeId, Path]] = [{}, {}]
+        for number, run in enumerate(runs):
+
+            def heard(replayed: Replayed, number: int = number) -> None:
+                episode = replayed.recorded.id
+                if problem := replayed.difference or replayed.missing:
+                    log.warning("there is no picture of %s: %s", episode, problem)
+                    return
+                assert replayed.film is not None
+                films[number][episode] = Path(work) / f"{number}-{len(films[number])}.mp4"
+                shutil.move(replayed.film, films[number][episode])
+
+            play_again(run, list(ids), wanted, folder, heard)
+        for episode, one in ids.items():
+            if all(episode in each for each in films):
+                left, right = (frames_of(each[episode], (one.step, one.step + 1)) for each in films)
+                path = folder / f"{one.episode.replace('/', '_').replace(':', '_')}_step{one.step}.png"
+                write_png(path, list(zip(left, right, strict=True)))
+                made[one.episode] = str(path)
+    return made
+
+
+def _show(found: RunDifference, pictures: dict[str, str]) -> None:
+    for name, (left, right) in found.around.items():
+        click.echo(plain(f"{name}: {json.dumps(left)} in A, {json.dumps(right)} in B"))
+    if found.differing:
+        table = Table("episode", "same actions", "apart there", "apart at most", "first", "steps", "outcome")
+        for one in found.differing:
+            table.add_row(
+                one.episode,
+                str(one.step),
+                "-" if one.apart is None else f"{one.apart:.3g}",
+                f"{one.most:.3g}",
+                one.first,
+                " / ".join(map(str, one.steps)),
+                " / ".join(one.outcomes),
+            )
+        show_on_screen(table)
+    for episode, path in pictures.items():
+        click.echo(plain(f"{episode}: {path}"))
+    for names, said in (
+        (found.other_seeds, "have other seeds in B, so that nothing can be said of them"),
+        (found.unknown, "have no recorded actions in one of the runs"),
+        (found.only[0], "are in A alone"),
+        (found.only[1], "are in B alone"),
+    ):
+        if names:
+            click.echo(
+                f"{count(len(names), 'episode')} {said}: {plain(', '.join(names[:5]))}{'...' if names[5:] else ''}"
+            )
+    click.echo(f"{count(found.same, 'episode')} with the same actions, {len(found.differing)} with others.")

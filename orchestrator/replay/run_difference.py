@@ -1,0 +1,186 @@
+"""What two runs of one plan do differently: in which episodes, from which step on, and what else is not the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from sparring.orchestrator.replay.recorded_run import RecordedRun
+from sparring.orchestrator.results.reading import KeptEpisode
+from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.run.plan import EpisodeId
+from sparring.protos.action_list import unpack
+from sparring.protos.tensor import Array
+from sparring.protos.trace import Trace
+
+_OF_THE_PLACE: Final = ("output", "record", "config", "slots", "listen", "join_token_file", "assets")
+"""Settings that are others in every run, and decide nothing."""
+
+
+@dataclass(frozen=True)
+class EpisodeDifference:
+    """In what an episode is not the same in both runs.
+
+    Attributes:
+        episode: Which, as TASK:INDEX.
+        step: How many actions are the same, so that this one, counted from 0, is the first that is not.
+        apart: How far the numbers of that action are apart, at most; None: one run has no action there.
+        most: The same over all steps that both have.
+        physics_step: After how many steps the simulators were in different states first; None: they never were, or
+            that is not known. Where it is not after `step`, the simulator differed before the policy did.
+        steps: Of both.
+        outcomes: Of both.
+    """
+
+    episode: str
+    step: int
+    apart: float | None
+    most: float
+    physics_step: int | None
+    steps: tuple[int, int]
+    outcomes: tuple[str, str]
+
+    @property
+    def first(self) -> str:
+        """Who differed first, in words."""
+        earlier = self.physics_step is not None and self.physics_step <= self.step
+        return "the simulator" if earlier else "the policy"
+
+
+@dataclass(frozen=True)
+class RunDifference:
+    """In what two runs differ.
+
+    Attributes:
+        same: Episodes whose actions are the same in both, to the bit.
+        differing: Those whose are not, by the plan's order.
+        other_seeds: Episodes of the same name that have other seeds: nothing can be said of them.
+        only: Episodes that only one of them has.
+        unknown: Episodes that one of them has kept no actions of.
+        around: Settings, versions and facts of the policy that are not the same: name, and the values of both.
+    """
+
+    same: int
+    differing: list[EpisodeDifference]
+    other_seeds: list[str]
+    only: tuple[list[str], list[str]]
+    unknown: list[str]
+    around: dict[str, tuple[Any, Any]]
+    ids: dict[str, EpisodeId]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it for a program."""
+        document = {name: value for name, value in asdict(self).items() if name != "ids"}
+        document["differing"] = [{**asdict(one), "first": one.first} for one in self.differing]
+        return document
+
+
+def difference_of(first: RecordedRun, second: RecordedRun) -> RunDifference:
+    """Holds two runs against each other.
+
+    Raises:
+        UsageError: If one of them cannot be read.
+    """
+    common = [episode for episode in first.plan.ids() if episode in first.rows and episode in second.rows]
+    judged = [episode for episode in common if _has_outcome(first, second, episode)]
+    kept, others = first.read(judged), second.read(judged)
+    same, differing, seeds, unknown = 0, [], [], []
+    for episode in judged:
+        row, other = first.rows[episode], second.rows[episode]
+        if row.seed != other.seed:
+            seeds.append(_name(episode))
+        elif episode not in kept or episode not in others:
+            unknown.append(_name(episode))
+        elif (found := _compare(row, other, kept[episode], others[episode])) is None:
+            same += 1
+        else:
+            differing.append(found)
+    return RunDifference(
+        same=same,
+        differing=differing,
+        other_seeds=seeds,
+        only=(_only(first, second), _only(second, first)),
+        unknown=unknown,
+        around=dict(_around(first, second)),
+        ids={_name(episode): episode for episode in common},
+    )
+
+
+def _compare(row: EpisodeRow, other: EpisodeRow, kept: KeptEpisode, there: KeptEpisode) -> EpisodeDifference | None:
+    left, right = unpack(kept.actions), unpack(there.actions)
+    length = min(len(left), len(right))
+    comparable = left.shape[1] == right.shape[1]
+    step = _first(left[:length], right[:length]) if comparable else 0
+    physics = _physics(kept, there)
+    if step == length and len(left) == len(right) and left.dtype == right.dtype and physics is None:
+        return None
+    apart = np.abs(left[:length].astype(float) - right[:length].astype(float)) if comparable else np.zeros((0, 1))
+    return EpisodeDifference(
+        episode=_name(row.id),
+        step=step,
+        apart=float(apart[step].max()) if step < len(apart) else None,
+        most=float(apart.max(initial=0.0)),
+        physics_step=physics,
+        steps=(row.steps, other.steps),
+        outcomes=(row.outcome, other.outcome),
+    )
+
+
+def _first(left: Array, right: Array) -> int:
+    """Returns how many actions are the same."""
+    unequal = (left != right).any(axis=1)
+    return int(unequal.argmax()) if unequal.any() else len(left)
+
+
+def _physics(kept: KeptEpisode, there: KeptEpisode) -> int | None:
+    if not kept.trace or not there.trace:
+        return None
+    found = Trace.unpack(kept.trace).first_difference(Trace.unpack(there.trace))
+    return None if found is None else found.step
+
+
+def _around(first: RecordedRun, second: RecordedRun) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    for kind, left, right in (
+        ("settings", first.document.settings, second.document.settings),
+        ("policy", _policy(first), _policy(second)),
+        ("versions", _versions(first), _versions(second)),
+    ):
+        for name in sorted({*left, *right}):
+            if name not in _OF_THE_PLACE and left.get(name) != right.get(name):
+                yield f"{kind} {name}", (left.get(name), right.get(name))
+
+
+def _policy(run: RecordedRun) -> Mapping[str, Any]:
+    policy = run.document.policy
+    facts = {} if policy is None else policy.model_dump(mode="json")
+    packages = facts.pop("packages", {})
+    machine = facts.pop("machine", {})
+    return {
+        **facts,
+        **{f"package {name}": version for name, version in packages.items()},
+        **{f"machine {name}": value for name, value in machine.items()},
+    }
+
+
+def _versions(run: RecordedRun) -> Mapping[str, Any]:
+    """Returns the versions of all that has made rows; several of a package where they were mixed."""
+    found: dict[str, set[str]] = {}
+    for maker in run.makers.values():
+        for name, version in maker.versions.get("worker", {}).items():
+            found.setdefault(name, set()).add(version)
+    return {name: ", ".join(sorted(versions)) for name, versions in found.items()}
+
+
+def _has_outcome(first: RecordedRun, second: RecordedRun, episode: EpisodeId) -> bool:
+    return all(run.rows[episode].outcome != "error" for run in (first, second))
+
+
+def _only(run: RecordedRun, other: RecordedRun) -> list[str]:
+    return [_name(episode) for episode in run.plan.ids() if episode in run.rows and episode not in other.rows]
+
+
+def _name(episode: EpisodeId) -> str:
+    return f"{episode.task}:{episode.index}"

@@ -1,0 +1,46 @@
+"""Pictures of one step of two films, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sparring.protos.tensor import Array
+
+
+def frames_of(film: Path, steps: Sequence[int]) -> list[Array]:
+    """Returns frames of a film that has one of the reset and one of each step; the last one where it has ended."""
+    import av
+
+    wanted: dict[int, Array] = {}
+    last: Any = None
+    with av.open(str(film)) as file:
+        for number, frame in enumerate(file.decode(video=0)):
+            last = frame
+            if number in steps:
+                wanted[number] = frame.to_ndarray(format="rgb24")
+    assert last is not None, "a film has at least one frame"
+    return [wanted[step] if step in wanted else last.to_ndarray(format="rgb24") for step in steps]
+
+
+def write_png(path: Path, rows: Sequence[Sequence[Array]], *, gap: int = 4) -> None:
+    """Writes pictures of one size, in rows, with white between them."""
+    import av
+
+    height, width = rows[0][0].shape[:2]
+    wide = len(rows[0])
+    sheet = np.full((len(rows) * (height + gap) - gap, wide * (width + gap) - gap, 3), 255, np.uint8)
+    for down, row in enumerate(rows):
+        for right, picture in enumerate(row):
+            top, left = down * (height + gap), right * (width + gap)
+            sheet[top : top + height, left : left + width] = picture[:height, :width]
+    encoder: Any = av.CodecContext.create("png", "w")
+    encoder.height, encoder.width, encoder.pix_fmt = sheet.shape[0], sheet.shape[1], "rgb24"
+    encoder.time_base = Fraction(1)
+    whole = av.VideoFrame.from_ndarray(sheet, format="rgb24")
+    whole.pts = 0
+    path.write_bytes(b"".join(bytes(packet) for packet in [*encoder.encode(whole), *encoder.encode(None)]))

@@ -1,0 +1,106 @@
+"""Two runs of one plan, held against each other."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from support import Sparring
+
+from sparring.orchestrator.replay.recorded_run import RecordedRun
+from sparring.orchestrator.replay.run_difference import difference_of
+from sparring.orchestrator.replay.side_by_side import write_png
+from sparring.protos.action_list import unpack
+
+PLAN = ("run", "--benchmark", "toy", "--task", "short,long", "--episodes", "2", "--in-process")
+
+
+def run(usage: Sparring, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = usage(*arguments)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def differences(usage: Sparring, *flags: str, code: int = 3) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run(usage, "diff", "a", "b", "--json", *flags, code=code).stdout)
+    return found
+
+
+def test_runs_with_the_same_actions_have_no_difference(usage: Sparring) -> None:
+    for name in ("a", "b"):
+        run(usage, *PLAN, "--policy", "toy_policies:Wanderer", "--output", name)
+    found = differences(usage, code=0)
+    assert (found["same"], found["differing"], found["around"]) == (4, [], {})
+    said = run(usage, "diff", "a", "b").stdout
+    assert said.splitlines()[-1] == "4 episodes with the same actions, 0 with others."
+
+
+def test_it_says_from_which_step_on_actions_differ_and_by_how_much(usage: Sparring) -> None:
+    run(usage, *PLAN, "--policy", "toy_policies:Wanderer", "--output", "a")
+    run(usage, *PLAN, "--policy", "toy_policies:Forward", "--output", "b")
+    found = differences(usage)
+    assert found["around"]["settings policy"] == ["toy_policies:Wanderer", "toy_policies:Forward"]
+    assert found["around"]["policy name"] == ["toy_policies:Wanderer", "toy_policies:Forward"]
+    runs = RecordedRun.in_folder(Path("a")), RecordedRun.in_folder(Path("b"))
+    for one in found["differing"]:
+        task, index = one["episode"].split(":")
+        episode = next(e for e in runs[0].rows if (e.task, e.index) == (task, int(index)))
+        left, right = (unpack(each.read([episode])[episode].actions) for each in runs)
+        both = min(len(left), len(right))
+        step = next((n for n in range(both) if (left[n] != right[n]).any()), both)
+        assert one["step"] == step
+        if step < both:
+            assert one["apart"] == pytest.approx(np.abs(left[step] - right[step]).max())
+            assert one["most"] == pytest.approx(np.abs(left[:both] - right[:both]).max())
+        assert one["first"] == "the policy"
+        assert one["steps"] == [len(left), len(right)]
+    assert found["differing"], "the test compares nothing"
+
+
+def test_where_the_simulator_is_another_it_differed_first(usage: Sparring) -> None:
+    run(usage, *PLAN, "--policy", "toy_policies:Forward", "--output", "a")
+    run(usage, *PLAN, "--policy", "toy_policies:Forward", "--output", "b", "--benchmark-arg", "reach=0.3")
+    found = differences(usage)
+    assert {one["first"] for one in found["differing"]} == {"the simulator"}
+    assert found["around"]["settings benchmark_arg"] == [{}, {"reach": 0.3}]
+
+
+def test_other_seeds_and_missing_episodes_are_told(usage: Sparring) -> None:
+    run(usage, *PLAN, "--policy", "toy_policies:Wanderer", "--output", "a", "--seed", "5")
+    run(usage, *PLAN, "--policy", "toy_policies:Wanderer", "--output", "b", "--seed", "9", "--episodes", "1")
+    found = differences(usage)
+    assert found["other_seeds"] == ["short:0", "long:0"]
+    assert found["only"] == [["short:1", "long:1"], []]
+    run(usage, *PLAN, "--policy", "toy_policies:Wanderer", "--output", "c", "--seed", "5", "--no-actions")
+    assert "4 episodes have no recorded actions in one of the runs" in run(usage, "diff", "a", "c", code=3).stdout
+
+
+def test_pictures_show_both_runs_before_and_after_the_step(usage: Sparring) -> None:
+    run(usage, *PLAN, "--policy", "toy_policies:Wanderer", "--output", "a")
+    run(usage, *PLAN, "--policy", "toy_policies:Forward", "--output", "b")
+    found = differences(usage, "--frames", "pictures", "--most", "1", "--in-process")
+    assert len(found["pictures"]) == 1
+    assert [str(path) for path in Path("pictures").iterdir()] == list(found["pictures"].values())
+
+
+def test_a_picture_has_what_was_put_in_it(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [[rng.integers(0, 256, (8, 6, 3), np.uint8) for _ in range(2)] for _ in range(2)]
+    write_png(tmp_path / "a.png", rows, gap=2)
+    with av.open(str(tmp_path / "a.png")) as file:
+        sheet = next(file.decode(video=0)).to_ndarray(format="rgb24")
+    assert sheet.shape == (18, 14, 3)
+    assert np.array_equal(sheet[:8, :6], rows[0][0])
+    assert np.array_equal(sheet[10:, 8:], rows[1][1])
+    assert (sheet[8:10] == 255).all()
+
+
+def test_a_run_is_the_same_as_itself(usage: Sparring) -> None:
+    run(usage, *PLAN, "--policy", "toy_policies:Wanderer", "--output", "a")
+    recorded = RecordedRun.in_folder(Path("a"))
+    assert difference_of(recorded, recorded).differing == []
