@@ -3,7 +3,8 @@
 The orchestrator is real: work service, coordinator, scheduler, recorder, journal; so is the wire, gRPC over a unix
 socket with a connection per worker. The workers are not: they play nothing, and answer each lease at once. All join
 first; what is measured begins when the last has. Heartbeats come every second, whatever is played, so on a busy machine
-an episode has more of them: what they cost is measured before, while nothing is played, and told apart. Short plans are
+an episode has more of them: they are counted, what one costs is measured before, while nothing is played, and both are
+told apart. Short plans are
 measured several times, around the long one, and the median is shown.
 
     python benchmarks/load_workers.py [--workers 1000] [--episodes 1000 10000 100000] [--repeat 3] [--profile FILE]
@@ -66,8 +67,10 @@ class Load:
     """MiB when all had joined."""
     after: float
     """MiB at the end."""
-    idle: float
-    """CPU seconds of a second in which nothing is played: heartbeats."""
+    beats: int
+    """Heartbeats that came meanwhile."""
+    beat: float
+    """CPU seconds of one."""
 
     @property
     def whole_per_thousand(self) -> float:
@@ -77,7 +80,7 @@ class Load:
     @property
     def cpu_per_thousand(self) -> float:
         """CPU seconds of a thousand episodes, without heartbeats."""
-        return 1000 * (self.cpu - self.idle * self.seconds) / self.episodes
+        return 1000 * (self.cpu - self.beat * self.beats) / self.episodes
 
 
 def main() -> None:
@@ -111,13 +114,13 @@ def main() -> None:
     middle = [some[len(some) // 2] for some in loads]
     show(
         f"{options.workers} workers",
-        ["episodes", "CPU s/1,000", "with beats", "beats, CPU/s", "s", "episodes/s", "MiB before", "after"],
+        ["episodes", "CPU s/1,000", "with beats", "beats", "s", "episodes/s", "MiB before", "after"],
         [
             [
                 f"{load.episodes:,}",
                 f"{load.cpu_per_thousand:.2f}",
                 f"{load.whole_per_thousand:.2f}",
-                f"{load.idle:.2f}",
+                f"{load.beats:,}",
                 f"{load.seconds:.1f}",
                 f"{load.episodes / load.seconds:.0f}",
                 f"{load.before:.0f}",
@@ -163,7 +166,7 @@ async def _orchestrate(episodes: int, options: argparse.Namespace) -> Load:
         contextlib.ExitStack() as stack,
     ):
         journal = Journal(Path(folder) / "run")
-        coordinator = Coordinator(plan, settings, journal, Path(folder), listener, settings.plan.retry_rules)
+        coordinator = _Counting(plan, settings, journal, Path(folder), listener, settings.plan.retry_rules)
         policy = PolicyAccess([Address.unix(Path(folder) / "policy.sock")])
         admission = Admission.of(settings, None)
         service = WorkService(coordinator, settings, policy, 1, admission)
@@ -179,16 +182,17 @@ async def _orchestrate(episodes: int, options: argparse.Namespace) -> Load:
         _say(processes, admission.token)
         await asyncio.wait_for(joined.wait(), JOIN_SECONDS)
         joining, before = time.process_time() - began, _mib()
-        began, rested = time.process_time(), time.perf_counter()
+        began, coordinator.beats = time.process_time(), 0
         await asyncio.sleep(IDLE_SECONDS)
-        idle = (time.process_time() - began) / (time.perf_counter() - rested)
+        beat = (time.process_time() - began) / max(1, coordinator.beats)
+        coordinator.beats = 0
         profile = cProfile.Profile()
         if options.profile:
             profile.enable()
         began_cpu, began = time.process_time(), time.perf_counter()
         _say(processes, "go")
         await asyncio.wait_for(coordinator.ended, RUN_SECONDS)
-        cpu, seconds = time.process_time() - began_cpu, time.perf_counter() - began
+        cpu, seconds, beats = time.process_time() - began_cpu, time.perf_counter() - began, coordinator.beats
         profile.disable()
         if options.profile:
             profile.dump_stats(options.profile)
@@ -197,7 +201,7 @@ async def _orchestrate(episodes: int, options: argparse.Namespace) -> Load:
         assert len({row.id for row in rows}) == len(rows) == episodes, "an episode is missing"
         await service.stop("the run has ended.")
         journal.close()
-    return Load(episodes, joining, cpu, seconds, before, after, idle)
+    return Load(episodes, joining, cpu, seconds, before, after, beats, beat)
 
 
 def _say(processes: Sequence[subprocess.Popen[str]], word: str) -> None:
@@ -205,6 +209,16 @@ def _say(processes: Sequence[subprocess.Popen[str]], word: str) -> None:
         assert process.stdin is not None
         process.stdin.write(f"{word}\n")
         process.stdin.flush()
+
+
+class _Counting(Coordinator):
+    """Counts heartbeats."""
+
+    beats = 0
+
+    def handle(self, worker: str, message: pb.WorkerMessage) -> None:
+        self.beats += message.WhichOneof("message") == "heartbeat"
+        super().handle(worker, message)
 
 
 class _Joined(RunListener):
