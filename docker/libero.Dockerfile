@@ -88,7 +88,7 @@ LABEL org.opencontainers.image.base.name="${BASE_IMAGE}" \
       org.opencontainers.image.description="A Sparring worker with LIBERO" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="0.1.0" \
-      dev.sparring.protocol="3" \
+      dev.sparring.protocol="4" \
       dev.sparring.benchmark="libero"
 USER sparring
 WORKDIR /tmp

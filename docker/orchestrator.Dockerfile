@@ -48,7 +48,7 @@ LABEL org.opencontainers.image.base.name="${BASE_IMAGE}" \
       org.opencontainers.image.description="Sparring's orchestrator" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="0.1.0" \
-      dev.sparring.protocol="3" \
+      dev.sparring.protocol="4" \
       dev.sparring.role="orchestrator"
 USER sparring
 # `outputs/` is here.

@@ -133,6 +133,12 @@ class Simulator(ABC):
     def close(self) -> None:
         """Frees the simulator and its GL context."""
 
+    def prepare_images(self) -> None:  # noqa: B027  # most simulators have nothing to prepare
+        """Makes what the first image needs and no episode has to wait for: a GL context, shaders.
+
+        Called before the first reset, if at all, and changes nothing that is seen or counted after it.
+        """
+
     @property
     def cameras(self) -> Sequence[str]:
         """Names of cameras that films can be made with, beside the images among what it offers."""

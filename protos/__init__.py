@@ -7,5 +7,5 @@ the root of all errors. Depends on grpcio, protobuf and numpy; every other room 
 PROTOCOL_VERSION = 1
 """Of policy.proto, as spoken by this release. Peers with another number refuse each other in their first message."""
 
-WORK_PROTOCOL_VERSION = 3
+WORK_PROTOCOL_VERSION = 4
 """The same of evaluation.proto: between workers and orchestrators."""

@@ -8,7 +8,9 @@ Workers dial the orchestrator and keep one stream open. The order of messages:
   0. A call brings the run's join token in its metadata, `authorization: Bearer TOKEN`. Without it the stream ends
      with UNAUTHENTICATED and a sentence before anything is read.
   1. The worker's first message is a Register; the orchestrator answers with an Assignment, or ends
-     the stream with FAILED_PRECONDITION and a sentence (other protocol, nothing for this worker to do).
+     the stream with FAILED_PRECONDITION and a sentence (other protocol, nothing for this worker to do). While a run
+     waits for its policy, a Preparation comes first, and the Assignment when the policy is there; until then the
+     worker says nothing.
   2. For each slot that is free the worker sends Ready. The orchestrator answers each Ready with one
      Lease for that slot, as soon as it has one. There is no deadline on that answer: the run may be
      waiting for the last episodes of other slots, which may yet come back.
@@ -333,6 +335,41 @@ class Register(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["benchmarks", b"benchmarks", "evaluation", b"evaluation", "files", b"files", "held", b"held", "host", b"host", "machine", b"machine", "membership", b"membership", "protocol", b"protocol", "slots", b"slots", "versions", b"versions", "worker", b"worker"]) -> None: ...
 
 global___Register = Register
+
+@typing.final
+class Preparation(google.protobuf.message.Message):
+    """What a worker may do while its run waits for the policy: import, fork, make simulators. Nothing comes of it but time."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ASSIGNMENT_FIELD_NUMBER: builtins.int
+    TASKS_FIELD_NUMBER: builtins.int
+    IMAGES_FIELD_NUMBER: builtins.int
+    SECONDS_FIELD_NUMBER: builtins.int
+    images: builtins.bool
+    """the policy looks at images: have ready what draws them, too"""
+    seconds: builtins.float
+    """how long the Assignment takes at most"""
+    @property
+    def assignment(self) -> global___Assignment:
+        """the one that will follow, but for what is not known yet: where the policy is, and its secrets"""
+
+    @property
+    def tasks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """for each slot, the task that it will begin with, as far as that is known; empty: it is not"""
+
+    def __init__(
+        self,
+        *,
+        assignment: global___Assignment | None = ...,
+        tasks: collections.abc.Iterable[builtins.str] | None = ...,
+        images: builtins.bool = ...,
+        seconds: builtins.float = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["assignment", b"assignment"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "images", b"images", "seconds", b"seconds", "tasks", b"tasks"]) -> None: ...
+
+global___Preparation = Preparation
 
 @typing.final
 class Assignment(google.protobuf.message.Message):
@@ -984,6 +1021,7 @@ class OrchestratorMessage(google.protobuf.message.Message):
     LEASE_FIELD_NUMBER: builtins.int
     STOP_FIELD_NUMBER: builtins.int
     TAKEN_FIELD_NUMBER: builtins.int
+    PREPARATION_FIELD_NUMBER: builtins.int
     @property
     def assignment(self) -> global___Assignment: ...
     @property
@@ -994,6 +1032,10 @@ class OrchestratorMessage(google.protobuf.message.Message):
     def taken(self) -> global___PieceTaken:
         """from a worker to its own slot only"""
 
+    @property
+    def preparation(self) -> global___Preparation:
+        """also from a worker to its own slot, with one task"""
+
     def __init__(
         self,
         *,
@@ -1001,9 +1043,10 @@ class OrchestratorMessage(google.protobuf.message.Message):
         lease: global___Lease | None = ...,
         stop: global___Stop | None = ...,
         taken: global___PieceTaken | None = ...,
+        preparation: global___Preparation | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["assignment", b"assignment", "lease", b"lease", "message", b"message", "stop", b"stop", "taken", b"taken"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "lease", b"lease", "message", b"message", "stop", b"stop", "taken", b"taken"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["assignment", "lease", "stop", "taken"] | None: ...
+    def HasField(self, field_name: typing.Literal["assignment", b"assignment", "lease", b"lease", "message", b"message", "preparation", b"preparation", "stop", b"stop", "taken", b"taken"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "lease", b"lease", "message", b"message", "preparation", b"preparation", "stop", b"stop", "taken", b"taken"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["assignment", "lease", "stop", "taken", "preparation"] | None: ...
 
 global___OrchestratorMessage = OrchestratorMessage

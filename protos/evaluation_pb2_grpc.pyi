@@ -8,7 +8,9 @@ Workers dial the orchestrator and keep one stream open. The order of messages:
   0. A call brings the run's join token in its metadata, `authorization: Bearer TOKEN`. Without it the stream ends
      with UNAUTHENTICATED and a sentence before anything is read.
   1. The worker's first message is a Register; the orchestrator answers with an Assignment, or ends
-     the stream with FAILED_PRECONDITION and a sentence (other protocol, nothing for this worker to do).
+     the stream with FAILED_PRECONDITION and a sentence (other protocol, nothing for this worker to do). While a run
+     waits for its policy, a Preparation comes first, and the Assignment when the policy is there; until then the
+     worker says nothing.
   2. For each slot that is free the worker sends Ready. The orchestrator answers each Ready with one
      Lease for that slot, as soon as it has one. There is no deadline on that answer: the run may be
      waiting for the last episodes of other slots, which may yet come back.

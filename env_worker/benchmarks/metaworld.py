@@ -210,6 +210,9 @@ class MetaworldSimulator(Simulator):
             self._observe(state, look), float(reward), terminated=success, truncated=bool(truncated), success=success
         )
 
+    def prepare_images(self) -> None:
+        self._render()
+
     def close(self) -> None:
         self._env.close()
 

@@ -129,6 +129,21 @@ class Player:
                 self._hand_over(message.result, attachments)
             return message
 
+    def prepare(self, task: str, *, images: bool) -> None:
+        """Makes the simulator of a task before the first lease comes. What is wrong with it, that lease will tell.
+
+        Args:
+            task: Its name.
+            images: Whether images of it will be wanted: what draws them is made, too.
+        """
+        try:
+            stage = self._staged(task)
+            if images:
+                stage.simulator.prepare_images()
+        except Exception as error:  # noqa: BLE001  # it is not an episode's yet
+            log.debug("%s was not made before its time: %s", task, _sentence(error))
+            self._drop_stage()
+
     def close(self) -> None:
         """Frees the simulator, so that its GL context does not complain at exit."""
         self._drop_stage()

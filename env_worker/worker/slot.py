@@ -56,8 +56,11 @@ def main(pipe: Connection, number: int, assignment_bytes: bytes, device: int | N
     slot = _Slot(pipe, number, assignment)
     try:
         for order in _orders(pipe, slot.taken):
-            if order.WhichOneof("message") == "assignment":
+            kind = order.WhichOneof("message")
+            if kind == "assignment":
                 slot.reassign(order.assignment)
+            elif kind == "preparation":
+                slot.prepare(order.preparation)
             else:
                 slot.run(order.lease)
     finally:
@@ -114,6 +117,12 @@ class _Slot:
         self._assignment = assignment
         self._wait.longest = 3 * assignment.policy_seconds
         self._sessions.reassign(assignment)
+
+    def prepare(self, preparation: pb.Preparation) -> None:
+        """Makes the simulator that the first lease will want, and says that it is done."""
+        for task in preparation.tasks:
+            self._player.prepare(task, images=preparation.images)
+        self._report(self._activity)
 
     def run(self, lease: pb.Lease) -> None:
         """Runs one lease and sends what came of it."""

@@ -42,6 +42,7 @@ class SlotHandle:
         oom: Of the worker: it knows which deaths were for lack of memory.
         fair_share: Bytes that a process may hold between two episodes where the assignment does not say; 0: any number.
         devices: Of the worker, to draw on.
+        preparation: What its first process may do before the first lease comes.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class SlotHandle:
         *,
         fair_share: int = 0,
         devices: RenderDevices | None = None,
+        preparation: pb.Preparation | None = None,
     ) -> None:
         self._server = server
         self._number = number
@@ -68,6 +70,8 @@ class SlotHandle:
         self._device: Device | None = None
         self._mark: Mark | None = None
         self._doubting: asyncio.Task[None] | None = None
+        self._preparation = preparation or pb.Preparation()
+        self._is_preparing = False
         self._process: SlotProcess | None = None
         self._lease: pb.Lease | None = None
         self._tasks: set[str] = set()
@@ -85,9 +89,18 @@ class SlotHandle:
     async def serve(self) -> None:
         """Forks the process, says that the slot is free, and gives it the leases that come, for ever."""
         await self._fork()
+        self._prepare()
         self._ready()
         while True:
             await self._run(await self.leases.get())
+
+    def _prepare(self) -> None:
+        """Lets the process make the simulator that it will begin with; it says when it has, or could not."""
+        task = next(iter(self._preparation.tasks), "")
+        if task and self._process is not None:
+            self._is_preparing = True
+            self._tasks.add(task)
+            self._process.send(pb.OrchestratorMessage(preparation=self._preparation))
 
     async def _run(self, lease: pb.Lease) -> None:
         self._lease, self._is_free, self.unconfirmed = lease, False, None
@@ -169,14 +182,15 @@ class SlotHandle:
         self._heard = time.monotonic()
 
     async def stop(self, *, grace: float) -> None:
-        """Ends the process: politely if it is idle, at once if it is in an episode."""
+        """Ends the process: politely if it is idle, at once if it is in an episode, or makes a simulator for one."""
         process, self._process = self._process, None
         if self._doubting is not None:
             self._doubting.cancel()
         if process is not None:
-            await process.end(grace=grace, politely=self._lease is None)
+            await process.end(grace=grace, politely=self._lease is None and not self._is_preparing)
 
     async def _fork(self) -> None:
+        self._is_preparing = False
         self._device = self._devices.of(self._number)
         number, mark = None, None
         if self._device is not None:
@@ -205,6 +219,7 @@ class SlotHandle:
 
     def _receive(self, message: pb.WorkerMessage) -> None:
         self._heard = time.monotonic()
+        self._is_preparing = False
         kind = message.WhichOneof("message")
         if kind == "activity":
             self.activity = message.activity

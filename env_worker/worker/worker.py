@@ -95,6 +95,9 @@ class Worker:
         self._outbox = Outbox()
         self._unconfirmed: list[pb.WorkerMessage] = []
         self._slots: list[SlotHandle] = []
+        self._preparation = pb.Preparation()
+        self._serving: asyncio.Task[None] | None = None
+        """The slots, if they were begun before this worker was assigned."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Works until the orchestrator says stop, or `stop` is set.
@@ -127,6 +130,9 @@ class Worker:
                 raise _translated(error, self._address) from error
             finally:
                 call.cancel()
+                if self._serving is not None:
+                    self._serving.cancel()
+                    await asyncio.gather(self._serving, return_exceptions=True)
                 await asyncio.gather(*(slot.stop(grace=_STOP_GRACE) for slot in self._slots))
 
     async def _dial(self, channel: grpc.aio.Channel, call: Any, stop: asyncio.Event) -> pb.Assignment | None:
@@ -198,6 +204,9 @@ class Worker:
 
     async def _assigned(self, call: Any) -> pb.Assignment:
         message = await asyncio.wait_for(call.read(), self._connect_timeout)
+        if message is not grpc.aio.EOF and message.WhichOneof("message") == "preparation":
+            self._get_ready(message.preparation)
+            message = await asyncio.wait_for(call.read(), message.preparation.seconds)
         if message is grpc.aio.EOF:
             raise StreamEnded(await call.code(), await call.details())
         if message.WhichOneof("message") == "stop":
@@ -206,25 +215,40 @@ class Worker:
             )
         return self._as_seen_from_here(message.assignment)
 
+    def _get_ready(self, preparation: pb.Preparation) -> None:
+        """Begins with the slots, though it is not known yet where the policy is."""
+        self._assignment = self._as_seen_from_here(preparation.assignment)
+        self._preparation = preparation
+        self._serving = asyncio.create_task(self._serve(), name="slots")
+
+    def _check_offered(self, benchmark: str) -> None:
+        """Checks that this worker has offered a benchmark: a name may be one of any module, which would be imported.
+
+        Raises:
+            WorkerRefused: If it has not.
+        """
+        if benchmark not in self._offered:
+            raise WorkerRefused(
+                f"the orchestrator at {self._address} wants this worker for the benchmark {benchmark!r}, "
+                f"which it has not offered."
+            )
+
     def _as_seen_from_here(self, assignment: pb.Assignment) -> pb.Assignment:
         """Returns an assignment with addresses that can be dialled from here.
 
         Raises:
-            WorkerRefused: If it is for a benchmark that this worker has not offered: a name may be one of any module,
-                which would be imported.
+            WorkerRefused: If it is for a benchmark that this worker has not offered.
         """
-        if assignment.benchmark not in self._offered:
-            raise WorkerRefused(
-                f"the orchestrator at {self._address} wants this worker for the benchmark {assignment.benchmark!r}, "
-                f"which it has not offered."
-            )
+        self._check_offered(assignment.benchmark)
         told = map(Address.parse, assignment.policy_addresses)
         assignment.policy_addresses[:] = map(str, from_here(told, self._address))
         return assignment
 
     async def _work(self, call: Any, dial: Callable[[], Any], stop: asyncio.Event) -> None:
+        for slot in self._slots:
+            slot.assignment = self._assignment
         chores = [
-            asyncio.create_task(self._serve(), name="slots"),
+            self._serving or asyncio.create_task(self._serve(), name="slots"),
             asyncio.create_task(self._watch(), name="watch"),
             asyncio.create_task(self._talk(call, dial), name="talk"),
             asyncio.create_task(stop.wait(), name="stop"),
@@ -353,6 +377,7 @@ class Worker:
         devices = await _render_devices(self._assignment.render_device, benchmark)
         server, oom = ForkServer.of(benchmark), OomWatch()
         share = oom.fair_share(self._assignment.slots)
+        first = dict(enumerate(self._preparation.tasks))
         self._slots = [
             SlotHandle(
                 server,
@@ -363,6 +388,7 @@ class Worker:
                 oom,
                 fair_share=share,
                 devices=devices,
+                preparation=pb.Preparation(tasks=[first.get(number, "")], images=self._preparation.images),
             )
             for number in range(self._assignment.slots)
         ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import logging
 import os
 import pkgutil
 import sys
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Final, NoReturn
 
 import click
@@ -26,6 +27,8 @@ EXIT_INTERRUPTED: Final = 130
 
 
 def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # which takes as long to import as all else here
+
     try:
         return version("sparring")
     except PackageNotFoundError:
@@ -45,9 +48,44 @@ class _Subcommands(click.Group):
         command: click.Command = getattr(importlib.import_module(f"{commands.__name__}.{name}"), name)
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Lists the subcommands without importing them, which would take seconds: what each is for is in its source."""
+        rows = [
+            (name, _short_help(name) or self.get_command(ctx, name).short_help or "")
+            for name in self.list_commands(ctx)
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def _short_help(command: str) -> str:
+    """Reads what a subcommand is for in its file: the `short_help` that it is decorated with."""
+    name = command.replace("-", "_")
+    source = Path(next(iter(commands.__path__)), f"{name}.py")
+    for node in ast.parse(source.read_text()).body if source.is_file() else ():
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            given = [word for call in node.decorator_list if isinstance(call, ast.Call) for word in call.keywords]
+            for word in given:
+                if word.arg == "short_help" and isinstance(word.value, ast.Constant):
+                    return str(word.value.value)
+    return ""
+
+
+def _say_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(f"sparring, version {_version()}")
+        ctx.exit()
+
 
 @click.group(cls=_Subcommands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(_version(), prog_name="sparring")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_say_version,
+    help="Show the version and exit.",
+)
 def cli() -> None:
     """Puts robot policies through simulation benchmarks."""
 

@@ -82,7 +82,7 @@ class _CheckedExecution(Execution):
     seen: Seen
 
     async def _start_workers(
-        self, stack: AsyncExitStack, place: RunLocation, coordinator: Coordinator, access: PolicyAccess
+        self, stack: AsyncExitStack, place: RunLocation, coordinator: Coordinator, access: PolicyAccess | None
     ) -> RunningWorkers:
         self.seen.dismiss = coordinator.workers.dismiss
         return await super()._start_workers(stack, place, coordinator, access)

@@ -96,6 +96,8 @@ class WarmWorkers:
 class _LiveExecution(Execution):
     """A run whose policy is an object in this process and whose workers are there before it and after it."""
 
+    starts_early = False
+
     def __init__(
         self,
         settings: RunSettings,
@@ -140,8 +142,9 @@ class _LiveExecution(Execution):
         return self._description
 
     async def _start_workers(
-        self, stack: AsyncExitStack, location: RunLocation, coordinator: Coordinator, access: PolicyAccess
+        self, stack: AsyncExitStack, location: RunLocation, coordinator: Coordinator, access: PolicyAccess | None
     ) -> RunningWorkers:
+        assert access is not None
         stack.callback(coordinator.abandon)  # whatever workers say after this call must not reach its journal
         return await self._workers.workers_for(self, location.listen, coordinator, access)
 

@@ -87,9 +87,22 @@ class Coordinator:
         """Returns how many episodes of a benchmark wait for a slot, to be played or to be filmed."""
         return self._scheduler.pending(benchmark) + self._films.pending(benchmark)
 
-    def need(self, benchmark: str) -> float:
-        """Returns how much a benchmark needs one more worker: the episodes that wait, for each slot that it has."""
-        return self.pending(benchmark) / (1 + self.workers.slots_for(benchmark))
+    def need(self, benchmark: str, *, coming: int = 0) -> float:
+        """Returns how much a benchmark needs one more worker: the episodes that wait, for each slot that it has.
+
+        Args:
+            benchmark: Or a part of the run, by its label.
+            coming: Slots that it has not yet, and will have.
+        """
+        return self.pending(benchmark) / (1 + self.workers.slots_for(benchmark) + coming)
+
+    def expect(self, worker: str, part: str, slots: int) -> Sequence[str]:
+        """Returns the tasks that the slots of a worker will begin with, which has not joined yet; empty: not known."""
+        return [self._scheduler.expect(SlotId(part, worker, number)) for number in range(slots)]
+
+    def expect_no_more(self, worker: str) -> None:
+        """Hears that a worker which was expected has gone."""
+        self._scheduler.forget_worker(worker)
 
     def renderers(self, benchmark: str) -> Sequence[str]:
         """Returns what may draw for a benchmark; empty: anything may."""

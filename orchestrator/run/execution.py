@@ -138,7 +138,13 @@ class RunningWorkers:
 
 
 class Execution:
-    """One go at a run: from start, or resume, to its end or interruption."""
+    """One go at a run: from start, or resume, to its end or interruption.
+
+    Attributes:
+        starts_early: Whether workers are started before the policy is there.
+    """
+
+    starts_early = True
 
     def __init__(
         self,
@@ -177,12 +183,15 @@ class Execution:
         sockets = stack.enter_context(socket_folder())
         listen = await _first(asyncio.ensure_future(self._listen()), [interrupted])
         watched: list[asyncio.Future[None]] = [interrupted]
+        location = RunLocation(self._folder, sockets, listen)
+        coordinator = self._coordinator(self._files.programs)
+        early, workers = await stack.enter_async_context(AsyncExitStack()), None
+        if self.starts_early and not coordinator.ended.done():  # workers get ready while the policy is loaded
+            workers = await self._start_workers(early, location, coordinator, None)
         access = await self._host(stack, sockets, listen, watched)
         policy = await _first(asyncio.ensure_future(self._describe(access)), watched)
-        programs = self._files.claim(policy)
+        self._files.claim(policy)
         access = replace(access, program=policy.program_sha256)
-
-        coordinator = self._coordinator(programs)
         if coordinator.ended.done():
             return
         if self._hosting is not None:
@@ -190,9 +199,13 @@ class Execution:
         watched.append(await self._watch_stats(stack, access))
         stack.callback(self._files.heard_of, coordinator.workers.versions, coordinator.workers.machines)
         await self._watch_program(stack, coordinator, access, policy)
-        workers = await self._start_workers(stack, RunLocation(self._folder, sockets, listen), coordinator, access)
+        if workers is None:
+            workers = await self._start_workers(stack, location, coordinator, access)
+        else:
+            await stack.enter_async_context(early.pop_all())  # from here on they end before the policy does
+            workers.service.open(access)
         stack.callback(coordinator.abandon)  # who is interrupted tries no episode again
-        watched.append(workers.launcher)
+        watched.append(workers.launcher)  # not before: what is wrong with the policy is said first
         watched.append(await stack.enter_async_context(_background(_attended(coordinator, settings, workers.to_join))))
         try:
             await _first(coordinator.ended, watched)
@@ -271,9 +284,9 @@ class Execution:
         await stack.enter_async_context(_background(ask()))
 
     async def _start_workers(
-        self, stack: AsyncExitStack, location: RunLocation, coordinator: Coordinator, access: PolicyAccess
+        self, stack: AsyncExitStack, location: RunLocation, coordinator: Coordinator, access: PolicyAccess | None
     ) -> RunningWorkers:
-        """Has workers for the coordinator, for as long as the stack lasts."""
+        """Has workers for the coordinator, for as long as the stack lasts; without a policy, they only get ready."""
         settings = self._settings
         slots = settings.slot_count(coordinator.unfinished)
         if why := settings.slot_reason(coordinator.unfinished):

@@ -207,7 +207,7 @@ class _Execution:
         draw_here(self._settings.worker.render_device)  # before anybody imports a simulator, and a policy may
         watch = StatsWatch({}, earlier=self._journal.meta("server_counts"), on_warning=self._files.warn)
         policy = load()
-        programs = self._files.claim(policy.describe())
+        self._files.claim(policy.describe())
         if not self._scheduler.unfinished and not self._recorder.films.unfinished:
             return
         self._files.stats_watch = watch
@@ -215,7 +215,7 @@ class _Execution:
         versions = installed_versions(part.benchmark for part in self._settings.plan.parts)
         self._files.heard_of({WORKER: versions}, {host: machine()})
         made_of = {part.label: _files_of(part.benchmark) for part in self._settings.plan.parts}
-        checked = {name: programs.benchmark(name, files, versions) for name, files in made_of.items()}
+        checked = {name: self._files.programs.benchmark(name, files, versions) for name, files in made_of.items()}
         self._recorder.joined(WORKER, host, versions, checked)
         self._listener.on_worker(WORKER, 1)
         try:

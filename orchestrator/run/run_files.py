@@ -86,6 +86,7 @@ class RunFiles:
         self._began = time.monotonic()
         self._seconds_before = float(journal.meta("seconds") or 0.0)
         self._policy: Description | None = None
+        self._programs: ProgramCheck | None = None
         self._results: Results | None = None
         self.stats_watch: StatsWatch | None = None
         """Has an eye on whoever answers for the policy."""
@@ -130,20 +131,24 @@ class RunFiles:
         """Whether the folder is known to be this plan's."""
         return self._policy is not None
 
-    def claim(self, policy: Description) -> ProgramCheck:
-        """Ties the folder to the plan and the policy.
+    @property
+    def programs(self) -> ProgramCheck:
+        """What the benchmarks of workers are to be held against."""
+        if self._programs is None:
+            accept = self._invocation.accept_changes
+            self._programs = ProgramCheck(self._settings, self._plan, self._journal, accept=accept, warn=self.warn)
+        return self._programs
 
-        Returns:
-            What the benchmarks of workers are to be held against.
+    def claim(self, policy: Description) -> None:
+        """Ties the folder to the plan and the policy.
 
         Raises:
             UsageError: If it is another plan's or policy's, with the difference.
         """
         accept = self._invocation.accept_changes
-        check = ProgramCheck(self._settings, self._plan, self._journal, accept=accept, warn=self.warn)
         plan = {**identity(self._settings, self._plan), "policy": policy_identity(policy)}
         self._journal.check(plan, accept_changes=accept)
-        program = check.policy(policy)
+        program = self.programs.policy(policy)
         self._journal.claim(plan, accept_changes=accept)
         if self._journal.meta("run") is None:
             self._journal.set_meta("run", uuid.uuid4().hex)
@@ -156,7 +161,6 @@ class RunFiles:
         self._journal.set_meta("policy_program", program)
         self._policy = policy
         self._write_run("running")
-        return check
 
     def heard_of(self, versions: Mapping[str, Mapping[str, str]], machines: Mapping[str, Mapping[str, str]]) -> None:
         """Takes down what workers have, and what they run on: versions by worker, machines by host."""

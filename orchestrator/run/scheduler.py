@@ -115,6 +115,14 @@ class Scheduler:
         self._help(slot, task)
         return lease
 
+    def expect(self, slot: SlotId) -> str:
+        """Returns the task that a slot is to begin with which is yet to come, and keeps it for that; empty: none."""
+        task = self._task_for(slot, opened=self._helpers)
+        if task is None:
+            return ""
+        self._help(slot, task)
+        return task[1]
+
     def task_at(self, slot: SlotId) -> TaskKey | None:
         """Returns the task that a slot played last: its simulator is up."""
         return self._last_task.get(slot)
@@ -258,14 +266,17 @@ class Scheduler:
             self._helpers[task] += 1
             self._last_task[slot] = task
 
-    def _task_for(self, slot: SlotId, among: Collection[EpisodeId] | None = None) -> TaskKey | None:
+    def _task_for(
+        self, slot: SlotId, among: Collection[EpisodeId] | None = None, *, opened: Mapping[TaskKey, int] | None = None
+    ) -> TaskKey | None:
         if not self._waiting[slot.benchmark]:
             return None
-        may_open = len(self._open) < self._max_parallel_tasks
+        opened = self._open if opened is None else opened
+        may_open = len(opened) < self._max_parallel_tasks
 
         def may_have(task: TaskKey) -> bool:
             episodes = self._pending.get(task)
-            if not episodes or task[0] != slot.benchmark or not (may_open or task in self._open):
+            if not episodes or task[0] != slot.benchmark or not (may_open or task in opened):
                 return False
             return among is None or episodes[0] in among
 

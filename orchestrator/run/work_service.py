@@ -22,7 +22,9 @@ from sparring.orchestrator.run.bounds import MAX_MESSAGE, MAX_PEER_CONNECTIONS, 
 from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.orders import assignment_message
 from sparring.orchestrator.run.replica_balance import ReplicaBalance
-from sparring.orchestrator.serving.policy_host import PolicyAccess
+from sparring.orchestrator.run.waiting_room import WaitingRoom
+from sparring.orchestrator.serving.images import looks_at_images
+from sparring.orchestrator.serving.policy_host import START_SECONDS, PolicyAccess
 from sparring.orchestrator.settings import Evaluation, RunSettings
 from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
@@ -38,6 +40,8 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS: Final = 1.0
 SILENCE_SECONDS: Final = 30.0
+_LOAD_SECONDS: Final = START_SECONDS + 60.0
+"""A policy that is not there by then is given up; those who wait are to outlast that."""
 _LAST_SECONDS: Final = 5.0
 _LEAVE_SECONDS: Final = 5.0
 _MOST_GONE: Final = 1000
@@ -86,7 +90,8 @@ class WorkService(WorkServicer):
     Args:
         coordinator: Of the run.
         settings: Of the run.
-        policy: Where workers find the policy, and what lets them in.
+        policy: Where workers find the policy, and what lets them in; None: `open` will say so. Workers that come before
+            get ready meanwhile.
         default_slots: For workers that leave it to us.
         admission: Who may join.
     """
@@ -95,14 +100,15 @@ class WorkService(WorkServicer):
         self,
         coordinator: Coordinator,
         settings: RunSettings,
-        policy: PolicyAccess,
+        policy: PolicyAccess | None,
         default_slots: int,
         admission: Admission,
     ) -> None:
         self.coordinator = coordinator
         self._settings = settings
-        self._policy = policy
-        self._balance = ReplicaBalance(policy.addresses)
+        self._waiting = WaitingRoom(is_over=policy is not None)
+        self._policy = policy or PolicyAccess([])
+        self._balance = ReplicaBalance(self._policy.addresses)
         self._default_slots = default_slots
         self._admission = admission
         self._turned_away = 0
@@ -154,6 +160,16 @@ class WorkService(WorkServicer):
             # Another run has it; any port will do, nobody asked for this one.
             return bind(self._server, listen.with_port(0), self._admission.credentials)
 
+    def open(self, policy: PolicyAccess) -> None:
+        """Lets in who has come before the policy was there, and who comes from now on.
+
+        Args:
+            policy: Where workers find it.
+        """
+        self._policy = policy
+        self._balance = ReplicaBalance(policy.addresses)
+        self._waiting.end()
+
     def hand_over(self, coordinator: Coordinator, settings: RunSettings, policy: PolicyAccess) -> None:
         """Begins another run with the workers that are here. Settings that make workers what they are must be the same.
 
@@ -173,6 +189,7 @@ class WorkService(WorkServicer):
     async def stop(self, reason: str) -> None:
         """Tells all workers to stop and closes their streams."""
         self._stopping = reason
+        self._waiting.end()
         for outbox in self._outboxes:
             outbox.put_nowait(pb.OrchestratorMessage(stop=pb.Stop(reason=reason)))
         if self._sweeping is not None:
@@ -198,7 +215,7 @@ class WorkService(WorkServicer):
         if first is grpc.aio.EOF:
             return
         if self._stopping:
-            await context.write(pb.OrchestratorMessage(stop=pb.Stop(reason=self._stopping)))
+            await self._say_stop(context)
             return
         outbox: asyncio.Queue[pb.OrchestratorMessage] = asyncio.Queue()
         try:
@@ -206,6 +223,11 @@ class WorkService(WorkServicer):
             register = first.register
             part = self._part(first) if member is None else self._part_of(member)
             slots = (register.slots or self._default_slots) if member is None else member.slots
+            if not self._waiting.is_over:
+                await self._get_ready(context, register, part, slots)
+            if self._stopping:
+                await self._say_stop(context)
+                return
             assignment = self._assignment_of(part, slots)
             launched = self._admission.is_launched(context)
             name = self.coordinator.join(register, assignment, outbox.put_nowait, part=part.label, launched=launched)
@@ -313,6 +335,9 @@ class WorkService(WorkServicer):
         if self._turned_away <= _MOST_NOTES:
             log.warning("%s", render(sentence, FLAGS))
 
+    async def _say_stop(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        await context.write(pb.OrchestratorMessage(stop=pb.Stop(reason=self._stopping)))
+
     async def _send(
         self, context: grpc.aio.ServicerContext[Any, Any], outbox: asyncio.Queue[pb.OrchestratorMessage]
     ) -> None:
@@ -338,7 +363,29 @@ class WorkService(WorkServicer):
             able = [part for part in able if part.label == register.evaluation]
             if not able:
                 raise UsageError(f"this run has no evaluation {register.evaluation!r} that the worker could be for.")
-        return max(able, key=lambda part: self.coordinator.need(part.label))
+        return max(able, key=lambda part: self.coordinator.need(part.label, coming=self._waiting.slots(part.label)))
+
+    async def _get_ready(
+        self, context: grpc.aio.ServicerContext[Any, Any], register: pb.Register, part: Evaluation, slots: int
+    ) -> None:
+        """Lets a worker get ready until the policy is there, or the run has ended. It is none of the run's yet."""
+        name, launched = register.worker, self._admission.is_launched(context)
+        with self._waiting.entered(register, part.label, slots, self.coordinator) as tasks:
+            if launched:  # who has started it need not wonder where it is
+                self.attendance.joined(name)
+            preparation = pb.Preparation(
+                assignment=self._assignment_of(part, slots),  # which has no policy in it yet
+                tasks=tasks,
+                images=looks_at_images(self._settings),
+                seconds=_LOAD_SECONDS + self._settings.policy.policy_timeout,
+            )
+            try:
+                await context.write(pb.OrchestratorMessage(preparation=preparation))
+                await self._waiting.wait()
+            except BaseException:
+                if launched:
+                    self.attendance.left(name, f"the connection to worker {name!r} was lost.", silent=False)
+                raise
 
     def _assignment_of(self, part: Evaluation, slots: int) -> pb.Assignment:
         settings, policy = self._settings, self._policy

@@ -21,6 +21,7 @@ from sparring.policy_server.policies._lerobot.checkpoint import (
     processor_steps,
     read_config,
     require_lerobot,
+    require_steps,
 )
 from sparring.policy_server.policies._lerobot.code_guard import CodeGuard
 from sparring.policy_server.policies._lerobot.environments import XvlaOnLibero, environments_of
@@ -117,7 +118,7 @@ class LeRobotPolicy(TorchPolicy):
         found = open_checkpoint(checkpoint, given=overrides, trust=trust)
         if trust:
             self._say_what_is_trusted(found)
-        import_lerobot()
+        import_lerobot(found.type)
         self._guard = CodeGuard(trust=trust, told=self.warn)
         overrides["device"] = str(self.device)
         with self._guard():
@@ -156,6 +157,7 @@ class LeRobotPolicy(TorchPolicy):
         trial = Trial(self._module, self.device, self._made_up, self._computing)
         with self._guard():
             self._memory = memory_of(self._module, _inner(module), trial, warn=self.warn, own_loop=own_loop)
+        self._is_warm = trial.has_run
         self._most_rows = self._memory.rows_at_once
         self.checkpoint_sha256 = found.sha256
         self.spec = PolicySpec(
@@ -176,6 +178,11 @@ class LeRobotPolicy(TorchPolicy):
             f"What would be refused otherwise: {asked or 'nothing that can be seen in its files'}"
             f"{f'; and {more} more' if more > 0 else ''}."
         )
+
+    def warm_up(self) -> None:
+        """As any policy's; but one that has been tried is warm, unless its mode wants more of it."""
+        if self.deterministic or not self._is_warm:
+            super().warm_up()
 
     def spec_for(self, benchmark: str) -> PolicySpec:
         environment = self._environments.get(benchmark)
@@ -333,6 +340,7 @@ def _as_lerobot(tensor: Any, feature: Any) -> Any:
 def _processors(found: Any, config: Any, device: Any) -> tuple[Any, Any]:
     from lerobot.policies.factory import make_pre_post_processors
 
+    require_steps(found)
     # Where it was trained is not where it runs, and names are mapped before: what is left is the policy's own.
     overrides: dict[str, Any] = {}
     for step, settings in processor_steps(found, PROCESSORS[0]).items():

@@ -187,3 +187,27 @@ def test_every_camera_of_the_scene_can_be_filmed_with_and_looking_changes_nothin
     own = simulator.step(np.zeros(4, np.float32), look=frozenset({IMAGE})).observation[IMAGE]
     assert np.array_equal(own, simulator.picture("corner2")), "the datasets' camera is one of them, upright"
     simulator.close()
+
+
+@pytest.mark.parametrize("name", ["reach-v3", "push-v3", "stick-push-v3", "door-open-v3"])
+def test_what_draws_images_may_be_made_before_the_first_episode_and_nothing_is_otherwise(name: str) -> None:
+    settings = MetaworldSettings(resolution=48)
+    plain, prepared = MetaworldSimulator(name, settings), MetaworldSimulator(name, settings)
+    prepared.prepare_images()
+    assert prepared.meter.renders == 0
+    for seed in (3, 4):
+        rng = np.random.default_rng(seed)
+        one, other = (simulator.reset(seed=seed, index=0, look=ALL) for simulator in (plain, prepared))
+        assert one.keys() == other.keys() == ALL
+        assert all(np.array_equal(one[key], other[key]) for key in ALL)
+        for step in range(12):
+            action = rng.uniform(-1, 1, 4).astype(np.float32)
+            look = ALL if step % 4 == 3 else RAW
+            a, b = (simulator.step(action, look=look) for simulator in (plain, prepared))
+            assert (a.reward, a.success, a.terminated, a.truncated) == (b.reward, b.success, b.terminated, b.truncated)
+            assert all(np.array_equal(a.observation[key], b.observation[key]) for key in look)
+        assert np.array_equal(plain._env.data.qpos, prepared._env.data.qpos)
+        assert np.array_equal(plain._env.data.qacc, prepared._env.data.qacc)
+    assert plain.meter.renders == prepared.meter.renders
+    plain.close()
+    prepared.close()

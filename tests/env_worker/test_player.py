@@ -335,3 +335,46 @@ def test_who_does_not_say_what_success_is_refuses_runs_about_success_only(tells:
     result = player.play(lease(), about_return).result
     assert (result.outcome, result.error) == (pb.OUTCOME_PLAYED, "")
     assert EpisodeRecord.from_message(result).outcome == "played"
+
+
+class Drawn(Counted):
+    """Counts the simulators whose images were prepared."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prepared = 0
+
+    def make(self, task: Task, settings: ToySettings) -> Simulator:
+        simulator = super().make(task, settings)
+        simulator.prepare_images = self._prepare  # type: ignore[method-assign]
+        return simulator
+
+    def _prepare(self) -> None:
+        self.prepared += 1
+
+
+def test_what_was_prepared_is_what_the_first_lease_plays_in() -> None:
+    benchmark = Drawn()
+    player = Player(benchmark, ToySettings(), Sessions(Forward()))
+    player.prepare("short", images=True)
+    assert (benchmark.made, benchmark.prepared) == (["short"], 1)
+    prepared = player.play(lease(record=True, keep_actions=True), ASSIGNMENT).result
+    assert benchmark.made == ["short"]
+    other, _, _ = player_of(Forward())
+    plain = other.play(lease(record=True, keep_actions=True), ASSIGNMENT).result
+    for field in ("outcome", "reward_sum", "reward_max", "steps", "renders", "round_trips", "actions"):
+        assert getattr(prepared, field) == getattr(plain, field)
+    player.prepare("long", images=False)
+    assert (benchmark.made, benchmark.prepared) == (["short", "long"], 1)
+
+
+def test_what_cannot_be_prepared_is_told_by_the_lease_and_by_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    player, benchmark, _ = player_of(Forward())
+    benchmark.refused = "short"
+    player.prepare("short", images=True)
+    player.prepare("unmakeable", images=True)
+    player.prepare("no-such-task", images=True)
+    assert not caplog.records
+    message = player.play(lease(), ASSIGNMENT)
+    assert message.refused.reason == "there is no such world here."
+    assert benchmark.made == ["short", "unmakeable", "short"]

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import psutil
 import pytest
 from support import free_port
 
 from sparring.env_worker.worker import worker as worker_module
+from sparring.env_worker.worker.slots import SlotHandle
 from sparring.env_worker.worker.worker import OrchestratorGone, Worker, WorkerRefused
 from sparring.orchestrator.run.bounds import check_register
 from sparring.protos import WORK_PROTOCOL_VERSION
@@ -263,6 +265,91 @@ def test_a_worker_from_its_assignment_to_its_stop(with_orchestrator: Callable[[T
         assert [slot.slot for slot in (await orchestrator.hears("heartbeat")).slots] == [0]
         orchestrator.says(stop=pb.Stop(reason="the run has finished."))
         await asyncio.wait_for(working, 10)
+
+    with_orchestrator(test)
+
+
+UNTOLD = pb.Assignment(benchmark="toy", benchmark_settings="{}", slots=1)
+"""As long as it is not known where the policy is."""
+PREPARATION = pb.Preparation(assignment=UNTOLD, tasks=["short"], seconds=20)
+
+
+def test_it_has_its_slots_before_it_is_assigned_and_says_nothing_until_then(
+    with_orchestrator: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = asyncio.Event()
+    heard = SlotHandle._receive
+
+    def receive(self: SlotHandle, message: pb.WorkerMessage) -> None:
+        heard(self, message)
+        prepared.set()  # of a slot without a lease there is nothing else to hear
+
+    monkeypatch.setattr(SlotHandle, "_receive", receive)
+
+    async def test(orchestrator: Orchestrator, address: Address) -> None:
+        working = starting(Worker(Connection(address), benchmark="toy"))
+        await orchestrator.hears("register")
+        orchestrator.says(preparation=PREPARATION)
+        await asyncio.wait_for(prepared.wait(), 30)
+        assert orchestrator.heard.empty()
+        orchestrator.says(assignment=ASSIGNMENT)
+        assert (await orchestrator.hears("ready")).slot == 0
+        orchestrator.says(lease=pb.Lease(lease=7, task="short", seed=1))
+        lost = await orchestrator.hears("lost")
+        assert "nowhere.sock" in lost.reason  # it knows of the assignment
+        orchestrator.says(stop=pb.Stop(reason="enough."))
+        await asyncio.wait_for(working, 10)
+
+    with_orchestrator(test)
+
+
+@pytest.mark.parametrize("end", ["stop", "told to", "gone"])
+def test_it_ends_while_it_gets_ready(with_orchestrator: Callable[[Test], None], end: str) -> None:
+    async def test(orchestrator: Orchestrator, address: Address) -> None:
+        stop = asyncio.Event()
+        worker = Worker(Connection(address), benchmark="toy")
+        working = starting(worker, stop)
+        await orchestrator.hears("register")
+        orchestrator.says(preparation=PREPARATION)
+        async with asyncio.timeout(30):
+            while not worker._slots or worker._slots[0]._process is None:
+                await asyncio.sleep(0.01)
+        number = worker._slots[0]._process.pid
+        if end == "told to":
+            stop.set()
+            await asyncio.wait_for(working, 10)
+        elif end == "stop":
+            orchestrator.says(stop=pb.Stop(reason="the policy cannot be loaded."))
+            with pytest.raises(WorkerRefused, match="the policy cannot be loaded"):
+                await asyncio.wait_for(working, 10)
+        else:
+            orchestrator.to_say.put_nowait(grpc.StatusCode.UNAVAILABLE)
+            with pytest.raises(OrchestratorGone):
+                await asyncio.wait_for(working, 10)
+        assert not psutil.pid_exists(number)
+
+    with_orchestrator(test)
+
+
+def test_it_gets_nothing_ready_that_it_has_not_offered(with_orchestrator: Callable[[Test], None]) -> None:
+    async def test(orchestrator: Orchestrator, address: Address) -> None:
+        working = starting(Worker(Connection(address), benchmark="toy"))
+        await orchestrator.hears("register")
+        wrong = pb.Assignment(benchmark="os:system", slots=1)
+        orchestrator.says(preparation=pb.Preparation(assignment=wrong, seconds=20))
+        with pytest.raises(WorkerRefused, match="which it has not offered"):
+            await asyncio.wait_for(working, 10)
+
+    with_orchestrator(test)
+
+
+def test_an_assignment_that_never_comes_is_not_waited_for_for_ever(with_orchestrator: Callable[[Test], None]) -> None:
+    async def test(orchestrator: Orchestrator, address: Address) -> None:
+        working = starting(Worker(Connection(address), benchmark="toy"))
+        await orchestrator.hears("register")
+        orchestrator.says(preparation=pb.Preparation(assignment=UNTOLD, seconds=0.2))
+        with pytest.raises(OrchestratorGone, match="no orchestrator answered"):
+            await asyncio.wait_for(working, 10)
 
     with_orchestrator(test)
 

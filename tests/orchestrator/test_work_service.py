@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,85 +15,25 @@ import pytest
 from coordinated import Run
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support import free_port
+from work_streams import HELLO, OURS, PLAIN, TOKEN, Service, Stream, access
 
 from sparring.orchestrator.run import work_service
 from sparring.orchestrator.run.admission import Admission
 from sparring.orchestrator.run.bounds import MAX_MESSAGE
-from sparring.orchestrator.run.work_service import WorkService
 from sparring.orchestrator.serving.policy_host import PolicyAccess
-from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import FLAGS, render
 from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import UsageError
-from sparring.protos.evaluation_pb2_grpc import WorkStub
 from sparring.protos.net.address import Address
-from sparring.protos.net.connection import Connection
 from sparring.protos.net.health import MOST_WATCHERS
 
-TOKEN = "the-secret-of-this-run"
 _OWN = [("grpc.use_local_subchannel_pool", 1)]
 """Channels that do not share a connection."""
-OURS = Admission(TOKEN)
 ANY = Address("tcp", "127.0.0.1")
-HELLO: dict[str, Any] = {"protocol": WORK_PROTOCOL_VERSION, "worker": "w", "slots": 2, "benchmarks": ["toy", "gym"]}
-
-
-class Service:
-    """A work service that listens, and the run behind it."""
-
-    def __init__(self, run: Run, policy: PolicyAccess, admission: Admission = OURS) -> None:
-        self.run = run
-        self.service = WorkService(run.coordinator, run.settings, policy, default_slots=5, admission=admission)
-        self.local = self.public = Address("tcp")
-
-    @asynccontextmanager
-    async def worker(self, *, token: str = TOKEN, **register: Any) -> AsyncIterator[Stream]:
-        """A worker's stream, on which it has said who it is."""
-        async with self.silent(token) as stream:
-            await stream.say(register=pb.Register(**{**HELLO, **register}))
-            yield stream
-
-    @asynccontextmanager
-    async def silent(self, token: str = TOKEN, *, address: Address | None = None) -> AsyncIterator[Stream]:
-        connection = Connection(address or self.local, token=token)
-        async with connection.channel() as channel:
-            yield Stream(WorkStub(channel).Work(metadata=connection.metadata))
-
-
-class Stream:
-    """A worker's end of a stream."""
-
-    def __init__(self, call: Any) -> None:
-        self._call = call
-
-    async def say(self, **message: Any) -> None:
-        await self._call.write(pb.WorkerMessage(**message))
-
-    async def hear(self, kind: str) -> Any:
-        message = await asyncio.wait_for(self._call.read(), 10)
-        assert message is not grpc.aio.EOF, await self._call.details()
-        assert message.WhichOneof("message") == kind
-        return getattr(message, kind)
-
-    async def refusal(self) -> tuple[grpc.StatusCode, str]:
-        """The status that the stream ends with."""
-        with pytest.raises(grpc.aio.AioRpcError):
-            assert await asyncio.wait_for(self._call.read(), 10) is not grpc.aio.EOF
-        return await self._call.code(), await self._call.details()
-
-    async def end(self) -> None:
-        await self._call.done_writing()
 
 
 Test = Callable[[Service], Awaitable[None]]
-
-
-def access(*addresses: str, **more: Any) -> PolicyAccess:
-    return PolicyAccess([Address.parse(address) for address in addresses], **more)
-
-
-PLAIN = access("unix:///policy.sock", "127.0.0.1:1234")
 
 
 @pytest.fixture

@@ -8,18 +8,12 @@ import sys
 from collections.abc import Sequence
 
 import click
-from rich.table import Table
-from rich.text import Text
 
-from sparring.env_worker.registry import all_benchmarks, broken_benchmarks, get_benchmark
-from sparring.orchestrator.display.screen import show
-from sparring.orchestrator.launchers.registry import all_launchers, get_launcher
-from sparring.orchestrator.machine.environments import state
-from sparring.orchestrator.settings.run import own_fields
 from sparring.protos.advice import FLAGS
 from sparring.protos.errors import SparringError
 
 
+# Nothing heavy is imported before it is known what is to be listed: `sparring ls` alone lists what can be.
 @click.group(short_help="list benchmarks, tasks, policies and launchers")
 def ls() -> None:
     """Lists benchmarks, tasks, policies and launchers."""
@@ -28,6 +22,9 @@ def ls() -> None:
 @ls.command("benchmarks")
 def benchmarks() -> None:
     """Lists the benchmarks, and whether what they need is installed here."""
+    from sparring.env_worker.registry import all_benchmarks, broken_benchmarks
+    from sparring.orchestrator.machine.environments import state
+
     rows = [(name, benchmark.summary, state(benchmark).detail) for name, benchmark in all_benchmarks().items()]
     rows += [(name, error.told(FLAGS), "broken") for name, error in broken_benchmarks().items()]
     _print(("benchmark", "what it is", "here"), rows)
@@ -37,6 +34,8 @@ def benchmarks() -> None:
 @click.option("--benchmark", required=True, help="whose tasks")
 def tasks(benchmark: str) -> None:
     """Lists the tasks of a benchmark with the sentence that policies get, and its groups."""
+    from sparring.env_worker.registry import get_benchmark
+
     found = get_benchmark(benchmark)
     groups = found.groups()
     if not groups:
@@ -54,6 +53,9 @@ def tasks(benchmark: str) -> None:
 @ls.command("launchers")
 def launchers() -> None:
     """Lists the launchers that --launcher takes, and their own settings."""
+    from sparring.orchestrator.launchers.registry import all_launchers, get_launcher
+    from sparring.orchestrator.settings.run import own_fields
+
     rows = []
     for name in all_launchers():
         try:
@@ -67,6 +69,8 @@ def launchers() -> None:
 @ls.command("policies")
 def policies() -> None:
     """Lists the policies that --policy takes."""
+    from sparring.env_worker.registry import all_benchmarks
+
     # Asked of the policy server's own program: what is in that room is not for this one to import.
     experts = {name: benchmark.expert for name, benchmark in all_benchmarks().items() if benchmark.expert}
     asked = subprocess.run(
@@ -82,6 +86,11 @@ def policies() -> None:
 
 
 def _print(headings: tuple[str, ...], rows: Sequence[Sequence[str]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from sparring.orchestrator.display.screen import show
+
     table = Table(*headings, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))

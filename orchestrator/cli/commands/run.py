@@ -7,9 +7,7 @@ from typing import Any, Final
 
 import click
 
-from sparring.orchestrator.cli.evaluation import EXIT_ERRORS, broken_code_told, evaluate_settings
 from sparring.orchestrator.cli.options import accept_option, given, setting_options
-from sparring.orchestrator.run.plan import make_plan
 from sparring.orchestrator.settings import RunSettings, read_settings, setting_fields
 from sparring.protos.advice import FLAGS, Dialect
 from sparring.protos.errors import UsageError
@@ -61,6 +59,9 @@ def run(
     flags = given(values)
     if config is None and not flags:
         raise UsageError(_NOTHING_GIVEN)
+    # Not at the top: --help needs none of it.
+    from sparring.orchestrator.cli.evaluation import broken_code_told
+
     with broken_code_told(flags.get("output")):  # a launcher's
         settings = read_settings(flags, config)
     return carry_out(
@@ -97,6 +98,8 @@ def carry_out(
         accept_changes: See above.
         dialect: The user's words.
     """
+    from sparring.orchestrator.cli.evaluation import EXIT_ERRORS, evaluate_settings
+
     if dry_run:
         from sparring.orchestrator.cli.dry_run import preview
 
@@ -104,6 +107,7 @@ def carry_out(
         return 0
     if debug or pdb:
         from sparring.orchestrator.run.debugging import debug_episode
+        from sparring.orchestrator.run.plan import make_plan
 
         record = debug_episode(settings, make_plan(settings), _say, index=index, stop_in_pdb=pdb)
         return EXIT_ERRORS if record.outcome == "error" else 0

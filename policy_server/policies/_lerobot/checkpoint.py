@@ -26,6 +26,7 @@ from sparring.policy_server.policies._lerobot.inspection import (
     read_json,
     refuse,
 )
+from sparring.policy_server.policies._lerobot.light_import import import_all_families, import_light
 from sparring.policy_server.policies.checkpoints import check_safetensors, looks_like_pickle, sha256_of
 from sparring.protos.errors import UsageError, unknown
 
@@ -67,12 +68,14 @@ def require_lerobot() -> None:
         raise UsageError(f"a LeRobot checkpoint needs LeRobot, which is not installed: {_INSTALL}.")
 
 
-def import_lerobot() -> None:
-    """Imports what every checkpoint needs of LeRobot, which takes seconds.
+def import_lerobot(family: str) -> None:
+    """Imports what a checkpoint of a family needs of LeRobot, which takes seconds; all of LeRobot takes twice as long.
 
     Raises:
         UsageError: If something that LeRobot needs is not installed.
     """
+    if import_light(family):
+        return
     try:
         import lerobot.configs.policies
         import lerobot.policies.factory  # noqa: F401
@@ -182,6 +185,15 @@ def processor_steps(checkpoint: Checkpoint, name: str) -> dict[str, Mapping[str,
     }
 
 
+def require_steps(checkpoint: Checkpoint) -> None:
+    """Imports more of LeRobot, if its processors have steps that are not its family's: whose they are is not known."""
+    from lerobot.processor.pipeline import ProcessorStepRegistry
+
+    known = {"", *ProcessorStepRegistry.list()}
+    if any(step not in known for name in PROCESSORS for step in processor_steps(checkpoint, name)):
+        import_all_families()
+
+
 def read_config(checkpoint: Checkpoint, overrides: Mapping[str, Any]) -> Any:
     """Reads LeRobot's configuration of the policy, and replaces some of its fields.
 
@@ -194,6 +206,8 @@ def read_config(checkpoint: Checkpoint, overrides: Mapping[str, Any]) -> Any:
         from lerobot.utils.import_utils import register_third_party_plugins
 
         register_third_party_plugins()
+    if checkpoint.type not in PreTrainedConfig.get_known_choices():
+        import_all_families()
     choices = PreTrainedConfig.get_known_choices()
     if checkpoint.type not in choices:
         known = ", ".join(sorted(choices))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -53,6 +54,8 @@ class Trial:
         self._computing = computing
         self._rng = EpisodeRng(device)
         self._rng.row_by_row = True
+        self.has_run = False
+        """Whether the policy has answered, so that nothing is left to be warmed up."""
         self._later: Any = None
         self._action: Any = None
 
@@ -60,10 +63,12 @@ class Trial:
         """Plays the loop; raises what the policy raises."""
         generator = torch.Generator().manual_seed(0)
         with self._computing():
+            first = self._look(0)  # to make one up takes longer than to copy it, and a chunk may have a hundred steps
             for _ in range(chunk_length):
-                self._rng.run(partial(self._policy.select_action, self._look(0)), [generator])
+                self._rng.run(partial(self._policy.select_action, _copied(first)), [generator])
             self._later = generator.get_state()
             self._action = self._rng.run(partial(self._policy.select_action, self._look(1)), [generator])
+        self.has_run = True
 
     def differs(self, memory: Fills) -> bool:
         """Returns whether that action is not the one that the policy gives when asked for its second chunk alone."""
@@ -78,3 +83,8 @@ class Trial:
     def _in_half_precision(self) -> bool:
         halves = (torch.bfloat16, torch.float16)
         return torch.is_autocast_enabled(self._device.type) or any(p.dtype in halves for p in self._policy.parameters())
+
+
+def _copied(look: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an observation that a policy may write on."""
+    return {name: value.clone() if isinstance(value, torch.Tensor) else copy(value) for name, value in look.items()}
