@@ -16,18 +16,16 @@ import argparse
 import csv
 import hashlib
 import os
-import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from common import conclude, cpu_of_descendants, show
+from common import conclude, cpu_of_descendants, recorded, show
 
 HERE = Path(__file__).resolve().parent.parent
 ONCE = ("--episodes", "1", "--max-steps", "1", "--slots", "1")
@@ -160,7 +158,7 @@ def _run(contender: Contender, arguments: Sequence[str]) -> Sample:
         )  # fmt: skip
         first = None
         while is_run and process.poll() is None and first is None and time.perf_counter() - began < DEADLINE:
-            if _recorded(Path(folder, "out", "journal.sqlite")):
+            if recorded(Path(folder, "out", "journal.sqlite")):
                 first = time.perf_counter() - began
             time.sleep(0.005)
         _, said = process.communicate(timeout=DEADLINE)
@@ -181,16 +179,6 @@ def _check_equal(title: str, samples: Mapping[str, Sequence[Sample]]) -> None:
     found = {sample.rows for several in samples.values() for sample in several}
     if len(found) > 1:
         sys.exit(f"{title}: the rows of the episodes are not the same: nothing was measured.")
-
-
-def _recorded(journal: Path) -> bool:
-    if not journal.exists():
-        return False
-    try:
-        with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as connection:
-            return bool(connection.execute("SELECT count(*) FROM episodes").fetchone()[0])
-    except sqlite3.OperationalError:
-        return False  # it is being made
 
 
 def _medians(samples: Sequence[Sample]) -> dict[str, float]:

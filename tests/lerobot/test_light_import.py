@@ -18,6 +18,7 @@ from tiny_models import smolvla_config
 from sparring.policy_server.policies._lerobot.light_import import import_light
 from sparring.policy_server.policies.base import Instruction, Observation
 from sparring.policy_server.policies.lerobot import LeRobotPolicy
+from sparring.protos.spec import Offer
 
 SIDE = 64
 FAMILIES: dict[str, Callable[..., Any]] = {
@@ -62,7 +63,8 @@ def answer(policy: Any) -> str:
         else rng.random((*history, *need.shape)).astype(np.float32)
         for name, need in policy.spec.observations.items()
     }
-    task = Instruction("Press a button")
+    offer = Offer(observations={}, action_low=(-1.0,) * 4, action_high=(1.0,) * 4)
+    task = Instruction("Press a button", offer=offer)
     (chunk,) = policy.act([Observation(tensors, task)], [policy.new_session(task, 7)])
     return chunk.tobytes().hex()
 
@@ -87,7 +89,8 @@ def _source() -> str:
 
     return (
         "from __future__ import annotations\nfrom typing import Any\nimport numpy as np\n"
-        "from sparring.policy_server.policies.base import Instruction, Observation\n" + inspect.getsource(answer)
+        "from sparring.policy_server.policies.base import Instruction, Observation\n"
+        "from sparring.protos.spec import Offer\n" + inspect.getsource(answer)
     )
 
 
