@@ -7,6 +7,7 @@ results, losses and activity out. Forked from a process that has imported the si
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -51,6 +52,7 @@ def main(pipe: Connection, number: int, assignment_bytes: bytes, device: int | N
         share_mark(mark)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the worker's to deal with
     keep_freed_memory()
+    gc.freeze()  # what was imported stays: when a simulator is closed, only what came since is looked through
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s slot-{number} %(message)s", datefmt="%H:%M:%S")
     assignment = pb.Assignment.FromString(assignment_bytes)
     slot = _Slot(pipe, number, assignment)

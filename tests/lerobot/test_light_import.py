@@ -118,3 +118,33 @@ assert isinstance(lerobot.policies.ACTConfig, type)
 def test_what_was_put_off_can_be_had_after_all() -> None:
     done = subprocess.run([sys.executable, "-c", _ALL, "act"], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
+
+
+_GUARD = """
+import sys
+from sparring.policy_server.policies._lerobot.code_guard import CodeGuard
+from sparring.protos.errors import UsageError
+with CodeGuard(trust=False, told=print)():
+    assert "transformers" not in sys.modules and "diffusers" not in sys.modules
+    usual = 15
+try:
+    with CodeGuard(trust=False, told=print)():
+        import transformers.dynamic_module_utils as doors
+        assert doors.TIME_OUT_REMOTE_CODE == 0
+        from transformers.dynamic_module_utils import get_class_in_module
+        get_class_in_module("Evil", "evil.py")
+except UsageError as error:
+    assert "Evil" in str(error), error
+else:
+    raise SystemExit("the door was open")
+assert doors.TIME_OUT_REMOTE_CODE == usual
+from diffusers.utils import dynamic_modules_utils
+assert hasattr(dynamic_modules_utils.get_class_in_module, "guarded_by_sparring")
+import lerobot.processor.pipeline as pipeline
+assert type(pipeline.importlib).__name__ == "_Imports"
+"""
+
+
+def test_doors_close_as_they_are_imported() -> None:
+    done = subprocess.run([sys.executable, "-c", _GUARD], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr

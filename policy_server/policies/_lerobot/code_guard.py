@@ -10,8 +10,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any, Final
 
 from sparring.protos.advice import Hint
@@ -26,6 +30,7 @@ _DOORS: Final = (
     ("transformers.integrations.hub_kernels", "get_kernel"),
 )
 _PIPELINES: Final = "lerobot.processor.pipeline"
+_MODULES: Final = frozenset({_PIPELINES, *(name for name, _ in _DOORS)})
 _ASKS: Final = ("transformers.dynamic_module_utils", "TIME_OUT_REMOTE_CODE")
 """How many seconds transformers waits for somebody at the terminal to say whether code may be run; 0: it never asks."""
 _NAMING: Final = (
@@ -125,27 +130,46 @@ def _pass(code: str) -> None:
 
 def _close_doors() -> None:
     """Puts a guard in front of each function, once in the life of a process; while none is entered, all is as ever."""
-    for name, function in _DOORS:
-        module = _imported(name)
-        original = getattr(module, function, None)
-        if original is not None and not hasattr(original, "guarded_by_sparring"):
-            setattr(module, function, _guarded(original))
-    pipelines = _imported(_PIPELINES)
-    if pipelines is not None and getattr(pipelines, "importlib", None) is importlib:
-        pipelines.importlib = _Imports()
+    if not any(isinstance(finder, _Doorkeeper) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Doorkeeper())
+    for name in _MODULES:
+        if (module := sys.modules.get(name)) is not None:
+            _close_doors_of(module)
     import torch
 
     if not hasattr(torch.load, "guarded_by_sparring"):
         torch.load = _only_weights(torch.load)
 
 
-@functools.cache
-def _imported(name: str) -> Any:
-    """Returns a module, or nothing where there is no such library, or none with such a module."""
-    try:
-        return importlib.import_module(name)
-    except Exception:  # noqa: BLE001  # where a library does not import, for whatever reason, it runs nothing
-        return None
+def _close_doors_of(module: ModuleType) -> None:
+    for name, function in _DOORS:
+        original = getattr(module, function, None) if module.__name__ == name else None
+        if original is not None and not hasattr(original, "guarded_by_sparring"):
+            setattr(module, function, _guarded(original))
+    if module.__name__ == _PIPELINES and getattr(module, "importlib", None) is importlib:
+        module.importlib = _Imports()  # type: ignore[attr-defined]
+
+
+class _Doorkeeper(MetaPathFinder):
+    """Closes doors the moment their modules are imported: many a checkpoint never needs them, and they take seconds."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if name not in _MODULES:
+            return None
+        others = [finder for finder in sys.meta_path if not isinstance(finder, _Doorkeeper)]
+        spec = next((found for finder in others if (found := finder.find_spec(name, path, target)) is not None), None)
+        if spec is not None and spec.loader is not None:
+            loader: Any = spec.loader
+            loader.exec_module = functools.partial(_run_and_close, loader.exec_module)
+        return spec
+
+
+def _run_and_close(run: Callable[[ModuleType], None], module: ModuleType) -> None:
+    run(module)
+    with _lock:
+        _close_doors_of(module)
+        if _active:
+            _ask(never=True)
 
 
 def _guarded(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -195,7 +219,7 @@ class _Imports:
 
 
 def _ask(*, never: bool) -> None:
-    module, name = _imported(_ASKS[0]), _ASKS[1]
+    module, name = sys.modules.get(_ASKS[0]), _ASKS[1]
     if module is None or not hasattr(module, name):
         return
     if never:
