@@ -21,6 +21,7 @@ from sparring.env_worker.benchmark import (
     setting,
 )
 from sparring.env_worker.benchmarks._metaworld.shortcuts import take_shortcuts
+from sparring.env_worker.rendering.mark import drawing
 from sparring.env_worker.task_table import TaskTable
 from sparring.protos.errors import SparringError
 from sparring.protos.spec import Offer, TensorSpec
@@ -211,7 +212,8 @@ class MetaworldSimulator(Simulator):
         )
 
     def prepare_images(self) -> None:
-        self._render()
+        with drawing():
+            self._render()
 
     def close(self) -> None:
         self._env.close()

@@ -87,7 +87,7 @@ class ForkServer:
             ours, theirs = self._context.Pipe(duplex=True)
             process = self._context.Process(target=target, args=(theirs, *arguments), name=name, daemon=True)
             try:
-                await self._start(process)
+                await self._start(process, theirs)
             except TimeoutError as error:
                 ours.close()
                 sentence = str(error)
@@ -102,15 +102,13 @@ class ForkServer:
                 await _server_gone(_DYING_SECONDS)
             else:
                 return process, ours
-            finally:
-                theirs.close()
         raise SparringError(sentence)
 
-    async def _start(self, process: ForkServerProcess) -> None:
+    async def _start(self, process: ForkServerProcess, theirs: Connection) -> None:
         generation = self._generation
         limit = self._fork_seconds if self._imported == generation else self._import_seconds
         # Waits for the fork server, which may have imports to do, so not in the loop.
-        starting = asyncio.ensure_future(asyncio.to_thread(process.start))
+        starting = asyncio.ensure_future(asyncio.to_thread(_start_and_close, process, theirs))
         starting.add_done_callback(_heard)
         done, _ = await asyncio.wait({starting}, timeout=limit)
         if done:
@@ -125,6 +123,17 @@ class ForkServer:
         await _server_gone(_KILLED_SECONDS)
         await asyncio.wait({starting}, timeout=_KILLED_SECONDS)
         raise TimeoutError(sentence)
+
+
+def _start_and_close(process: ForkServerProcess, theirs: Connection) -> None:
+    """Starts a process, and then closes its end of the pipe here.
+
+    Not before, also when nobody waits any more: on its way to the fork server, which would die of it.
+    """
+    try:
+        process.start()
+    finally:
+        theirs.close()
 
 
 def _heard(starting: asyncio.Future[None]) -> None:

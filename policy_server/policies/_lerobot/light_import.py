@@ -44,6 +44,8 @@ _PUT_OFF: Final = (
     "lerobot.cameras",
     "lerobot.motors",
 )
+_ALSO: Final = ("packaging.version",)
+"""What LeRobot (0.4) uses and has only because something else imports it."""
 _FAMILIES: Final = "lerobot.policies"
 _PARTS: Final = ("configuration", "processor", "modeling")
 
@@ -65,7 +67,7 @@ def import_light(family: str) -> bool:
         return False
     try:
         with _put_off([*_PUT_OFF, *_families(own.parent)]):
-            for name in _CORE:
+            for name in (*_ALSO, *_CORE):
                 importlib.import_module(name)
         for part in _PARTS:  # for real, as LeRobot itself would
             if (own / f"{part}_{family}.py").is_file():
