@@ -220,7 +220,7 @@ class _Execution:
         self._listener.on_worker(WORKER, 1)
         try:
             for part in self._settings.plan.parts:
-                self._play_part(part, policy, watch, programs.renderers(part.label))
+                self._play_part(part, policy, watch, self._files.programs.renderers(part.label))
         finally:
             self._recorder.close()
             watch.heard(HOSTED, policy.stats())
