@@ -180,7 +180,7 @@ class LeRobotPolicy(TorchPolicy):
         )
 
     def warm_up(self) -> None:
-        """Makes a forward pass, where none has been made: one that has been tried is warm, unless its mode wants more."""
+        """Makes a forward pass, where none was made: who has been tried is warm, unless its mode wants more."""
         if self.deterministic or not self._is_warm:
             super().warm_up()
 
