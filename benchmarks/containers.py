@@ -4,7 +4,8 @@
 
 `--cold` builds without any cache of layers (packages still come from the builder's own cache, if it has them). A warm
 build is one after a line was added to our code. Start-up is measured with workers as processes and as containers:
-from the moment the policy is loaded, which is when workers are launched, to its first look at an image.
+from the moment that a policy which loads at once is loaded, workers having been started a moment before, to its first
+look at an image.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ LOOKS = {"metaworld": ("reach-v3", "observation.image"), "libero": ("libero_goal
 
 
 class FirstLook(Policy):
-    """Writes down how long it took from its own start, upon which workers are launched, to the first observation."""
+    """Writes down how long it took from its own start, a moment after workers are launched, to the first observation."""
 
     def __init__(self, file: str, look: str, size: int) -> None:
         self.spec = PolicySpec([look], action_dim=size)
