@@ -31,7 +31,7 @@ LOOKS = {"metaworld": ("reach-v3", "observation.image"), "libero": ("libero_goal
 
 
 class FirstLook(Policy):
-    """Writes down how long it took from its own start, a moment after workers are launched, to the first observation."""
+    """Writes down how long it took from its own start, just after workers were launched, to a first look."""
 
     def __init__(self, file: str, look: str, size: int) -> None:
         self.spec = PolicySpec([look], action_dim=size)

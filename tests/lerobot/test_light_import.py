@@ -79,7 +79,7 @@ def test_fewer_modules_and_the_same_bits(name: str, saved: Any, tmp_path: Path) 
     told = json.loads(done.stdout.splitlines()[-1])
     assert "imported as a whole" not in done.stderr
     assert not LIGHT[name] & set(told["names"])
-    assert told["families"] == [name]
+    assert set(told["families"]) & set(FAMILIES) == {name}  # there are parts that several families share
     assert told["answer"] == answer(LeRobotPolicy(str(saved(name)), threads=1))
 
 
