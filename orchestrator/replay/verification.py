@@ -86,8 +86,17 @@ def check(run: RecordedRun, replayed: Replayed, tolerance: float = TOLERANCE) ->
     return CheckedEpisode(row.id, "same" if equal else "close", (), None, places)
 
 
-def unplayed(row: EpisodeRow) -> CheckedEpisode:
-    """Returns what can be said of an episode that nothing is kept of, or that ended in an error."""
+def unplayed(row: EpisodeRow, *, has_actions: bool = False) -> CheckedEpisode:
+    """Returns what can be said of an episode that nothing is kept of, or that ended in an error.
+
+    Args:
+        row: Of the episode.
+        has_actions: Whether there are some nevertheless: an error has none.
+    """
+    if has_actions:
+        return CheckedEpisode(
+            row.id, "different", ["it is said to be an error, and has actions, which errors have not."]
+        )
     why = (
         "it ended in an error, which nothing can be played of" if row.outcome == "error" else "its actions are missing"
     )

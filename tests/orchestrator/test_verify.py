@@ -204,6 +204,22 @@ def test_episodes_that_cannot_be_checked_are_no_success(usage: Sparring, recorde
     assert [each["verdict"] for each in found["episodes"]] == ["same"] * 3 + ["unchecked"] * 3
 
 
+def test_a_failure_that_was_made_an_error_is_found_out_and_an_error_is_not_checked(
+    usage: Sparring, recorded: Path
+) -> None:
+    def hide(journal: sqlite3.Connection) -> None:
+        journal.execute("UPDATE episodes SET outcome = 'error', error = 'crashed' WHERE outcome = 'failure'")
+
+    edit(recorded, hide)
+    code, found = verified(usage, recorded)
+    assert code == 1
+    assert set(different(found).values()) == {"it is said to be an error, and has actions, which errors have not."}
+    edit(recorded, lambda journal: journal.execute("DELETE FROM actions WHERE task = 'short'") and None)
+    code, found = verified(usage, recorded)
+    assert code == 3, "errors are nothing that was verified"
+    assert not found["verified"]
+
+
 def test_episodes_that_are_gone_are_told(usage: Sparring, recorded: Path) -> None:
     edit(recorded, lambda journal: journal.execute("DELETE FROM episodes WHERE outcome = 'failure'") and None)
     done = usage("verify", str(recorded), HERE, "--all")

@@ -80,7 +80,9 @@ def _verify(
     as_json: bool,
 ) -> int:
     chosen = _chosen(run, sample, everything)
-    checked = [unplayed(row) for row in chosen if row.outcome == "error"]
+    failed = [row for row in chosen if row.outcome == "error"]
+    played = run.read([row.id for row in failed])
+    checked = [unplayed(row, has_actions=row.id in played) for row in failed]
 
     def heard(replayed: Replayed) -> None:
         checked.append(check(run, replayed, tolerance))
