@@ -29,6 +29,7 @@ from sparring.orchestrator.settings import read_settings
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _ORPHAN_SECONDS: Final = 10.0
+_FILE_COLUMNS: Final = 200
 
 
 def evaluate(settings: Mapping[str, Any], *listeners: RunListener) -> Results:
@@ -95,7 +96,9 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> N
     for row in rows:
         table.add_row(*row)
     sys.stdout.write(f"{title}\n")
-    Console().print(table)
+    console = Console()
+    # Nothing is cut off in a file, which has no width.
+    (console if console.is_terminal else Console(width=_FILE_COLUMNS)).print(table)
 
 
 def conclude(name: str, *, target: str, met: bool, **numbers: Any) -> None:
