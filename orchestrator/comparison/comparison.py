@@ -10,6 +10,7 @@ from typing import Any, Final
 from sparring.orchestrator.comparison.comparable import obstacles
 from sparring.orchestrator.comparison.differences import PairCounts, paired_interval, unpaired_interval
 from sparring.orchestrator.comparison.planning import Difference, pairs_needed
+from sparring.orchestrator.comparison.rounds import Rounds, rounds_of
 from sparring.orchestrator.comparison.significance import holm, mcnemar, unpaired
 from sparring.orchestrator.results.intervals import student
 from sparring.orchestrator.results.results import Results
@@ -94,6 +95,8 @@ class Comparison:
         flipped: Episodes that one of them did and the other did not, and whether the second did.
         left_out: Pairs of which one ended in an error, or was not judged.
         unmatched: Episodes that only one of them has a row of.
+        rounds: Whole rounds of pairs, where one of the runs is not finished: what may be judged while it goes on. None
+            where both are, and without pairs.
         obstacles: What makes them not comparable, if they are compared all the same.
     """
 
@@ -104,6 +107,7 @@ class Comparison:
     flipped: Sequence[tuple[EpisodeId, bool]]
     left_out: int
     unmatched: int
+    rounds: Rounds | None = None
     obstacles: Sequence[str] = ()
 
     @property
@@ -165,6 +169,7 @@ class Comparison:
             ],
             "left_out": self.left_out,
             "unmatched": self.unmatched,
+            "rounds": None if self.rounds is None else self.rounds.to_json(),
             "obstacles": list(self.obstacles),
         }
 
@@ -210,6 +215,9 @@ def compare(first: Results, second: Results, *, force: bool = False) -> Comparis
         flipped=[(id, here[id].outcome == "success") for id in judged if there[id].outcome != here[id].outcome],
         left_out=len(same) - len(judged),
         unmatched=len(there.keys() ^ here.keys()) if same else 0,
+        rounds=rounds_of(there, here, list(labels.values()), first.plan.episodes)
+        if same and not (first.status == second.status == "finished")
+        else None,
         obstacles=found,
     )
 

@@ -72,6 +72,14 @@ def _sentences(comparison: Comparison, names: tuple[str, str]) -> Iterator[tuple
     if comparison.such_tasks is not None:
         low, high = comparison.such_tasks
         yield f"on tasks like these, of which these are a sample: {_points(low)} to {_points(high)} points", "dim"
+    if comparison.rounds is not None:
+        rounds = comparison.rounds
+        sentence = (
+            "not finished: the p above holds for one look at the end, and not for looking again and again. After "
+            f"{count(rounds.n, 'whole round')}, {_p_told(rounds.p_value)} holds whenever you look; the chance that "
+            f"the rest of the plan shows a difference is {100 * rounds.chance:.0f} %"
+        )
+        yield sentence, "yellow"
     changed = [label for label, value in comparison.adjusted.items() if value <= ALPHA]
     if changed and len(comparison.tasks) > 1:
         yield f"tasks that differ (p by Holm at most {ALPHA}): {', '.join(changed)}", ""

@@ -6,6 +6,7 @@ Episodes are columns and not objects: thousands of them are to open at once, and
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,6 +56,7 @@ def report_content(results: Results, document: RunDocument, beside: Path) -> dic
         "folder": None if results.folder is None else str(results.folder),
         "overall": _summary(results.overall),
         "suite": _suite(results),
+        "any_time": _any_time(results),
         "planned": len(results.plan.ids()),
         "recorded": len(results.rows),
         "seconds": results.seconds,
@@ -97,6 +99,24 @@ def _suite(results: Results) -> dict[str, Any] | None:
         return None
     such = None if mean.such_tasks is None else list(mean.such_tasks)
     return {"mean": mean.mean, "these_tasks": list(mean.these_tasks), "such_tasks": such}
+
+
+def _any_time(results: Results) -> list[float] | None:
+    """Returns, of a run that is not finished, an interval that holds whenever it is looked at; None without scipy.
+
+    It counts whole rounds, one episode of every task: those that end early may be the easy ones, or the hopeless.
+    """
+    if results.status == "finished":
+        return None
+    try:
+        from sparring.orchestrator.comparison.sequential import rate_interval
+    except ModuleNotFoundError:
+        return None
+    tasks = len(results.plan.labels())
+    rounds = Counter(row.index for row in results.rows)
+    whole = next((index for index in range(results.plan.episodes) if rounds[index] < tasks), results.plan.episodes)
+    judged = [row.outcome for row in results.rows if row.index < whole and row.outcome in ("success", "failure")]
+    return list(rate_interval(judged.count("success"), len(judged)))
 
 
 def _tasks(results: Results) -> list[dict[str, Any]]:

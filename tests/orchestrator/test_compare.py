@@ -16,6 +16,7 @@ from support import ROOT
 from sparring.env_worker.benchmark import Task
 from sparring.orchestrator.cli.main import main
 from sparring.orchestrator.comparison.comparison import compare
+from sparring.orchestrator.comparison.sequential import p_value
 from sparring.orchestrator.display.comparison import verdict
 from sparring.orchestrator.results.makers import Maker
 from sparring.orchestrator.results.results import Results
@@ -137,6 +138,23 @@ def test_nothing_in_common() -> None:
         compare(results(a="+"), results(b="+"))
     with pytest.raises(UsageError, match="no rate to compare"):
         compare(results(a="+"), results(a="e"))
+
+
+def test_a_run_that_goes_on_is_judged_by_whole_rounds() -> None:
+    mine, other = results(a="-" * 20, b="-" * 20), results(a="+" * 12, b="+" * 9)
+    going = replace(other, status="running", plan=replace(other.plan, episodes=20))
+    found = compare(mine, going)
+    assert found.rounds is not None
+    assert found.rounds.n == 9, "of b there are nine"
+    assert found.rounds.p_value == pytest.approx(p_value(0, 18))
+    assert found.rounds.p_value > found.overall.p_value, "who may look at any time pays for it"
+    assert found.rounds.chance == 1.0
+    assert compare(mine, other).rounds is None
+    errs = compare(mine, replace(results(a="+e+", b="+++"), status="unfinished"))
+    assert errs.rounds is not None
+    assert errs.rounds.n == 3
+    assert errs.rounds.p_value == pytest.approx(min(p_value(0, 5), p_value(0, 3)))
+    assert compare(results(a="+-", seed=1), replace(results(a="--", seed=9), status="running")).rounds is None
 
 
 def test_holm_is_over_the_tasks_that_have_two_rates() -> None:

@@ -62,6 +62,8 @@ def test_a_page_and_a_text_are_made_in_the_folder(report: Report, tmp_path: Path
 def test_an_unfinished_run_is_marked_so(report: Report) -> None:
     content = json.loads(report(OLD / "unfinished", "--format", "json", "--output", "-")[1])
     assert (content["status"], content["recorded"], content["planned"]) == ("unfinished", 17, 24)
+    low, high = content["any_time"]
+    assert 0.0 <= low < content["overall"]["success_rate"] < high <= 1.0
 
 
 def test_tables_for_programs(report: Report, tmp_path: Path) -> None:

@@ -64,6 +64,7 @@
       head.append(el("p", { class: "dim" }, `mean over tasks ${percent(data.suite.mean)}: ${between(...data.suite.these_tasks)} on these tasks${such ? `, ${between(...such)} on tasks like these` : ""}`));
     }
     if (!byReturn && all.errors) head.append(el("p", { class: "caution" }, `${plural(all.errors, "episode")} ended in an error and ${all.errors === 1 ? "is" : "are"} not counted: ${between(all.worst_case, all.best_case)} if all of them were failures, or successes`));
+    if (!byReturn && data.any_time) head.append(el("p", { class: "dim" }, `${between(...data.any_time)} by the rounds that all tasks have played, whenever you look; the interval above is for a run that has ended`));
     if (data.status !== "finished") head.append(el("p", { class: "caution" }, data.status_told));
     for (const sentence of data.cautions) head.append(el("p", { class: "caution" }, sentence));
   }
