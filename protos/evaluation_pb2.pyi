@@ -558,6 +558,7 @@ class Lease(google.protobuf.message.Message):
     REPLAY_FIELD_NUMBER: builtins.int
     STYLE_FIELD_NUMBER: builtins.int
     WATCH_FIELD_NUMBER: builtins.int
+    WATCH_EVERY_FIELD_NUMBER: builtins.int
     lease: builtins.int
     """number of this loan, never used twice in a run, and not to be guessed"""
     slot: builtins.int
@@ -578,6 +579,10 @@ class Lease(google.protobuf.message.Message):
     """a replay of it may be filmed: refuse if the simulator has no camera"""
     replay: builtins.bytes
     """play it again: execute these actions, as protos/action_list.py packs them, and ask no policy; empty: ask it"""
+    watch_every: builtins.int
+    """the reset and after every step, whether the policy looked or not
+    of `watch`: not after every step, but after every so many; 0: 1
+    """
     @property
     def style(self) -> global___FilmStyle:
         """of the film, if there is to be one"""
@@ -601,9 +606,10 @@ class Lease(google.protobuf.message.Message):
         replay: builtins.bytes = ...,
         style: global___FilmStyle | None = ...,
         watch: collections.abc.Iterable[builtins.str] | None = ...,
+        watch_every: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["style", b"style"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["film", b"film", "film_later", b"film_later", "index", b"index", "keep_actions", b"keep_actions", "lease", b"lease", "record", b"record", "replay", b"replay", "seed", b"seed", "slot", b"slot", "style", b"style", "task", b"task", "watch", b"watch"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["film", b"film", "film_later", b"film_later", "index", b"index", "keep_actions", b"keep_actions", "lease", b"lease", "record", b"record", "replay", b"replay", "seed", b"seed", "slot", b"slot", "style", b"style", "task", b"task", "watch", b"watch", "watch_every", b"watch_every"]) -> None: ...
 
 global___Lease = Lease
 

@@ -31,16 +31,20 @@ class Recording(EpisodeObserver):
     Args:
         about: The episode's identity, kept as JSON.
         watched: Observations to keep of the reset and of every step, instead of what the policy looks at.
+        every: After how many steps they are kept, and made, if not after each.
         most: How many bytes it may have.
     """
 
-    def __init__(self, about: Mapping[str, Any], *, watched: Names = NOTHING, most: int = MOST_BYTES) -> None:
+    def __init__(
+        self, about: Mapping[str, Any], *, watched: Names = NOTHING, every: int = 1, most: int = MOST_BYTES
+    ) -> None:
         self.file: BinaryIO | None = None
         """An .npz archive of plain arrays, when the episode has ended; None if there is none."""
         self.missing = ""
         """Why there is none, in a sentence."""
         self._about = about
         self._watched = watched
+        self._every = every
         self._most = most
         self._looks: list[int] = []
         self._seen: ArraySpool | None = None
@@ -48,7 +52,7 @@ class Recording(EpisodeObserver):
         self._rewards: list[float] = []
 
     def looks(self, step: int) -> Names:
-        return self._watched
+        return self._watched if step % self._every == 0 else NOTHING
 
     def on_reset(self, observation: Observation) -> None:
         if self._watched:
@@ -71,7 +75,7 @@ class Recording(EpisodeObserver):
     def on_step(self, step: int, action: Array, result: Step) -> None:
         self._actions.append(np.array(action))
         self._rewards.append(result.reward)
-        if self._watched:
+        if self._watched and step % self._every == 0:
             self._keep(step, {name: result.observation[name] for name in sorted(self._watched)})
 
     def on_end(self, record: EpisodeRecord) -> None:

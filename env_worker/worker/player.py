@@ -246,7 +246,8 @@ class Player:
             about = self._about(order, getattr(session, "policy", None), assignment.benchmark)
             about["control_hz"] = stage.simulator.offers.control_hz
             about["history"] = 1 if session is None else session.needs.history
-            attachments["recording"] = Recording(about, watched=watched(stage.simulator, lease.watch))
+            names = watched(stage.simulator, lease.watch)
+            attachments["recording"] = Recording(about, watched=names, every=lease.watch_every or 1)
         return attachments
 
     def _hand_over(self, result: pb.Result, attachments: _Attachments) -> None:

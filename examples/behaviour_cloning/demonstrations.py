@@ -1,4 +1,4 @@
-"""Reads what `sparring run --record` wrote, as arrays to train on."""
+"""Reads what `sparring run --record` or `sparring export --format npz` wrote, as arrays to train on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read_demonstrations(
     """All successful episodes below a folder; what failed teaches nothing.
 
     Args:
-        folder: As given to --record.
+        folder: As given to --record, or made by `sparring export`.
         names: The observations to read.
         chunk: How many actions to learn per look.
         tasks: Only these; None for all.
@@ -58,7 +58,8 @@ def read_demonstrations(
                 continue
             if about["instruction"] not in sentences:
                 sentences.append(about["instruction"])
-            looks, actions = episode["looks"], episode["actions"]
+            actions = episode["actions"]
+            looks = episode["looks"][episode["looks"] < len(actions)]  # a replay may be seen after its last step, too
             following = np.minimum(looks[:, None] + np.arange(chunk), len(actions) - 1)
             # Experts ask for more than the action space holds; simulators clip, so the clipped action is what was done.
             done.append(np.clip(actions[following], -1.0, 1.0))
@@ -70,7 +71,7 @@ def read_demonstrations(
                         f"{str(path)!r} has no {name!r}: the policy that was recorded did not look at it. The README "
                         "says how to record what another policy would see."
                     )
-                seen[name].append(episode[f"observations/{name}"])
+                seen[name].append(episode[f"observations/{name}"][: len(looks)])
     if not done:
         raise SystemExit(f"there are no successful episodes of these tasks in {str(folder)!r}.")
     return Demonstrations(

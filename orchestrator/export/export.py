@@ -22,7 +22,7 @@ class Exported:
     """What is in a data set."""
 
     episodes: int
-    frames: int
+    steps: int
 
 
 def export(episodes: Iterable[RecordedEpisode], out: Path, form: str, options: ExportOptions) -> Exported:
@@ -39,15 +39,15 @@ def export(episodes: Iterable[RecordedEpisode], out: Path, form: str, options: E
         SparringError: If it cannot be written.
     """
     FORMATS[form].check()
-    count = frames = 0
+    count = steps = 0
     with whole_or_nothing(out) as folder, closing(FORMATS[form](folder, options)) as writer:
         for episode in episodes:
             writer.add(episode)
-            count, frames = count + 1, frames + len(episode.actions)
+            count, steps = count + 1, steps + len(episode.actions)
         if not count:
             raise UsageError("no episode is left to be exported.")
         writer.finish()
-    return Exported(count, frames)
+    return Exported(count, steps)
 
 
 def chosen_recordings(folder: Path, *, only: Only = "all", tasks: str | None = None) -> Sequence[RecordedEpisode]:

@@ -47,12 +47,14 @@ class Wanted:
     Attributes:
         film: How films look; None: none are made.
         watch: Patterns of observations that are recorded at the reset and after every step; empty: nothing is.
+        every: After how many steps they are recorded, if not after each.
         now: Settings of `sparring run` on workers: `slots`, `launcher`, `assets`, `in_process`, …
         seen: Settings of benchmarks that change what is seen and nothing else, such as `resolution`.
     """
 
     film: pb.FilmStyle | None = None
     watch: Sequence[str] = ()
+    every: int = 1
     now: Mapping[str, object] = field(default_factory=dict)
     seen: Mapping[str, object] = field(default_factory=dict)
 
@@ -124,6 +126,7 @@ def replay(
         lease.replay = kept[episode].actions
         lease.keep_actions = True
         lease.watch.extend(wanted.watch)
+        lease.watch_every = wanted.every
         if wanted.film is not None:
             lease.style.CopyFrom(wanted.film)
 

@@ -39,7 +39,7 @@ def test_every_step_of_every_episode_is_in_it(usage: Sparring) -> None:
     record(Path("seen"), index=1, steps=7, success=False)
     record(Path("seen"), task="push", index=0, steps=5)
     done = run(usage, "export", "seen", "set", "--format", "lerobot")
-    assert done.stdout.splitlines() == ["3 episodes, 24 frames: set"]
+    assert done.stdout.splitlines() == ["3 episodes, 24 steps: set"]
     rows = pq.read_table("set/data/chunk-000/file-000.parquet").to_pydict()
     assert rows["index"] == list(range(24))
     assert rows["episode_index"] == [0] * 5 + [1] * 12 + [2] * 7  # by task, then by index
@@ -257,12 +257,21 @@ def test_episodes_of_a_run_are_played_again_and_every_step_is_seen(usage: Sparri
     run(usage, "run", *plan, "--in-process", "--output", "o")
     rows = Results.load("o").rows
     done = run(usage, "export", "o", "set", "--format", "npz", "--observation", "*", "--in-process")
-    assert done.stdout.splitlines()[-1] == f"6 episodes, {sum(row.steps for row in rows)} frames: set"
+    assert done.stdout.splitlines()[-1] == f"6 episodes, {sum(row.steps for row in rows)} steps: set"
     for row in rows:
         with np.load(f"set/toy/{row.task}/{row.index:04d}.npz") as kept:
             assert kept["looks"].tolist() == list(range(row.steps + 1))
             assert kept["observations/image"].shape == (row.steps + 1, 16, 16, 3)
             assert kept["rewards"].sum() == pytest.approx(row.reward_sum)
+    run(usage, "export", "o", "few", "--format", "npz", "--observation", "image", "--every", "4", "--in-process")
+    for row in rows:
+        kept = np.load(f"few/toy/{row.task}/{row.index:04d}.npz")
+        whole = np.load(f"set/toy/{row.task}/{row.index:04d}.npz")
+        assert kept["looks"].tolist() == list(range(0, row.steps + 1, 4))
+        assert np.array_equal(kept["observations/image"], whole["observations/image"][::4])
+        assert len(kept["actions"]) == row.steps
+    refused = run(usage, "export", "o", "x", "--format", "lerobot", "--every", "4", code=2)
+    assert "every step" in refused.stderr
     run(
         usage,
         "export",
@@ -284,4 +293,4 @@ def test_episodes_of_a_run_are_played_again_and_every_step_is_seen(usage: Sparri
     assert [(one["task"], one["index"]) for one in ours["episodes"]] == [
         (row.task, row.index) for row in sorted(good, key=lambda row: Results.load("o").plan.ids().index(row.id))
     ]
-    assert sorted(os.listdir()) == ["o", "robot", "set"], "something was left behind"
+    assert sorted(os.listdir()) == ["few", "o", "robot", "set"], "something was left behind"

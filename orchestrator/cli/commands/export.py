@@ -41,6 +41,13 @@ EXIT_MISSING = 3
     help="what is in it; * and ? stand for anything; may be repeated [default: observation.*]",
 )
 @click.option("--resolution", type=click.IntRange(16, 4096), help="height and width of images, in pixels")
+@click.option(
+    "--every",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="look after so many steps, not after each; for policies that play several actions at once (npz)",
+)
 @click.option("--fps", type=click.FloatRange(0, min_open=True), help="frames per second, if the simulator says another")
 @worker_options
 def export(
@@ -51,6 +58,7 @@ def export(
     tasks: str | None,
     observations: tuple[str, ...],
     resolution: int | None,
+    every: int,
     fps: float | None,
     **values: Any,
 ) -> int:
@@ -66,19 +74,21 @@ def export(
     check_free(out)
     if not folder.is_dir():
         raise UsageError(f"there is no folder {str(folder)!r}.")
+    if every > 1 and form == "lerobot":
+        raise UsageError("LeRobot's format has every step: it has no place for actions between two frames.")
     options = ExportOptions(observations, fps or 0.0)
     if (folder / RUN_FILE).exists():
         seen = {} if resolution is None else {"resolution": resolution}
-        wanted = Wanted(watch=observations or [LEROBOTS_NAMES], now=given(values), seen=seen)
+        wanted = Wanted(watch=observations or [LEROBOTS_NAMES], every=every, now=given(values), seen=seen)
         done, missing = _played_again(folder, out, form, options, wanted, only, tasks)
     else:
-        if resolution is not None or given(values):
+        if resolution is not None or every > 1 or given(values):
             raise UsageError("recordings are as they are: there is nothing to set for workers and images.")
         episodes = chosen_recordings(folder, only=only, tasks=tasks)
         options = ExportOptions(observations, fps or 0.0, all(one.about.success is not None for one in episodes))
         done, missing = write(episodes, out, form, options), 0
     left = f", {missing} left out" if missing else ""
-    click.echo(f"{count(done.episodes, 'episode')}, {count(done.frames, 'frame')}{left}: {plain(str(out))}")
+    click.echo(f"{count(done.episodes, 'episode')}, {count(done.steps, 'step')}{left}: {plain(str(out))}")
     return EXIT_MISSING if missing else 0
 
 
