@@ -129,7 +129,7 @@ def test_the_command_tells_a_line_per_rule_and_fails_with_one(monkeypatch: pytes
     arguments = ["check", "benchmark", "toy", "--task", "short", "--episodes", "1", "--steps", "5"]
     done = CliRunner().invoke(cli, arguments, standalone_mode=False)
     assert (done.return_value, done.exception) == (0, None)
-    assert done.output.count("\nok ") == 20
+    assert done.output.count("\nok ") == 21
     assert done.output.endswith("21 rules: 21 ok, 0 skipped, 0 failed.\n")
 
     monkeypatch.setattr(Toy, "make", lambda self, task, settings: broken_benchmarks.EndsEarly().make(task, settings))
