@@ -270,10 +270,14 @@ class RemoteSession(SessionClient):
     ) -> None:
         self.close()
 
+    async def _connected(self, seconds: float) -> None:
+        async with asyncio.timeout(seconds):
+            await self._call.wait_for_connection()
+
     def _connect(self, guard: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]], seconds: float) -> None:
         try:
             # Cancelling a call that was never connected does not wake its writer, so this wait has a timer of its own.
-            self._loop.run(guard(asyncio.wait_for(self._call.wait_for_connection(), seconds)))
+            self._loop.run(guard(self._connected(seconds)))
         except grpc.RpcError as error:
             raise translated(error, self._address, seconds) from error
         except (TimeoutError, asyncio.CancelledError):
@@ -287,7 +291,7 @@ class RemoteSession(SessionClient):
             raise translated(error, self._address, seconds) from error
 
     async def _write_and_read(self, request: pb.RolloutRequest | bytes, seconds: float) -> pb.RolloutResponse:
-        # A timer that cancels the call is a tenth of the price of asyncio.wait_for, on the hottest path there is.
+        # A timer that cancels the call is a tenth of the price of asyncio.timeout, on the hottest path there is.
         deadline = asyncio.get_running_loop().call_later(seconds, self._call.cancel)
         due = deadline.when()
         try:

@@ -189,7 +189,8 @@ class Rollouts:
     async def _end(self, context: Context, code: grpc.StatusCode, sentence: str) -> None:
         """Ends a stream with a status; without one, where the client does not take what comes before it."""
         try:
-            await asyncio.wait_for(context.abort(code, sentence), self._limits.farewell_seconds)
+            async with asyncio.timeout(self._limits.farewell_seconds):
+                await context.abort(code, sentence)
         except TimeoutError:
             raise asyncio.CancelledError from None  # on which gRPC lets go of the call, and resets the stream
 

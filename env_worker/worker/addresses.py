@@ -41,10 +41,11 @@ def to_dial(address: Address) -> Address:
 async def knock(address: Address) -> Literal["answers", "refused", "silent"]:
     """Returns whether somebody listens there, nobody does, or it cannot be told: a machine that is out of reach."""
     try:
-        if address.is_unix:
-            _, writer = await asyncio.wait_for(asyncio.open_unix_connection(address.path), _KNOCK_SECONDS)
-        else:
-            _, writer = await asyncio.wait_for(asyncio.open_connection(address.host, address.port), _KNOCK_SECONDS)
+        async with asyncio.timeout(_KNOCK_SECONDS):
+            if address.is_unix:
+                _, writer = await asyncio.open_unix_connection(address.path)
+            else:
+                _, writer = await asyncio.open_connection(address.host, address.port)
     except (ConnectionRefusedError, FileNotFoundError):
         return "refused"
     except (OSError, TimeoutError):

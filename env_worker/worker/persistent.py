@@ -199,6 +199,7 @@ class _Attempt:
 
 async def _sleep(seconds: float, stop: asyncio.Event) -> None:
     try:
-        await asyncio.wait_for(stop.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            await stop.wait()
     except TimeoutError:
         return

@@ -91,7 +91,8 @@ class SlotProcess:
 
     async def _ends_within(self, seconds: float) -> bool:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._ended.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._ended.wait()
         return self._ended.is_set()
 
     def _read(self) -> None:

@@ -143,7 +143,8 @@ class Worker:
         """
 
         async def ask() -> pb.Assignment:
-            await asyncio.wait_for(call.wait_for_connection(), self._connect_timeout)
+            async with asyncio.timeout(self._connect_timeout):
+                await call.wait_for_connection()
             try:
                 await _write(call, pb.WorkerMessage(register=self._register()))
             except grpc.RpcError as error:
@@ -171,7 +172,8 @@ class Worker:
         stub: WorkAsyncStub = WorkStub(channel)  # type: ignore[assignment]
         call: Any = stub.Work(metadata=self._connection.metadata)
         try:
-            code = await asyncio.wait_for(call.code(), _REFUSAL_SECONDS)
+            async with asyncio.timeout(_REFUSAL_SECONDS):
+                code = await call.code()
             return StreamEnded(code, await call.details()) if code == grpc.StatusCode.UNAUTHENTICATED else None
         except TimeoutError:
             return None
@@ -203,10 +205,12 @@ class Worker:
         )
 
     async def _assigned(self, call: Any) -> pb.Assignment:
-        message = await asyncio.wait_for(call.read(), self._connect_timeout)
+        async with asyncio.timeout(self._connect_timeout):
+            message = await call.read()
         if message is not grpc.aio.EOF and message.WhichOneof("message") == "preparation":
             self._get_ready(message.preparation)
-            message = await asyncio.wait_for(call.read(), message.preparation.seconds)
+            async with asyncio.timeout(message.preparation.seconds):
+                message = await call.read()
         if message is grpc.aio.EOF:
             raise StreamEnded(await call.code(), await call.details())
         if message.WhichOneof("message") == "stop":

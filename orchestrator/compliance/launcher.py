@@ -101,7 +101,8 @@ class _Subject:
 
         async def limited() -> None:
             try:
-                await asyncio.wait_for(coroutine, self.seconds)
+                async with asyncio.timeout(self.seconds):
+                    await coroutine
             except TimeoutError:
                 broken(f"it takes more than {self.seconds:g} s.")
 

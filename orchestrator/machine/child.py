@@ -106,7 +106,8 @@ class Child:
         """Ends the process and its group: politely, then not."""
         self._signal(signal.SIGTERM)
         try:
-            await asyncio.wait_for(self._process.wait(), _END_GRACE)
+            async with asyncio.timeout(_END_GRACE):
+                await self._process.wait()
         except TimeoutError:
             pass
         finally:

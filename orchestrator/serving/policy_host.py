@@ -148,7 +148,8 @@ class PolicyHost:
     async def _starts(self, child: Child, *, again: bool) -> bool:
         """Waits until the server serves; returns False if somebody has killed it before, and it may be tried again."""
         try:
-            line = await asyncio.wait_for(child.first_line(), START_SECONDS)
+            async with asyncio.timeout(START_SECONDS):
+                line = await child.first_line()
         except TimeoutError:
             raise PolicyHostFailed(
                 f"the policy did not load within {START_SECONDS:g} s; see {str(self._log)!r}."

@@ -137,7 +137,8 @@ class _LogFollower:
     async def ended(self, seconds: float) -> None:
         """Waits for the end of the log, or so long."""
         try:
-            await asyncio.wait_for(self._ended.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._ended.wait()
         except TimeoutError:
             return
 
