@@ -30,12 +30,12 @@ from typing import Any
 import grpc
 from common import child, conclude, show
 
+from sparring.orchestrator.coordination.admission import Admission
+from sparring.orchestrator.coordination.coordinator import Coordinator
+from sparring.orchestrator.coordination.work_service import WorkService
 from sparring.orchestrator.results.journal import Journal
-from sparring.orchestrator.run.admission import Admission
-from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.listeners import RunListener
 from sparring.orchestrator.run.plan import make_plan
-from sparring.orchestrator.run.work_service import WorkService
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.orchestrator.settings import read_settings
 from sparring.protos import WORK_PROTOCOL_VERSION

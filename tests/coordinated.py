@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sparring.orchestrator.coordination.coordinator import Coordinator
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.row import EpisodeRow
-from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.listeners import FilmCount, RunListener, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId, make_plan
 from sparring.orchestrator.run.retry import RetryRules

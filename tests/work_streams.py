@@ -11,8 +11,8 @@ import grpc
 import pytest
 from coordinated import Run
 
-from sparring.orchestrator.run.admission import Admission
-from sparring.orchestrator.run.work_service import WorkService
+from sparring.orchestrator.coordination.admission import Admission
+from sparring.orchestrator.coordination.work_service import WorkService
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sparring.env_worker.registry import get_benchmark
 from sparring.env_worker.worker.memory import format_memory
+from sparring.orchestrator.coordination.admission import Admission, check_admission
 from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.launchers.base import share_slots
 from sparring.orchestrator.machine.capacity import SLOT_BYTES, capacity
@@ -16,7 +17,6 @@ from sparring.orchestrator.machine.environments import interpreter
 from sparring.orchestrator.machine.memory import parse_memory
 from sparring.orchestrator.results.journal import check_identity
 from sparring.orchestrator.results.reading import FILE_NAME, read_journal
-from sparring.orchestrator.run.admission import Admission, check_admission
 from sparring.orchestrator.run.plan import EpisodeId, Plan, identity, make_plan
 from sparring.orchestrator.run.run_files import check_output
 from sparring.orchestrator.settings import RunSettings

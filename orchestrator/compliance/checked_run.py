@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from sparring.orchestrator.coordination.coordinator import Coordinator
 from sparring.orchestrator.launchers.base import WorkerOrder
 from sparring.orchestrator.machine.processes import Process, all_processes, can_be_seen, with_descendants
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
-from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.execution import Execution, RunLocation, RunningWorkers
 from sparring.orchestrator.run.listeners import Listeners, RunListener
 from sparring.orchestrator.run.plan import make_plan

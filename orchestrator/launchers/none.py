@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from sparring.env_worker.worker.addresses import to_dial
+from sparring.orchestrator.coordination.admission import NEW_FOLDER, Admission
 from sparring.orchestrator.launchers.base import DEFAULT_LISTEN, Launcher, LauncherSettings, WorkerOrder
-from sparring.orchestrator.run.admission import NEW_FOLDER, Admission
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos.net.address import Address
 

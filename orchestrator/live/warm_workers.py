@@ -9,12 +9,12 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from sparring.orchestrator.coordination.coordinator import Coordinator
 from sparring.orchestrator.live.keywords import KEYWORDS
 from sparring.orchestrator.machine.child import open_socket
 from sparring.orchestrator.machine.sockets import socket_folder
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.results import Results
-from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.execution import Execution, RunLocation, RunningWorkers
 from sparring.orchestrator.run.listeners import Listeners
 from sparring.orchestrator.run.plan import Plan

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from sparring.orchestrator.coordination.coordinator import Coordinator
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.settings import NOBODY, ReplaySettings
 from sparring.orchestrator.results.journal import Journal
@@ -21,7 +22,6 @@ from sparring.orchestrator.results.makers import Maker, makers_of
 from sparring.orchestrator.results.reading import FILE_NAME, KeptEpisode, beside_a_run, events_of, trace_of
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.attachments import recording_file
-from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.execution import Execution, prepare, until_signal
 from sparring.orchestrator.run.films import difference

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sparring.orchestrator.coordination.workers import Workers
 from sparring.orchestrator.run.error_limit import ErrorLimit
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.scheduler import Lease
-from sparring.orchestrator.run.workers import Workers
 from sparring.protos.record import EpisodeRecord
 
 

@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sparring.env_worker.worker.addresses import to_dial
+from sparring.orchestrator.coordination.admission import Admission, check_admission
+from sparring.orchestrator.coordination.coordinator import Coordinator
+from sparring.orchestrator.coordination.work_service import WorkService
 from sparring.orchestrator.launchers.base import DEFAULT_LISTEN, LaunchFailed, WorkerOrder, share_slots
 from sparring.orchestrator.machine.sockets import socket_folder
 from sparring.orchestrator.results.journal import Journal, JournalError
 from sparring.orchestrator.results.results import Results
-from sparring.orchestrator.run.admission import Admission, check_admission
-from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
 from sparring.orchestrator.run.invocation import Invocation
 from sparring.orchestrator.run.listeners import Listeners, RunListener
 from sparring.orchestrator.run.plan import EpisodeId, Plan
 from sparring.orchestrator.run.program_check import ProgramCheck, changed_while_running
 from sparring.orchestrator.run.run_files import RunFiles, check_output, output_folder
-from sparring.orchestrator.run.work_service import WorkService
 from sparring.orchestrator.serving.policy_host import (
     PolicyAccess,
     PolicyHost,

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from sparring.env_worker.registry import distribution_of, get_benchmark
+from sparring.orchestrator.coordination.bounds import OutOfBounds
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.makers import BENCHMARK, POLICY, Maker
 from sparring.orchestrator.results.programs import NOTE, Program
 from sparring.orchestrator.results.renderers import renderers_of
-from sparring.orchestrator.run.bounds import OutOfBounds
 from sparring.orchestrator.run.plan import Plan
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from sparring.orchestrator.coordination.workers import Workers
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.makers import BENCHMARK, POLICY, Maker
 from sparring.orchestrator.results.row import EpisodeRow
@@ -17,7 +18,6 @@ from sparring.orchestrator.run.listeners import RunListener, SlotActivity
 from sparring.orchestrator.run.plan import EpisodeId, Plan
 from sparring.orchestrator.run.replays import Replays
 from sparring.orchestrator.run.scheduler import Lease, Scheduler
-from sparring.orchestrator.run.workers import Workers
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import FLAGS, Dialect, render

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparring.env_worker.registry import installed_versions
+from sparring.orchestrator.coordination.admission import FILE_NAME as TOKEN_FILE
 from sparring.orchestrator.results.damage import DamagedJournal, check_same_run, document_of
 from sparring.orchestrator.results.document import (
     RUN_FILE,
@@ -31,7 +32,6 @@ from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.programs import NOTE, changes, programs_in
 from sparring.orchestrator.results.reading import FILE_NAME
 from sparring.orchestrator.results.results import RESULT_FILES, Results, write_results
-from sparring.orchestrator.run.admission import FILE_NAME as TOKEN_FILE
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.invocation import Invocation
 from sparring.orchestrator.run.listeners import Listeners, RunEnd, RunStart

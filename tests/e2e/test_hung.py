@@ -28,7 +28,7 @@ BASE = ("run", "--benchmark", "toy", "--task", "short", "--episodes", "8")
 PLAN = ("run", "--benchmark", "toy", "--task", "good", "--policy", "toy_policies:Wanderer", "--episodes", "4")
 SLOW = (*PLAN, "--benchmark-arg", "step_seconds=0.02", "--slots", "2")
 IMPATIENT = (
-    "import sys; from sparring.orchestrator.run import work_service;"
+    "import sys; from sparring.orchestrator.coordination import work_service;"
     "work_service.SILENCE_SECONDS, work_service._LAST_SECONDS = 4.0, 1.0;"
     "sys.argv[0] = 'sparring'; from sparring.orchestrator.cli import main; main()"
 )

@@ -17,7 +17,7 @@ from support import free_port
 from sparring.env_worker.worker import worker as worker_module
 from sparring.env_worker.worker.slots import SlotHandle
 from sparring.env_worker.worker.worker import OrchestratorGone, Worker, WorkerRefused
-from sparring.orchestrator.run.bounds import check_register
+from sparring.orchestrator.coordination.bounds import check_register
 from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import UsageError

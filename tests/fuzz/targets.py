@@ -18,9 +18,9 @@ from typing import Any, Final
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from sparring.orchestrator.coordination.bounds import MAX_SLOTS, OutOfBounds, check_register
+from sparring.orchestrator.coordination.coordinator import Coordinator
 from sparring.orchestrator.results.journal import Journal
-from sparring.orchestrator.run.bounds import MAX_SLOTS, OutOfBounds, check_register
-from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.listeners import RunListener
 from sparring.orchestrator.run.plan import make_plan
 from sparring.orchestrator.run.retry import RetryRules

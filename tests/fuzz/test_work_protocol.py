@@ -38,13 +38,13 @@ from coordinated import Watcher
 from simulation.grounds import Grounds
 from simulation.ledger import Ledger
 
+from sparring.orchestrator.coordination.admission import Admission
+from sparring.orchestrator.coordination.bounds import MAX_MESSAGE, MAX_METRICS, MAX_NAME, MAX_SLOTS
+from sparring.orchestrator.coordination.coordinator import Coordinator
+from sparring.orchestrator.coordination.work_service import WorkService
 from sparring.orchestrator.results.journal import Journal
-from sparring.orchestrator.run.admission import Admission
-from sparring.orchestrator.run.bounds import MAX_MESSAGE, MAX_METRICS, MAX_NAME, MAX_SLOTS
-from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.plan import EpisodeId, make_plan
 from sparring.orchestrator.run.retry import RetryRules
-from sparring.orchestrator.run.work_service import WorkService
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.orchestrator.settings import read_settings
 from sparring.protos import WORK_PROTOCOL_VERSION

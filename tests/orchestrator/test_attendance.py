@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from sparring.orchestrator.coordination import attendance
+from sparring.orchestrator.coordination.attendance import Attendance
 from sparring.orchestrator.launchers.keep_alive import Death, keep_worker
-from sparring.orchestrator.run import attendance
-from sparring.orchestrator.run.attendance import Attendance
 from sparring.orchestrator.run.retry import RetryRules
 
 

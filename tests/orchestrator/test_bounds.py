@@ -14,9 +14,9 @@ import grpc
 import pytest
 from coordinated import Run
 
-from sparring.orchestrator.run import work_service
-from sparring.orchestrator.run.admission import Admission
-from sparring.orchestrator.run.bounds import (
+from sparring.orchestrator.coordination import work_service
+from sparring.orchestrator.coordination.admission import Admission
+from sparring.orchestrator.coordination.bounds import (
     MAX_FILES,
     MAX_MESSAGE,
     MAX_TRACEBACK,
@@ -25,7 +25,7 @@ from sparring.orchestrator.run.bounds import (
     bounded,
     check_register,
 )
-from sparring.orchestrator.run.work_service import WorkService
+from sparring.orchestrator.coordination.work_service import WorkService
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.protos import WORK_PROTOCOL_VERSION, action_list
 from sparring.protos import evaluation_pb2 as pb

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from coordinated import Hand, Run
 
+from sparring.orchestrator.coordination.bounds import OutOfBounds
 from sparring.orchestrator.results.row import EpisodeRow
-from sparring.orchestrator.run.bounds import OutOfBounds
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.retry import RetryRules
 from sparring.protos import action_list

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from coordinated import Hand, Run
 
-from sparring.orchestrator.results.journal import JournalError
-from sparring.orchestrator.run import program_check, workers
-from sparring.orchestrator.run.bounds import (
+from sparring.orchestrator.coordination import workers
+from sparring.orchestrator.coordination.bounds import (
     MAX_BENCHMARKS,
     MAX_METRICS,
     MAX_NAME,
@@ -21,6 +20,8 @@ from sparring.orchestrator.run.bounds import (
     MAX_WARNINGS,
     OutOfBounds,
 )
+from sparring.orchestrator.results.journal import JournalError
+from sparring.orchestrator.run import program_check
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.program_check import ChangedProgram, ProgramCheck
 from sparring.protos import evaluation_pb2 as pb

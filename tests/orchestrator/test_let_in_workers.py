@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from coordinated import Hand, Run
 
-from sparring.orchestrator.run import execution, workers
+from sparring.orchestrator.coordination import workers
+from sparring.orchestrator.run import execution
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.program_check import ChangedProgram
 from sparring.protos import evaluation_pb2 as pb

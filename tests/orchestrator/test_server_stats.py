@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparring.orchestrator.run.replica_balance import ReplicaBalance
+from sparring.orchestrator.coordination.replica_balance import ReplicaBalance
 from sparring.orchestrator.serving.stats import StatsWatch, quantile, summarized, total
 from sparring.policy_server.options import ServerOptions
 from sparring.policy_server.policies.blind import ZeroPolicy

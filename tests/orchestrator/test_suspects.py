@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from sparring.orchestrator.coordination.suspects import Finding, Suspects
 from sparring.orchestrator.run.plan import EpisodeId
-from sparring.orchestrator.run.suspects import Finding, Suspects
 
 
 def episodes(count: int) -> list[EpisodeId]:

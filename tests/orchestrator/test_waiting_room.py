@@ -14,7 +14,7 @@ import pytest
 from coordinated import Run
 from work_streams import OURS, PLAIN, Service
 
-from sparring.orchestrator.run import waiting_room
+from sparring.orchestrator.coordination import waiting_room
 from sparring.orchestrator.serving.images import looks_at_images
 from sparring.orchestrator.settings import read_settings
 from sparring.protos import evaluation_pb2 as pb

@@ -17,9 +17,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support import free_port
 from work_streams import HELLO, OURS, PLAIN, TOKEN, Service, Stream, access
 
-from sparring.orchestrator.run import work_service
-from sparring.orchestrator.run.admission import Admission
-from sparring.orchestrator.run.bounds import MAX_MESSAGE
+from sparring.orchestrator.coordination import work_service
+from sparring.orchestrator.coordination.admission import Admission
+from sparring.orchestrator.coordination.bounds import MAX_MESSAGE
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import FLAGS, render

@@ -11,14 +11,14 @@ from simulation.grounds import Grounds
 from simulation.ledger import Expected, Ledger
 from simulation.wire import LAUNCHED, TOKEN, Aborted, Stream
 
+from sparring.orchestrator.coordination.admission import Admission
+from sparring.orchestrator.coordination.coordinator import Coordinator
+from sparring.orchestrator.coordination.work_service import WorkService
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.row import EpisodeRow
-from sparring.orchestrator.run.admission import Admission
-from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.listeners import RunListener
 from sparring.orchestrator.run.plan import EpisodeId, Plan
 from sparring.orchestrator.run.retry import RetryRules
-from sparring.orchestrator.run.work_service import WorkService
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos import evaluation_pb2 as pb

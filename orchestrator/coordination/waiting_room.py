@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from sparring.orchestrator.run.bounds import MAX_WORKERS, OutOfBounds, check_register
-from sparring.orchestrator.run.coordinator import Coordinator
+from sparring.orchestrator.coordination.bounds import MAX_WORKERS, OutOfBounds, check_register
+from sparring.orchestrator.coordination.coordinator import Coordinator
 from sparring.protos import evaluation_pb2 as pb
 
 

@@ -13,16 +13,16 @@ from typing import Any, Final
 import grpc
 from google.protobuf.message import DecodeError
 
+from sparring.orchestrator.coordination.admission import Admission
+from sparring.orchestrator.coordination.attendance import REJOIN_SECONDS, Attendance
+from sparring.orchestrator.coordination.bounds import MAX_MESSAGE, MAX_PEER_CONNECTIONS, MAX_WORKERS, OutOfBounds
+from sparring.orchestrator.coordination.coordinator import Coordinator
+from sparring.orchestrator.coordination.replica_balance import ReplicaBalance
+from sparring.orchestrator.coordination.waiting_room import WaitingRoom
 from sparring.orchestrator.launchers.base import DEFAULT_LISTEN
 from sparring.orchestrator.machine.child import open_socket
 from sparring.orchestrator.machine.memory import parse_memory
-from sparring.orchestrator.run.admission import Admission
-from sparring.orchestrator.run.attendance import REJOIN_SECONDS, Attendance
-from sparring.orchestrator.run.bounds import MAX_MESSAGE, MAX_PEER_CONNECTIONS, MAX_WORKERS, OutOfBounds
-from sparring.orchestrator.run.coordinator import Coordinator
 from sparring.orchestrator.run.orders import assignment_message
-from sparring.orchestrator.run.replica_balance import ReplicaBalance
-from sparring.orchestrator.run.waiting_room import WaitingRoom
 from sparring.orchestrator.serving.images import looks_at_images
 from sparring.orchestrator.serving.policy_host import START_SECONDS, PolicyAccess
 from sparring.orchestrator.settings import Evaluation, RunSettings

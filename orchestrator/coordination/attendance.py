@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from sparring.orchestrator.run.bounds import MAX_WORKERS
+from sparring.orchestrator.coordination.bounds import MAX_WORKERS
 from sparring.protos.process import FreezeWatch
 
 JOIN_SECONDS: Final = 120.0

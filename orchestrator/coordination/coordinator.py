@@ -8,21 +8,21 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from sparring.orchestrator.coordination.bounds import bounded, check_register
+from sparring.orchestrator.coordination.departures import Departures
+from sparring.orchestrator.coordination.policy_reports import PolicyReports
+from sparring.orchestrator.coordination.policy_state import PolicyState
+from sparring.orchestrator.coordination.refusals import Refusals
+from sparring.orchestrator.coordination.workers import Workers
 from sparring.orchestrator.results.journal import Journal, JournalError
-from sparring.orchestrator.run.bounds import bounded, check_register
-from sparring.orchestrator.run.departures import Departures
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
 from sparring.orchestrator.run.orders import Order, lease_message, unchanged
 from sparring.orchestrator.run.plan import EpisodeId, Plan
-from sparring.orchestrator.run.policy_reports import PolicyReports
-from sparring.orchestrator.run.policy_state import PolicyState
 from sparring.orchestrator.run.program_check import ChangedProgram, ProgramCheck
 from sparring.orchestrator.run.recorder import Recorder
-from sparring.orchestrator.run.refusals import Refusals
 from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.run.scheduler import Lease, Scheduler, SlotId
-from sparring.orchestrator.run.workers import Workers
 from sparring.orchestrator.serving.policy_host import ServerEnd
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos import evaluation_pb2 as pb

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparring.orchestrator.run.workers import Workers
+from sparring.orchestrator.coordination.workers import Workers
 from sparring.protos import evaluation_pb2 as pb
 
 

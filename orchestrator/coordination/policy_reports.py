@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sparring.orchestrator.coordination.policy_state import PolicyState
+from sparring.orchestrator.coordination.workers import Workers
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
-from sparring.orchestrator.run.policy_state import PolicyState
 from sparring.orchestrator.run.scheduler import Lease, Scheduler
-from sparring.orchestrator.run.workers import Workers
 
 
 class PolicyReports:

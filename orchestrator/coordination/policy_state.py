@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from sparring.orchestrator.coordination.suspects import Suspects
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.run.scheduler import Lease
-from sparring.orchestrator.run.suspects import Suspects
 from sparring.orchestrator.serving.policy_host import ServerEnd
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import Dialect, Hint, render

@@ -8,7 +8,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from sparring.orchestrator.run.bounds import MAX_MACHINES, MAX_WORKERS, OutOfBounds
+from sparring.orchestrator.coordination.bounds import MAX_MACHINES, MAX_WORKERS, OutOfBounds
 from sparring.orchestrator.run.scheduler import SlotId
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import Dialect, render
