@@ -57,7 +57,7 @@ class Compared:
 
     @cached_property
     def p_value(self) -> float:
-        """Of the exact test that there is no difference: McNemar's for pairs, Boschloo's otherwise."""
+        """Of the exact test that there is no difference: McNemar's for pairs, otherwise Boschloo's or Fisher's."""
         if self.pairs is None:
             return unpaired(self.first, self.second)
         return mcnemar(self.pairs.only_first, self.pairs.only_second)
@@ -130,6 +130,14 @@ class Comparison:
         return student(found) if len(set(found)) > 1 else None
 
     @property
+    def cautions(self) -> list[str]:
+        """What may have moved a score beside the policy, and is no reason not to compare."""
+        drawn = [sorted(run.renderers) for run in (self.first, self.second)]
+        if not all(drawn) or drawn[0] == drawn[1]:
+            return []
+        return [f"images were drawn by {' and '.join(drawn[0])}, and by {' and '.join(drawn[1])}: their pixels differ."]
+
+    @property
     def is_decided(self) -> bool:
         """Whether a difference over all tasks is seen."""
         return self.overall.p_value <= ALPHA
@@ -171,6 +179,7 @@ class Comparison:
             "unmatched": self.unmatched,
             "rounds": None if self.rounds is None else self.rounds.to_json(),
             "obstacles": list(self.obstacles),
+            "cautions": self.cautions,
         }
 
 
@@ -196,6 +205,10 @@ def compare(first: Results, second: Results, *, force: bool = False) -> Comparis
     there, here = (_by_id(run.rows, set(labels.values())) for run in (first, second))
     same = [id for id in there if id in here and there[id].seed == here[id].seed]
     judged = [id for id in same if _is_judged(there[id]) and _is_judged(here[id])]
+    if same and not judged:
+        raise UsageError(
+            "there is no episode that has an outcome in both of these runs: where one has, the other ended in an error."
+        )
     if not any(map(_is_judged, there.values())) or not any(map(_is_judged, here.values())):
         raise UsageError(
             "one of these runs has no episode that ended in a success or a failure: there is no rate to compare."

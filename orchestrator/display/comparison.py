@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparring.orchestrator.comparison.comparison import ALPHA, Compared, Comparison
+from sparring.orchestrator.comparison.significance import unpaired_test
 from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.display.title import results_title, status
 from sparring.orchestrator.results.results import Results
@@ -69,6 +70,7 @@ def verdict(comparison: Comparison, names: tuple[str, str]) -> str:
 def _sentences(comparison: Comparison, names: tuple[str, str]) -> Iterator[tuple[str, str]]:
     yield verdict(comparison, names), "bold"
     yield from ((f"warning: not comparable: {sentence}", "yellow") for sentence in comparison.obstacles)
+    yield from ((f"warning: {sentence}", "yellow") for sentence in comparison.cautions)
     if comparison.such_tasks is not None:
         low, high = comparison.such_tasks
         yield f"on tasks like these, of which these are a sample: {_points(low)} to {_points(high)} points", "dim"
@@ -84,7 +86,8 @@ def _sentences(comparison: Comparison, names: tuple[str, str]) -> Iterator[tuple
     if changed and len(comparison.tasks) > 1:
         yield f"tasks that differ (p by Holm at most {ALPHA}): {', '.join(changed)}", ""
     if not comparison.paired:
-        yield "the runs have no episodes in common (other seeds): unpaired, by Boschloo's exact test", "yellow"
+        test = unpaired_test(comparison.overall.first, comparison.overall.second)
+        yield f"the runs have no episodes in common (other seeds): unpaired, by {test}'s exact test", "yellow"
     for number, what in (
         (comparison.left_out, "left out: not judged in both, as one that ended in an error"),
         (comparison.unmatched, "left out: only one of the runs has played them"),

@@ -29,6 +29,9 @@ _COLUMNS: Final = (
 )  # fmt: skip
 """What is told of an episode as it stands in its row."""
 
+FILM_TYPES: Final = {".gif": "image/gif", ".mp4": "video/mp4", ".webm": "video/webm"}
+"""What a browser calls films, by the ending of their names."""
+
 _TIMES: Final = {
     "physics": "physics_s",
     "rendering": "render_s",
@@ -148,9 +151,13 @@ def _episodes(results: Results, beside: Path) -> dict[str, list[Any]]:
 
 def _film(row: EpisodeRow, folder: Path | None, beside: Path) -> str:
     """Returns the address of an episode's film, as seen from the report; empty where there is none."""
-    if folder is None or not row.video or not (folder / row.video).is_file():
+    if folder is None or not row.video:
         return ""
-    return quote(os.path.relpath((folder / row.video).resolve(), beside.resolve()))
+    # The folder may be a stranger's, and the page goes to others: no file from elsewhere, be it by a path or by a link.
+    path = (folder / row.video).resolve()
+    if path.suffix not in FILM_TYPES or not path.is_relative_to(folder.resolve()) or not path.is_file():
+        return ""
+    return quote(os.path.relpath(path, beside.resolve()))
 
 
 def _sentences(results: Results) -> Sequence[str]:

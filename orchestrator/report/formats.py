@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 from xml.etree import ElementTree
 
+from sparring.orchestrator.results.files import replace_file
 from sparring.orchestrator.results.results import Results, episodes_csv
 from sparring.orchestrator.results.row import COLUMNS, EpisodeRow
-from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.errors import UsageError
 from sparring.protos.installing import install_command
 from sparring.protos.plain_text import plain
 
@@ -29,12 +30,7 @@ def write_table(results: Results, name: TableFormat, target: Path | BinaryIO) ->
     if not isinstance(target, Path):
         target.write(data)
         return
-    temporary = target.with_name(target.name + ".new")
-    try:
-        temporary.write_bytes(data)
-        temporary.replace(target)
-    except OSError as error:
-        raise SparringError(f"{str(target)!r} cannot be written: {error.strerror}.") from error
+    replace_file(target, data)
 
 
 def _csv(results: Results) -> bytes:
@@ -63,21 +59,25 @@ def _junit(results: Results) -> bytes:
     rows: defaultdict[tuple[str, str], list[EpisodeRow]] = defaultdict(list)
     for row in results.rows:
         rows[row.benchmark, row.task].append(row)
+    missing: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for id in sorted(set(results.plan.ids()) - {row.id for row in results.rows}):
+        missing[id.benchmark, id.task].append(id.index)
+        rows[id.benchmark, id.task] += []
     for (benchmark, task), episodes in rows.items():
         suite = ElementTree.SubElement(
             suites,
             "testsuite",
-            name=plain(f"{benchmark}/{task}"),
-            tests=str(len(episodes)),
+            name=_xml(f"{benchmark}/{task}"),
+            tests=str(len(episodes) + len(missing[benchmark, task])),
             failures=str(sum(row.outcome == "failure" for row in episodes)),
-            errors=str(sum(row.outcome == "error" for row in episodes)),
+            errors=str(sum(row.outcome == "error" for row in episodes) + len(missing[benchmark, task])),
             time=f"{sum(row.seconds for row in episodes):.3f}",
         )
         for row in episodes:
             case = ElementTree.SubElement(
                 suite,
                 "testcase",
-                classname=plain(f"{benchmark}.{task}"),
+                classname=_xml(f"{benchmark}.{task}"),
                 name=f"episode {row.index}",
                 time=f"{row.seconds:.3f}",
             )
@@ -85,9 +85,19 @@ def _junit(results: Results) -> bytes:
             if row.outcome == "failure":
                 ElementTree.SubElement(case, "failure", message="the task was not done").text = told
             elif row.outcome == "error":
-                ElementTree.SubElement(case, "error", type=row.error_kind, message=plain(row.error)).text = told
+                ElementTree.SubElement(case, "error", type=_xml(row.error_kind), message=_xml(row.error)).text = told
+        for index in missing[benchmark, task]:
+            case = ElementTree.SubElement(
+                suite, "testcase", classname=_xml(f"{benchmark}.{task}"), name=f"episode {index}"
+            )
+            ElementTree.SubElement(case, "error", type="missing", message="it has not been run yet")
     ElementTree.indent(suites)
     return bytes(ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)) + b"\n"
+
+
+def _xml(text: str) -> str:
+    """Returns a text without what XML 1.0 cannot hold, however it is escaped."""
+    return plain(text).replace("\ufffe", "\ufffd").replace("\uffff", "\ufffd")
 
 
 _WRITERS: Final[Mapping[TableFormat, Callable[[Results], bytes]]] = {"csv": _csv, "parquet": _parquet, "junit": _junit}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ from sparring.protos.plain_text import plain
 
 _MOST_TASKS: Final = 200
 _MOST_ERRORS: Final = 20
-_SPECIAL: Final = "\\`*_{}[]<>#|!~"
+_SPECIAL: Final = "\\`*_{}[]<>#|!~@"
 
 
 def report_markdown(content: dict[str, Any]) -> str:
@@ -52,11 +53,12 @@ def _lines(content: dict[str, Any]) -> Iterator[str]:
     policy = content["policy"]
     yield ""
     if policy is not None and policy["checkpoint_sha256"]:
-        yield f"checkpoint sha256 {policy['checkpoint_sha256']}"
+        yield f"checkpoint sha256 {_text(policy['checkpoint_sha256'])}"
         yield ""
     if content["command"]:
-        fence = "```" if "```" not in content["command"] else "~~~~~~"
-        yield from (f"{fence}sh", plain(content["command"]), fence)
+        command = " ".join(plain(content["command"]).split())
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0))  # longer than any inside
+        yield from (f"{fence}sh", command, fence)
 
 
 def _headline(content: dict[str, Any]) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
+from sparring.orchestrator.report.content import FILM_TYPES
 from sparring.protos.errors import SparringError
+from sparring.protos.plain_text import plain
 
 MOST_EMBEDDED: Final = 512 * 1024**2
 """Bytes of films in one page; browsers give up on more."""
@@ -20,16 +23,14 @@ def report_page(content: dict[str, Any]) -> str:
     """Returns the page that shows a report."""
     web = files("sparring.orchestrator.report") / "web"
     parts = {
-        "{{title}}": escape(str(content["title"])),
+        "{{title}}": escape(plain(str(content["title"]))),
         "{{style}}": (web / "report.css").read_text(),
         "{{script}}": (web / "report.js").read_text(),
         "{{content}}": script_json(content),
     }
+    # All marks in one go: what is put in for one of them may look like another.
     page = (web / "report.html").read_text()
-    for mark, text in parts.items():
-        before, _, after = page.partition(mark)
-        page = before + text + after
-    return page
+    return re.sub("|".join(map(re.escape, parts)), lambda mark: parts[mark[0]], page)
 
 
 def script_json(content: Any) -> str:
@@ -63,7 +64,4 @@ def embed_films(content: dict[str, Any], beside: Path) -> None:
                 f"the films are larger than {MOST_EMBEDDED // 1024**2} MiB together: too much for one page. Leave "
                 "--embed out; the page names them by their path."
             )
-        films[at] = f"data:{_TYPES.get(path.suffix, 'video/mp4')};base64,{base64.b64encode(data).decode()}"
-
-
-_TYPES: Final = {".gif": "image/gif", ".mp4": "video/mp4", ".webm": "video/webm"}
+        films[at] = f"data:{FILM_TYPES[path.suffix]};base64,{base64.b64encode(data).decode()}"

@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sparring.env_worker.benchmark import Task
+from sparring.orchestrator.results.files import replace_file
 from sparring.orchestrator.results.finite import finite, numbers_again
 from sparring.orchestrator.results.makers import Maker
 from sparring.orchestrator.results.programs import Program
@@ -26,7 +27,7 @@ from sparring.orchestrator.results.statistics import Summary
 from sparring.orchestrator.run.plan import Plan
 from sparring.policy_server.client import Description, PolicyProgram
 from sparring.protos.episode_rules import Metric
-from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.errors import UsageError
 from sparring.protos.machine import machine
 
 RUN_FILE: Final = "run.json"
@@ -371,20 +372,6 @@ def read_document(folder: Path) -> RunDocument:
 def to_json(content: Any) -> str:
     """Writes JSON as others can read it: without NaN and Infinity, which Python writes and nobody else reads."""
     return json.dumps(finite(content), indent=2, allow_nan=False) + "\n"
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Writes a file in one go, so that a reader never sees half of it.
-
-    Raises:
-        SparringError: If it cannot be written.
-    """
-    temporary = path.with_name(path.name + ".new")
-    try:
-        temporary.write_text(text)
-        temporary.replace(path)
-    except OSError as error:
-        raise SparringError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
 
 
 def _from_1(content: dict[str, Any]) -> dict[str, Any]:

@@ -20,9 +20,9 @@ from sparring.orchestrator.results.document import (
     RunStatus,
     ServerStats,
     read_document,
-    replace_file,
     to_json,
 )
+from sparring.orchestrator.results.files import replace_file
 from sparring.orchestrator.results.makers import Maker, mixed_versions
 from sparring.orchestrator.results.programs import Program, changes, programs_in
 from sparring.orchestrator.results.reading import JournalContents, JournalEvent, is_running, read_journal

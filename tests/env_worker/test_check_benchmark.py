@@ -130,7 +130,7 @@ def test_the_command_tells_a_line_per_rule_and_fails_with_one(monkeypatch: pytes
     done = CliRunner().invoke(cli, arguments, standalone_mode=False)
     assert (done.return_value, done.exception) == (0, None)
     assert done.output.count("\nok ") == 21
-    assert done.output.endswith("21 rules: 21 ok, 0 skipped, 0 failed.\n")
+    assert done.output.endswith("22 rules: 22 ok, 0 skipped, 0 failed.\n")
 
     monkeypatch.setattr(Toy, "make", lambda self, task, settings: broken_benchmarks.EndsEarly().make(task, settings))
     done = CliRunner().invoke(cli, arguments, standalone_mode=False)

@@ -137,7 +137,7 @@ def test_nothing_in_common() -> None:
     with pytest.raises(UsageError, match="no task in common: one is of a, and one is of b"):
         compare(results(a="+"), results(b="+"))
     with pytest.raises(UsageError, match="no rate to compare"):
-        compare(results(a="+"), results(a="e"))
+        compare(results(a="+", seed=1), results(a="e", seed=9))
 
 
 def test_a_run_that_goes_on_is_judged_by_whole_rounds() -> None:
@@ -155,6 +155,22 @@ def test_a_run_that_goes_on_is_judged_by_whole_rounds() -> None:
     assert errs.rounds.n == 3
     assert errs.rounds.p_value == pytest.approx(min(p_value(0, 5), p_value(0, 3)))
     assert compare(results(a="+-", seed=1), replace(results(a="--", seed=9), status="running")).rounds is None
+
+
+def test_outcomes_that_meet_only_errors_are_told() -> None:
+    with pytest.raises(UsageError, match="no episode that has an outcome in both"):
+        compare(results(a="+e"), results(a="e+"))
+
+
+def test_another_renderer_is_told() -> None:
+    mine, other = results(a="+-"), results(a="+-")
+    there, here = (
+        replace(run, rows=[replace(row, renderer=name) for row in run.rows])
+        for run, name in ((mine, "a GPU"), (other, "llvmpipe"))
+    )
+    assert compare(there, here).cautions == ["images were drawn by a GPU, and by llvmpipe: their pixels differ."]
+    assert compare(there, other).cautions == [], "nothing was drawn there"
+    assert compare(there, there).cautions == []
 
 
 def test_holm_is_over_the_tasks_that_have_two_rates() -> None:
@@ -185,6 +201,8 @@ def test_the_command(command: Command, tmp_path: Path) -> None:
         (["compare", FINISHED, ROOT / "docs"], "is not the output folder of a run"),
         (["compare", FINISHED, FINISHED.parent / "unfinished"], "--force compares them all the same"),
         (["plan", "--rate", "0.8"], "say one of the two"),
+        (["plan", "--rate", "0.8", "--half-width", "0.1", "--alpha", "0.01"], "--alpha goes with --difference"),
+        (["plan", "--rate", "0.8", "--half-width", "0.1", "--discordant", "0.1"], "--discordant is about two"),
         (["plan", "--rate", "0.9", "--difference", "0.2"], "is not possible"),
         (["plan", "--rate", "0.9", "--difference", "0.05", "--discordant", "0.01"], "is not possible"),
     ],

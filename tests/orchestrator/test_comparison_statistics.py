@@ -14,7 +14,7 @@ from statsmodels.stats.multitest import multipletests
 from sparring.orchestrator.comparison.differences import PairCounts, paired_interval, unpaired_interval
 from sparring.orchestrator.comparison.planning import Difference, episodes_for_half_width, pairs_needed, power
 from sparring.orchestrator.comparison.sequential import chance_of_decision, evidence, p_value, rate_interval
-from sparring.orchestrator.comparison.significance import holm, mcnemar, unpaired
+from sparring.orchestrator.comparison.significance import holm, mcnemar, unpaired, unpaired_test
 from sparring.orchestrator.comparison.suite import suite_mean
 from sparring.protos.errors import UsageError
 
@@ -35,6 +35,14 @@ def test_without_pairs_a_rate_is_not_judged_by_fishers_margins() -> None:
     table = [[7, 2], [3, 8]]
     assert unpaired((7, 10), (2, 10)) == pytest.approx(stats.boschloo_exact(table).pvalue)
     assert unpaired((7, 10), (2, 10)) < stats.fisher_exact(table).pvalue
+
+
+def test_many_episodes_are_judged_by_fishers_test() -> None:
+    # Boschloo's takes minutes for thousands of episodes.
+    assert unpaired_test((5, 200), (9, 200)) == "Boschloo"
+    assert unpaired_test((5, 20), (9, 201)) == "Fisher"
+    expected = stats.fisher_exact([[2400, 2500], [600, 500]]).pvalue
+    assert unpaired((2400, 3000), (2500, 3000)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("same", [((0, 10), (0, 20)), ((10, 10), (20, 20)), ((0, 0), (5, 10))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 import shutil
@@ -18,8 +19,11 @@ from support import ROOT
 
 from sparring.env_worker.benchmark import Task
 from sparring.orchestrator.cli.main import main
+from sparring.orchestrator.report.content import report_content
+from sparring.orchestrator.report.formats import write_table
 from sparring.orchestrator.report.markdown import report_markdown
-from sparring.orchestrator.report.page import script_json
+from sparring.orchestrator.report.page import report_page, script_json
+from sparring.orchestrator.results.document import read_document
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.plan import Plan
 
@@ -82,6 +86,72 @@ def test_tables_for_programs(report: Report, tmp_path: Path) -> None:
     assert len(suites.findall(".//testcase")) == 12
 
 
+def test_junit_has_what_was_not_run_as_errors(report: Report) -> None:
+    suites = ElementTree.fromstring(report(OLD / "unfinished", "--format", "junit", "--output", "-")[1])
+    assert len(suites.findall(".//testcase")) == 24
+    assert len(suites.findall(".//error[@type='missing']")) == 7
+
+
+def test_junit_can_be_read_whatever_names_are() -> None:
+    name = "a\ufffe\x00<&"
+    plan = Plan({"toy": [Task(name, "", "group")]}, 1, 5)
+    target = io.BytesIO()
+    write_table(Results(plan=plan, rows=[replace(ROW, task=name)], seconds=1.0, folder=None), "junit", target)
+    assert len(ElementTree.fromstring(target.getvalue()).findall(".//testcase")) == 1
+
+
+def test_a_link_in_a_strangers_folder_is_not_followed(report: Report, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("untouched")
+    folder = Path(shutil.copytree(OLD / "finished", tmp_path / "out"))
+    for name in ("report.md", "report.md.new", "report.csv.new", "report.csv"):
+        (folder / name).symlink_to(mine)
+    assert report(folder, "--format", "md", "--format", "csv")[0] == 0
+    assert mine.read_text() == "untouched"
+    assert (folder / "report.md").read_text().startswith("# ")
+    assert not (folder / "report.md").is_symlink()
+
+
+@pytest.mark.parametrize("how", ["by a path", "by a link", "no film"])
+def test_no_file_from_elsewhere_comes_into_a_page(tmp_path: Path, how: str) -> None:
+    secret = tmp_path / ("secret.txt" if how == "no film" else "secret.mp4")
+    folder = tmp_path / "out"
+    (folder / "videos").mkdir(parents=True)
+    secret.write_text("secret")
+    (folder / "videos" / "link.mp4").symlink_to(secret)
+    (folder / "videos" / "notes.txt").write_text("secret")
+    video = {"by a path": "../secret.mp4", "by a link": "videos/link.mp4", "no film": "videos/notes.txt"}[how]
+    plan = Plan({"toy": [Task("x", "", "group")]}, 1, 5)
+    results = Results(plan=plan, rows=[replace(ROW, video=video)], seconds=1.0, folder=folder)
+    content = report_content(results, read_document(OLD / "finished"), tmp_path)
+    assert content["episodes"]["film"] == [""]
+
+
+def test_what_stands_for_something_else_in_the_page_is_text(tmp_path: Path) -> None:
+    document = read_document(OLD / "finished")
+    content = report_content(Results.load(OLD / "finished"), document, tmp_path)
+    page = report_page({**content, "title": "{{content}} {{script}} \x1b"})
+    assert "<title>{{content}} {{script}} " in page
+    assert "\x1b" not in page
+    assert page.count('"schema":1') == 1
+
+
+def test_markdown_of_a_stranger_is_text(tmp_path: Path) -> None:
+    content = report_content(Results.load(OLD / "finished"), read_document(OLD / "finished"), tmp_path)
+    content["policy"]["checkpoint_sha256"] = "<img src=x>\n\n@everybody"
+    content["command"] = "sparring run\n```\n# out\n~~~~~~~"
+    text = report_markdown(content)
+    assert "<img" not in text.replace("\\<img", "")
+    assert "\n@" not in text
+    assert text.endswith("````sh\nsparring run ``` # out ~~~~~~~\n````\n")
+
+
+def test_standard_output_makes_no_folder(report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert report(OLD / "finished", "--format", "md", "--output", "-")[0] == 0
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_one_format_may_go_to_a_file(report: Report, tmp_path: Path) -> None:
     assert report(OLD / "finished", "--format", "md", "--output", tmp_path / "here.md")[0] == 0
     assert (tmp_path / "here.md").read_text().startswith("# toy\\_policies:Wanderer on toy")
@@ -112,9 +182,6 @@ def test_a_run_of_errors_only(report: Report, tmp_path: Path) -> None:
 
 
 def test_markdown_cannot_be_broken_by_names(tmp_path: Path) -> None:
-    from sparring.orchestrator.report.content import report_content
-    from sparring.orchestrator.results.document import read_document
-
     name = "a|b <img> `x`\n# title"
     results = Results(
         plan=Plan({"toy": [Task(name, "", "group")]}, 1, 5), rows=[replace(ROW, task=name)], seconds=1.0, folder=None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from click.core import ParameterSource
 
 from sparring.orchestrator.cli.statistics import needs_scipy
 from sparring.protos.errors import UsageError
@@ -39,7 +40,9 @@ _SHARE = click.FloatRange(0, 1)
     help="how likely a difference may be seen that is none",
 )
 @click.option("--tasks", type=click.IntRange(min=1), help="tasks of the plan: says the number of --episodes, too")
+@click.pass_context
 def plan(
+    context: click.Context,
     rate: float,
     difference: float | None,
     half_width: float | None,
@@ -54,6 +57,11 @@ def plan(
     """
     if (difference is None) == (half_width is None):
         raise UsageError("say one of the two: --difference of two policies, or --half-width of one rate's interval.")
+    if half_width is not None and discordant is not None:
+        raise UsageError("--discordant is about two policies: it goes with --difference.")
+    for name in ("alpha", "power"):
+        if half_width is not None and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"--{name} goes with --difference; the interval of one rate is at 95 %.")
     with needs_scipy("sparring plan"):
         from sparring.orchestrator.comparison.planning import Difference, episodes_for_half_width, pairs_needed
     if half_width is not None:

@@ -12,7 +12,8 @@ from sparring.orchestrator.report.content import report_content
 from sparring.orchestrator.report.formats import TableFormat, write_table
 from sparring.orchestrator.report.markdown import report_markdown
 from sparring.orchestrator.report.page import embed_films, report_page
-from sparring.orchestrator.results.document import read_document, replace_file, to_json
+from sparring.orchestrator.results.document import read_document, to_json
+from sparring.orchestrator.results.files import replace_file
 from sparring.orchestrator.results.results import Results
 from sparring.protos.errors import UsageError
 
@@ -53,8 +54,9 @@ def report(folder: Path, formats: tuple[str, ...], output: Path | None, embed: b
         raise UsageError("standard output has place for one format: name it with --format.")
     if embed and "html" not in chosen:
         raise UsageError("--embed is for the page: add --format html.")
-    paths = {name: _path(name, folder if output is None else output, alone=len(chosen) == 1) for name in chosen}
-    for name, path in paths.items():
+    target = Path() if to_stdout else folder if output is None else output
+    for name in chosen:
+        path = target if to_stdout else _path(name, target, alone=len(chosen) == 1)
         beside = Path.cwd() if to_stdout else path.parent
         if name in get_args(TableFormat):
             write_table(results, name, sys.stdout.buffer if to_stdout else path)  # type: ignore[arg-type]
