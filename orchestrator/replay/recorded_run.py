@@ -80,11 +80,12 @@ class RecordedRun:
         """Returns the episodes with an outcome that a selection names, in the plan's order.
 
         Args:
-            selection: `all`, `failures`, `successes`, or single ones, TASK:INDEX, comma-separated.
+            selection: `all`, `failures`, `successes`, or single ones, TASK:INDEX, comma-separated; BENCHMARK/TASK:INDEX
+                where several have a task of that name.
 
         Raises:
             UsageError: If it names episodes that the plan does not have, that have not ended, or that ended in an
-                error; or if there is none.
+                error; if a name is that of several; or if there is none.
         """
         order = self.plan.ids()
         if selection in _OUTCOMES:
@@ -94,12 +95,19 @@ class RecordedRun:
                 going = " The run is still going; it may have some later." if self.running else ""
                 raise UsageError(f"the run in {str(self.place)!r} has no {_NAMES[selection]}.{going}")
             return chosen
-        named = {name: episode for episode in order for name in self._names(episode)}
+        named: dict[str, list[EpisodeId]] = {}
+        for episode in order:
+            named.setdefault(names_of(episode)[0], []).append(episode)
+        named |= {names_of(episode)[1]: [episode] for episode in order}
         found: dict[EpisodeId, EpisodeRow] = {}
         for name in filter(None, (part.strip() for part in selection.split(","))):
             if name not in named:
                 raise unknown("episode (TASK:INDEX) of this run:", name, list(named))
-            found[named[name]] = self._ended(named[name])
+            one, *others = named[name]
+            if others:
+                full = ", ".join(names_of(episode)[1] for episode in named[name])
+                raise UsageError(f"{name!r} is the name of several episodes of this run; say which: {full}.")
+            found[one] = self._ended(one)
         if not found:
             raise UsageError(f"say which episodes: {', '.join(_OUTCOMES)}, or TASK:INDEX,...")
         return [found[episode] for episode in order if episode in found]
@@ -128,9 +136,6 @@ class RecordedRun:
             )
         return kept, missing
 
-    def _names(self, episode: EpisodeId) -> tuple[str, str]:
-        return f"{episode.task}:{episode.index}", f"{episode.benchmark}/{episode.task}:{episode.index}"
-
     def _ended(self, episode: EpisodeId) -> EpisodeRow:
         row = self.rows.get(episode)
         if row is None:
@@ -139,6 +144,11 @@ class RecordedRun:
         if row.outcome == "error":
             raise UsageError(f"{episode} ended in an error, and errors have no actions: {row.error}")
         return row
+
+
+def names_of(episode: EpisodeId) -> tuple[str, str]:
+    """Returns an episode's short name, which one of another benchmark may have too, and its full one."""
+    return f"{episode.task}:{episode.index}", f"{episode.benchmark}/{episode.task}:{episode.index}"
 
 
 _OUTCOMES = {"all": ("success", "failure", "played"), "failures": ("failure",), "successes": ("success",)}

@@ -124,6 +124,22 @@ def test_episodes_are_chosen_by_name_in_the_order_of_the_plan(
     assert [(row.task, row.index) for row in rows] == chosen
 
 
+def test_a_name_that_two_episodes_have_is_refused_with_their_full_ones(usage: Sparring) -> None:
+    Path("twice.yaml").write_text(
+        "policy: toy_policies:Wanderer\nepisodes: 2\nin_process: true\nevaluations:\n"
+        "  - {name: calm, benchmark: toy, task: [short, long]}\n"
+        "  - {name: noisy, benchmark: toy, task: short, benchmark_arg: {noise: 32}}\n"
+    )
+    done = usage("run", "--config", "twice.yaml", "--output", "o")
+    assert done.returncode == 0, done.stderr
+    run = RecordedRun.in_folder(Path("o"))
+    with pytest.raises(UsageError, match=r"'short:0' is the name of several.*: calm/short:0, noisy/short:0") as refused:
+        run.choose("short:0")
+    assert "short:1" not in str(refused.value)
+    chosen = run.choose("noisy/short:0,long:1")
+    assert [str(row.id) for row in chosen] == ["calm/long#1", "noisy/short#0"]
+
+
 def test_episodes_are_chosen_by_outcome(recorded: Path) -> None:
     run = RecordedRun.in_folder(recorded)
     by_outcome = {name: {row.id for row in run.choose(name)} for name in ("failures", "successes")}

@@ -31,7 +31,7 @@ EXIT_MISSING = 3
     "--episodes",
     default="failures",
     show_default=True,
-    help="failures, successes, all, or single ones: TASK:INDEX, comma-separated",
+    help="failures, successes, all, or single ones: TASK:INDEX, or BENCHMARK/TASK:INDEX, comma-separated",
 )
 @click.option(
     "--camera",
