@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from sparring.orchestrator.replay.recorded_run import RecordedRun
+from sparring.orchestrator.replay.recorded_run import RecordedRun, names_of
 from sparring.orchestrator.results.reading import KeptEpisode
+from sparring.orchestrator.results.renderers import renderers_of
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.action_list import unpack
@@ -25,7 +27,7 @@ class EpisodeDifference:
     """In what an episode is not the same in both runs.
 
     Attributes:
-        episode: Which, as TASK:INDEX.
+        episode: Which, as TASK:INDEX, or BENCHMARK/TASK:INDEX where several have a task of that name.
         step: How many actions are the same, so that this one, counted from 0, is the first that is not.
         apart: How far the numbers of that action are apart, at most; None: one run has no action there.
         most: The same over all steps that both have.
@@ -45,9 +47,12 @@ class EpisodeDifference:
 
     @property
     def first(self) -> str:
-        """Who differed first, in words."""
-        earlier = self.physics_step is not None and self.physics_step <= self.step
-        return "the simulator" if earlier else "the policy"
+        """Who differed first, in words; neither, if all actions that both have are the same, and so are the states."""
+        if self.physics_step is not None and self.physics_step <= self.step:
+            return "the simulator"
+        left, right = self.steps
+        ended = left != right and self.step == min(self.steps)  # as with another limit of steps
+        return "neither, one ended earlier" if ended else "the policy"
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,10 @@ class RunDifference:
         other_seeds: Episodes of the same name that have other seeds: nothing can be said of them.
         only: Episodes that only one of them has.
         unknown: Episodes that one of them has kept no actions of.
-        around: Settings, versions and facts of the policy that are not the same: name, and the values of both.
+        errors: Episodes that ended in an error in one of them, or in both: nothing can be said of them.
+        around: Settings, versions, renderers and facts of the policy that are not the same: name, and the values of
+            both.
+        ids: The episodes that both have, by the names that they have here.
     """
 
     same: int
@@ -68,6 +76,7 @@ class RunDifference:
     other_seeds: list[str]
     only: tuple[list[str], list[str]]
     unknown: list[str]
+    errors: list[str]
     around: dict[str, tuple[Any, Any]]
     ids: dict[str, EpisodeId]
 
@@ -84,6 +93,7 @@ def difference_of(first: RecordedRun, second: RecordedRun) -> RunDifference:
     Raises:
         UsageError: If one of them cannot be read.
     """
+    name = _names(first, second)
     common = [episode for episode in first.plan.ids() if episode in first.rows and episode in second.rows]
     judged = [episode for episode in common if _has_outcome(first, second, episode)]
     kept, others = first.read(judged), second.read(judged)
@@ -91,10 +101,10 @@ def difference_of(first: RecordedRun, second: RecordedRun) -> RunDifference:
     for episode in judged:
         row, other = first.rows[episode], second.rows[episode]
         if row.seed != other.seed:
-            seeds.append(_name(episode))
+            seeds.append(name(episode))
         elif episode not in kept or episode not in others:
-            unknown.append(_name(episode))
-        elif (found := _compare(row, other, kept[episode], others[episode])) is None:
+            unknown.append(name(episode))
+        elif (found := _compare(name(episode), (row, other), kept[episode], others[episode])) is None:
             same += 1
         else:
             differing.append(found)
@@ -102,14 +112,18 @@ def difference_of(first: RecordedRun, second: RecordedRun) -> RunDifference:
         same=same,
         differing=differing,
         other_seeds=seeds,
-        only=(_only(first, second), _only(second, first)),
+        only=([*map(name, _only(first, second))], [*map(name, _only(second, first))]),
         unknown=unknown,
+        errors=[name(episode) for episode in common if not _has_outcome(first, second, episode)],
         around=dict(_around(first, second)),
-        ids={_name(episode): episode for episode in common},
+        ids={name(episode): episode for episode in common},
     )
 
 
-def _compare(row: EpisodeRow, other: EpisodeRow, kept: KeptEpisode, there: KeptEpisode) -> EpisodeDifference | None:
+def _compare(
+    name: str, rows: tuple[EpisodeRow, EpisodeRow], kept: KeptEpisode, there: KeptEpisode
+) -> EpisodeDifference | None:
+    row, other = rows
     left, right = unpack(kept.actions), unpack(there.actions)
     length = min(len(left), len(right))
     comparable = left.shape[1] == right.shape[1]
@@ -119,7 +133,7 @@ def _compare(row: EpisodeRow, other: EpisodeRow, kept: KeptEpisode, there: KeptE
         return None
     apart = np.abs(left[:length].astype(float) - right[:length].astype(float)) if comparable else np.zeros((0, 1))
     return EpisodeDifference(
-        episode=_name(row.id),
+        episode=name,
         step=step,
         apart=float(apart[step].max()) if step < len(apart) else None,
         most=float(apart.max(initial=0.0)),
@@ -151,6 +165,10 @@ def _around(first: RecordedRun, second: RecordedRun) -> Iterator[tuple[str, tupl
         for name in sorted({*left, *right}):
             if name not in _OF_THE_PLACE and left.get(name) != right.get(name):
                 yield f"{kind} {name}", (left.get(name), right.get(name))
+    for benchmark in first.plan.tasks:
+        drawn = _renderers(first, benchmark), _renderers(second, benchmark)
+        if benchmark in second.plan.tasks and drawn[0] != drawn[1]:
+            yield f"renderers of {benchmark}", drawn
 
 
 def _policy(run: RecordedRun) -> Mapping[str, Any]:
@@ -174,13 +192,26 @@ def _versions(run: RecordedRun) -> Mapping[str, Any]:
     return {name: ", ".join(sorted(versions)) for name, versions in found.items()}
 
 
+def _renderers(run: RecordedRun, benchmark: str) -> list[str]:
+    """Returns what has drawn the images of a benchmark: a policy that sees other pixels may act otherwise."""
+    return sorted(renderers_of(row for episode, row in run.rows.items() if episode.benchmark == benchmark))
+
+
 def _has_outcome(first: RecordedRun, second: RecordedRun, episode: EpisodeId) -> bool:
     return all(run.rows[episode].outcome != "error" for run in (first, second))
 
 
-def _only(run: RecordedRun, other: RecordedRun) -> list[str]:
-    return [_name(episode) for episode in run.plan.ids() if episode in run.rows and episode not in other.rows]
+def _only(run: RecordedRun, other: RecordedRun) -> list[EpisodeId]:
+    return [episode for episode in run.plan.ids() if episode in run.rows and episode not in other.rows]
 
 
-def _name(episode: EpisodeId) -> str:
-    return f"{episode.task}:{episode.index}"
+def _names(first: RecordedRun, second: RecordedRun) -> Callable[[EpisodeId], str]:
+    """Returns what names episodes so that no two of both runs have the same name."""
+    tasks = {(name, task.name) for run in (first, second) for name, tasks in run.plan.tasks.items() for task in tasks}
+    benchmarks = Counter(task for _, task in tasks)
+
+    def name(episode: EpisodeId) -> str:
+        short, full = names_of(episode)
+        return short if benchmarks[episode.task] == 1 else full
+
+    return name

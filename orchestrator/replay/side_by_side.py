@@ -28,16 +28,16 @@ def frames_of(film: Path, steps: Sequence[int]) -> list[Array]:
 
 
 def write_png(path: Path, rows: Sequence[Sequence[Array]], *, gap: int = 4) -> None:
-    """Writes pictures of one size, in rows, with white between them."""
+    """Writes pictures in rows, with white between them, and around those that are smaller than others."""
     import av
 
-    height, width = rows[0][0].shape[:2]
+    height, width = (max(picture.shape[side] for row in rows for picture in row) for side in (0, 1))
     wide = len(rows[0])
     sheet = np.full((len(rows) * (height + gap) - gap, wide * (width + gap) - gap, 3), 255, np.uint8)
     for down, row in enumerate(rows):
         for right, picture in enumerate(row):
             top, left = down * (height + gap), right * (width + gap)
-            sheet[top : top + height, left : left + width] = picture[:height, :width]
+            sheet[top : top + picture.shape[0], left : left + picture.shape[1]] = picture
     encoder: Any = av.CodecContext.create("png", "w")
     encoder.height, encoder.width, encoder.pix_fmt = sheet.shape[0], sheet.shape[1], "rgb24"
     encoder.time_base = Fraction(1)

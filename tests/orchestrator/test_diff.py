@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,13 @@ from sparring.orchestrator.replay.run_difference import difference_of
 from sparring.orchestrator.replay.side_by_side import write_png
 from sparring.protos.action_list import unpack
 
+TWICE = """
+episodes: 1
+in_process: true
+evaluations:
+  - {name: calm, benchmark: toy, task: [short, long]}
+  - {name: noisy, benchmark: toy, task: short, benchmark_arg: {noise: 32}}
+"""
 PLAN = ("run", "--benchmark", "toy", "--task", "short,long", "--episodes", "2", "--in-process")
 
 
@@ -104,3 +112,75 @@ def test_a_run_is_the_same_as_itself(usage: Sparring) -> None:
     run(usage, *PLAN, "--policy", "toy_policies:Wanderer", "--output", "a")
     recorded = RecordedRun.in_folder(Path("a"))
     assert difference_of(recorded, recorded).differing == []
+
+
+def test_episodes_that_ended_in_an_error_are_not_the_same(usage: Sparring) -> None:
+    run(usage, *PLAN, "--policy", "toy_policies:Forward", "--output", "a")
+    run(usage, *PLAN, "--policy", "toy_policies:Raises", "--output", "b", "--max-errors", "0", code=3)
+    found = differences(usage)
+    assert found["errors"] == ["short:1", "long:1"]
+    assert (found["same"], found["differing"], found["unknown"], found["only"]) == (2, [], [], [[], []])
+    said = run(usage, "diff", "b", "a", code=3).stdout
+    assert "2 episodes ended in an error in one of the runs: short:1, long:1\n" in said
+
+
+def test_nobody_is_blamed_where_one_run_ended_earlier(usage: Sparring) -> None:
+    still = ("run", "--benchmark", "toy", "--task", "long", "--episodes", "1", "--in-process")
+    for name, steps in (("a", "7"), ("b", "6")):
+        run(usage, *still, "--policy", "toy_policies:Wanderer", "--max-steps", steps, "--output", name)
+    (one,) = differences(usage)["differing"]
+    assert (one["step"], one["steps"], one["apart"], one["physics_step"]) == (6, [7, 6], None, None)
+    assert one["first"] == "neither, one ended earlier"
+
+
+def test_tasks_of_the_same_name_are_told_apart(usage: Sparring) -> None:
+    Path("twice.yaml").write_text(TWICE)
+    run(usage, "run", "--config", "twice.yaml", "--policy", "toy_policies:Wanderer", "--output", "a")
+    run(usage, "run", "--config", "twice.yaml", "--policy", "toy_policies:Forward", "--output", "b")
+    runs = RecordedRun.in_folder(Path("a")), RecordedRun.in_folder(Path("b"))
+    found = difference_of(*runs)
+    assert [one.episode for one in found.differing] == ["calm/short:0", "long:0", "noisy/short:0"]
+    assert {name: str(episode) for name, episode in found.ids.items()} == {
+        "calm/short:0": "calm/short#0",
+        "long:0": "calm/long#0",
+        "noisy/short:0": "noisy/short#0",
+    }
+    rows = {episode: row for episode, row in runs[1].rows.items() if episode.benchmark == "noisy"}
+    assert difference_of(runs[0], replace(runs[1], rows=rows)).only == (["calm/short:0", "long:0"], [])
+
+
+def test_another_renderer_is_among_what_differs(usage: Sparring) -> None:
+    run(usage, *PLAN, "--policy", "toy_policies:Wanderer", "--output", "a")
+    recorded = RecordedRun.in_folder(Path("a"))
+
+    def drawn_by(*names: str) -> RecordedRun:
+        rows = enumerate(recorded.rows.items())
+        drawn = {episode: replace(row, renderer=names[number % len(names)]) for number, (episode, row) in rows}
+        return replace(recorded, rows=drawn)
+
+    assert difference_of(drawn_by("llvmpipe"), drawn_by("llvmpipe")).around == {}
+    assert difference_of(drawn_by("llvmpipe"), drawn_by("A100")).around == {
+        "renderers of toy": (["llvmpipe"], ["A100"])
+    }
+    mixed = difference_of(drawn_by("llvmpipe"), drawn_by("llvmpipe", "A100")).around
+    assert mixed == {"renderers of toy": (["llvmpipe"], ["A100", "llvmpipe"])}
+    assert difference_of(drawn_by("b", "a"), drawn_by("a", "b")).around == {}
+
+
+def test_pictures_of_different_sizes_stand_side_by_side(usage: Sparring) -> None:
+    run(usage, *PLAN, "--policy", "toy_policies:Wanderer", "--output", "a", "--benchmark-arg", "noise=64")
+    run(usage, *PLAN, "--policy", "toy_policies:Forward", "--output", "b")
+    found = differences(usage, "--frames", "pictures", "--most", "1", "--in-process")
+    assert [str(path) for path in Path("pictures").iterdir()] == list(found["pictures"].values())
+
+
+def test_a_smaller_picture_has_white_around_it(tmp_path: Path) -> None:
+    small, large = np.full((4, 6, 3), 10, np.uint8), np.full((8, 2, 3), 20, np.uint8)
+    write_png(tmp_path / "a.png", [[small, large]], gap=2)
+    with av.open(str(tmp_path / "a.png")) as file:
+        sheet = next(file.decode(video=0)).to_ndarray(format="rgb24")
+    assert sheet.shape == (8, 14, 3)
+    assert (sheet[:4, :6] == 10).all()
+    assert (sheet[:, 8:10] == 20).all()
+    assert (sheet[4:, :8] == 255).all()
+    assert (sheet[:, 10:] == 255).all()

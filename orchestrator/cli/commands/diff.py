@@ -52,10 +52,11 @@ def diff(
     """Holds the runs in A and B against each other, episode by episode, action by action.
 
     It says which episodes' actions differ, from which step on and by how much, whether the simulator or the policy
-    differed first, and what is not the same in settings, versions and checkpoint.
+    differed first, and what is not the same in settings, versions, renderers and checkpoint.
 
     \b
-    Exit codes: 0 all actions are the same, 3 some are not, or cannot be compared, 2 wrong usage, 1 it failed.
+    Exit codes: 0 all actions are the same, 3 some are not, or cannot be compared (errors, for one),
+    2 wrong usage, 1 it failed.
     """  # noqa: D301 - click wants the very character
     runs = RecordedRun.in_folder(first), RecordedRun.in_folder(second)
     found = difference_of(*runs)
@@ -67,7 +68,7 @@ def diff(
         click.echo(json.dumps(finite({**found.to_json(), "pictures": pictures}), allow_nan=False))
     else:
         _show(found, pictures)
-    whole = not (found.differing or found.other_seeds or found.unknown or any(found.only))
+    whole = not (found.differing or found.other_seeds or found.unknown or found.errors or any(found.only))
     return 0 if whole else EXIT_DIFFERENT
 
 
@@ -126,6 +127,7 @@ def _show(found: RunDifference, pictures: dict[str, str]) -> None:
     for names, said in (
         (found.other_seeds, "have other seeds in B, so that nothing can be said of them"),
         (found.unknown, "have no recorded actions in one of the runs"),
+        (found.errors, "ended in an error in one of the runs"),
         (found.only[0], "are in A alone"),
         (found.only[1], "are in B alone"),
     ):
