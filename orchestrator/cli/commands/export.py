@@ -76,6 +76,8 @@ def export(
         raise UsageError(f"there is no folder {str(folder)!r}.")
     if every > 1 and form == "lerobot":
         raise UsageError("LeRobot's format has every step: it has no place for actions between two frames.")
+    if fps is not None and form == "npz":
+        raise UsageError("an archive of plain arrays has no frames per second: that is for LeRobot's format.")
     options = ExportOptions(observations, fps or 0.0)
     if (folder / RUN_FILE).exists():
         seen = {} if resolution is None else {"resolution": resolution}
@@ -84,6 +86,11 @@ def export(
     else:
         if resolution is not None or every > 1 or given(values):
             raise UsageError("recordings are as they are: there is nothing to set for workers and images.")
+        if observations and form == "npz":
+            raise UsageError(
+                "recordings are copied as they are into archives: what is in them cannot be chosen. Export the output "
+                "folder of their run instead: that plays the actions again, and looks at what is named."
+            )
         episodes = chosen_recordings(folder, only=only, tasks=tasks)
         options = ExportOptions(observations, fps or 0.0, all(one.about.success is not None for one in episodes))
         done, missing = write(episodes, out, form, options), 0
