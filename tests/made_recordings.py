@@ -32,9 +32,10 @@ def record(
     size: tuple[int, int] = (32, 48),
     every: int = 1,
     history: int = 1,
+    name: str = "",
     **said: Any,
 ) -> Path:
-    """Writes a recording as a worker does, and returns where it is."""
+    """Writes a recording as a worker does, or under another name, and returns where it is."""
     seed = 1000 + index
     rng = np.random.default_rng(seed)
     images = scenes(steps, height=size[0], width=size[1], seed=seed)
@@ -65,7 +66,7 @@ def record(
     recording.on_end(EpisodeRecord(outcome="played" if success is None else "success" if success else "failure"))
     assert recording.file is not None
     recording.file.seek(0)
-    path = folder / "made" / task / f"{index:04d}.npz"
+    path = folder / f"{name or f'made/{task}/{index:04d}'}.npz"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(recording.file.read())
     recording.close()

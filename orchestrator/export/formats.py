@@ -14,6 +14,8 @@ from typing import Any, Final
 from sparring.orchestrator.export.lerobot_dataset import LeRobotDatasetWriter, fits, layout_of
 from sparring.orchestrator.export.lerobot_files import write_json
 from sparring.orchestrator.export.recorded import RecordedEpisode
+from sparring.orchestrator.run.attachments import recording_file
+from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
 from sparring.protos.installing import install_command
@@ -117,7 +119,16 @@ class NpzFormat(ExportFormat):
 
     def add(self, episode: RecordedEpisode) -> None:
         about = episode.about
-        place = self.folder / about.benchmark / about.task.replace("/", "_") / f"{about.index:04d}.npz"
+        for name, separators in ((about.benchmark, "/\\\0"), (about.task, "\0")):  # tasks may have a /, as gym's do
+            if name in ("", ".", "..") or any(separator in name for separator in separators):
+                raise UsageError(
+                    f"{str(episode.path)!r} says that it is of {str(about)!r}, and {name!r} cannot be the name of a "
+                    "folder. Leave that file out."
+                )
+        place = recording_file(self.folder, EpisodeId(about.benchmark, about.task, about.index))
+        if place.exists():
+            inside = str(place.relative_to(self.folder))
+            raise UsageError(f"two episodes would be in {inside!r}, one is {about}. Export their tasks apart.")
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(episode.path, place)
 

@@ -252,10 +252,10 @@ def layout_of(episode: RecordedEpisode, names: Sequence[str], *, success: bool) 
             raise UsageError(
                 f"{episode.about} was recorded without {name!r}: what was seen is {', '.join(offered) or 'nothing'}."
             )
-        if "/" in name or not fits(offered[name]):
+        if name in ("", ".", "..") or "/" in name or "\0" in name or not fits(offered[name]):  # videos/<name>/...
             raise UsageError(
                 f"LeRobot has no place for {name!r}, {offered[name]}: it takes images of three colours and rows of "
-                "numbers, whose names have no '/'."
+                "numbers, whose names are those of folders, without '/'."
             )
     looks, steps = episode.looks, len(episode.actions)
     if not np.array_equal(looks[:steps], np.arange(steps)):  # a replay is also seen after its last step

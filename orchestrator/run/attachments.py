@@ -111,14 +111,16 @@ class Attachments:
         label = self._labels[episode.benchmark, episode.task]
         if self._output.video_names == "lerobot":
             group, number = self._places[label]
-            return f"videos/{_file_name(group)}_{number}/eval_episode_{episode.index}.mp4"
-        return f"videos/{_file_name(label)}_{episode.index:04d}_{outcome}.mp4"
+            return f"videos/{file_name(group)}_{number}/eval_episode_{episode.index}.mp4"
+        return f"videos/{file_name(label)}_{episode.index:04d}_{outcome}.mp4"
 
 
 def recording_file(folder: Path, episode: EpisodeId) -> Path:
     """Returns where the recording of an episode is, in a folder of recordings."""
-    return folder / _file_name(episode.benchmark) / _file_name(episode.task) / f"{episode.index:04d}.npz"
+    return folder / file_name(episode.benchmark) / file_name(episode.task) / f"{episode.index:04d}.npz"
 
 
-def _file_name(task: str) -> str:
-    return task.replace("/", "_").replace(":", "_")
+def file_name(name: str) -> str:
+    """Returns the name of a task, a group or a benchmark as one of a file or a folder: never of one further up."""
+    safe = name.replace("/", "_").replace(":", "_")
+    return safe if safe.strip(".") else "_" * max(1, len(safe))

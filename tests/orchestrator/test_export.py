@@ -141,6 +141,62 @@ def test_older_recordings_are_exported_if_they_are_told_how_fast_they_go(usage: 
     assert json.loads(Path("set/meta/info.json").read_text())["fps"] == 12.5
 
 
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"benchmark": "../../escaped"}, "'../../escaped' cannot be the name of a folder"),
+        ({"benchmark": "made/deeper"}, "'made/deeper' cannot be the name of a folder"),
+        ({"benchmark": ".."}, "'..' cannot be the name of a folder"),
+        ({"benchmark": ""}, "'' cannot be the name of a folder"),
+        ({"task": ".."}, "'..' cannot be the name of a folder"),
+        ({"task": "."}, "'.' cannot be the name of a folder"),
+        ({"task": "re\0ach"}, "cannot be the name of a folder"),
+    ],
+)
+def test_what_a_recording_says_of_itself_leads_to_no_other_folder(
+    usage: Sparring, said: dict[str, Any], why: str
+) -> None:
+    record(Path("in/seen"), name="kept", **said)
+    done = run(usage, "export", "in/seen", "in/deep/set", "--format", "npz", code=2)
+    assert why in " ".join(done.stderr.split())
+    found = [str(path) for path in Path().rglob("*") if path.is_file()]
+    assert found == ["in/seen/kept.npz"], "something was written"
+
+
+def test_tasks_of_a_recording_are_named_as_those_of_a_run(usage: Sparring) -> None:
+    record(Path("seen"), name="a", task="suite/reach:v3")
+    run(usage, "export", "seen", "set", "--format", "npz")
+    assert [str(path) for path in Path("set").rglob("*.npz")] == ["set/made/suite_reach_v3/0000.npz"]
+    record(Path("seen"), name="b", task="suite_reach_v3")
+    done = run(usage, "export", "seen", "both", "--format", "npz", code=2)
+    assert "two episodes would be in" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("name", ["..", ".", ""])
+def test_an_image_whose_name_is_no_folder_is_refused(tmp_path: Path, name: str) -> None:
+    path = record(tmp_path)
+    with np.load(path) as kept:
+        arrays = dict(kept)
+    arrays[f"observations/{name}"] = arrays.pop(f"observations/{CAMERA}")
+    np.savez(path, **arrays)
+    with pytest.raises(UsageError, match="LeRobot has no place for"):
+        layout_of(RecordedEpisode(path), [name], success=True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--observation", STATE], "recordings are copied as they are"),
+        (["--fps", "10"], "has no frames per second"),
+    ],
+)
+def test_what_would_change_nothing_is_refused(usage: Sparring, flags: list[str], said: str) -> None:
+    record(Path("seen"))
+    done = run(usage, "export", "seen", "set", "--format", "npz", *flags, code=2)
+    assert said in " ".join(done.stderr.split())
+    assert not Path("set").exists()
+
+
 def test_where_something_is_already_nothing_is_written(usage: Sparring) -> None:
     record(Path("seen"))
     Path("set").mkdir()

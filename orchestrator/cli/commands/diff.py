@@ -21,6 +21,7 @@ from sparring.orchestrator.replay.replays import Replayed, Wanted
 from sparring.orchestrator.replay.run_difference import EpisodeDifference, RunDifference, difference_of
 from sparring.orchestrator.replay.side_by_side import frames_of, write_png
 from sparring.orchestrator.results.finite import finite
+from sparring.orchestrator.run.attachments import file_name
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.plain_text import plain
@@ -100,7 +101,7 @@ def _pictures(
         for episode, one in ids.items():
             if all(episode in each for each in films):
                 left, right = (frames_of(each[episode], (one.step, one.step + 1)) for each in films)
-                path = folder / f"{one.episode.replace('/', '_').replace(':', '_')}_step{one.step}.png"
+                path = folder / f"{file_name(one.episode)}_step{one.step}.png"
                 write_png(path, list(zip(left, right, strict=True)))
                 made[one.episode] = str(path)
     return made

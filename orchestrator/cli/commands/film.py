@@ -15,6 +15,7 @@ from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.replays import Replayed, Wanted
 from sparring.orchestrator.replay.verification import elsewhere
+from sparring.orchestrator.run.attachments import file_name
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import UsageError
@@ -97,8 +98,7 @@ def film(
             log.warning("there is no film of %s: %s", row.id, problem)
             return
         assert replayed.film is not None
-        label = run.label(row.id).replace("/", "_").replace(":", "_")
-        path = target / f"{label}_{row.index:04d}_{row.outcome}.{kind}"
+        path = target / f"{file_name(run.label(row.id))}_{row.index:04d}_{row.outcome}.{kind}"
         try:
             replayed.film.replace(path)
         except OSError as error:
