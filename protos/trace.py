@@ -103,7 +103,11 @@ def success_number(success: bool | None) -> float:
 
 
 def physics_number(state: Array | None) -> float:
-    """Returns one number of positions and velocities that is another if any of them is, and close if all are close."""
+    """Returns one number of positions and velocities that is close if all are close, and another if any of them is.
+
+    That is almost always so: it is a sum, so a change that is smaller than its last digit, or that another one takes
+    back, is not seen. A hash would see it, and could not say how far two machines are apart.
+    """
     if state is None or not state.size:
         return 0.0
     total = float(np.dot(state, _weights(state.size)))
