@@ -14,11 +14,7 @@ from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.plan import EpisodeId, Plan
 from sparring.orchestrator.settings import Evaluation
 from sparring.protos.advice import Hint
-from sparring.protos.errors import SparringError, UsageError, unknown
-
-
-class NotKept(SparringError):
-    """Of an episode nothing is kept that it could be played again with."""
+from sparring.protos.errors import UsageError, unknown
 
 
 @dataclass(frozen=True)
