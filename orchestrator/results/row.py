@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 import zlib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -123,13 +123,22 @@ def _has_sense(cells: Mapping[str, Any]) -> bool:
         return False
     if not all(isinstance(value, _TYPES.get(_HINTS[name], str)) for name, value in cells.items()):
         return False
-    if not all(math.isfinite(value) for value in cells.values() if isinstance(value, float)):
+    if not all(_is_finite(value) for name, value in cells.items() if _HINTS[name] is float):
         return False
     try:
         mappings = [json.loads(cells[name] or "{}") for name in _MAPPINGS & cells.keys()]
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
-    return cells["outcome"] in get_args(Outcome) and all(isinstance(found, dict) for found in mappings)
+    if not all(isinstance(found, dict) and all(map(_is_finite, found.values())) for found in mappings):
+        return False
+    return cells["outcome"] in get_args(Outcome)
+
+
+def _is_finite(value: object) -> bool:
+    """Returns whether this is a number that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max  # which NaN is not, and an int may be as large as it likes
 
 
 _TYPES: Final[Mapping[Any, tuple[type, ...]]] = {int: (int,), float: (int, float)}
