@@ -32,6 +32,7 @@ NOW: Final = (
     "launcher",
     "listen",
     "join_token_file",
+    "render_device",
 )
 """Settings that are not the run's but of whoever plays it again, beside those of launchers."""
 NOBODY: Final = "zero"
