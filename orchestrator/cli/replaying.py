@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +17,6 @@ from sparring.orchestrator.replay.settings import NOW
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.orchestrator.settings import launcher_fields
 from sparring.protos.advice import FLAGS
-from sparring.protos.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,8 +34,8 @@ def play_again(
     wanted: Wanted,
     beside: Path,
     heard: Callable[[Replayed], None],
-) -> Sequence[EpisodeId]:
-    """Plays episodes again with a display on standard error; returns those that nothing is kept of.
+) -> Mapping[EpisodeId, str]:
+    """Plays episodes again with a display on standard error; returns those that `heard` is not told of, and why.
 
     Args:
         run: Whose.
@@ -60,13 +59,3 @@ def play_again(
             return replay(run, chosen, wanted, folder, heard, [display])
     finally:
         display.close()
-
-
-def check_out(path: Path, *, flag: str) -> None:
-    """Checks that what is to be written can be, before anything is played.
-
-    Raises:
-        UsageError: If it cannot.
-    """
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"{flag} names {str(path)!r}, which is no folder.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from sparring.orchestrator.export.recorded import RecordedEpisode
@@ -12,8 +12,8 @@ from sparring.orchestrator.run.plan import EpisodeId
 
 log = logging.getLogger(__name__)
 
-Play = Callable[[Callable[[Replayed], None]], Sequence[EpisodeId]]
-"""Plays episodes again, tells of each, and returns those that nothing is kept of."""
+Play = Callable[[Callable[[Replayed], None]], Mapping[EpisodeId, str]]
+"""Plays episodes again, tells of each, and returns those that it could not tell of, and why."""
 
 
 class ReplayedEpisodes:
@@ -37,8 +37,8 @@ class ReplayedEpisodes:
         Raises:
             SparringError: If that could not be finished.
         """
-        for episode in play(self._heard):
-            self._leave_out(episode, "its actions are missing.")
+        for episode, why in play(self._heard).items():
+            self._leave_out(episode, why)
 
     def __iter__(self) -> Iterator[RecordedEpisode]:
         for path in self._paths.values():

@@ -7,6 +7,7 @@ different is that every lease has the actions, and says what is wanted of the re
 from __future__ import annotations
 
 import asyncio
+import logging
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -36,8 +37,12 @@ from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.net.address import Address
 from sparring.protos.net.rpc import ignore_poller_races
 from sparring.protos.spec import PolicySpec
+from sparring.protos.tracebacks import traceback_of
 
 _NOT_ASKED: Final = Description(NOBODY, {}, "", "", PolicySpec(action_dim=1, chunk_length=1))
+_NOTHING_CAME: Final = "nothing came of its replay."
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,7 @@ def replay(
     folder: Path,
     heard: Callable[[Replayed], None],
     listeners: Iterable[RunListener] = (),
-) -> Sequence[EpisodeId]:
+) -> Mapping[EpisodeId, str]:
     """Plays episodes of a recorded run again; to be called in the main thread, for signals.
 
     Args:
@@ -108,13 +113,15 @@ def replay(
         listeners: Who watches, as any run.
 
     Returns:
-        Those that nothing is kept of, and that were not played, therefore.
+        Those that `heard` was not told of, in their order, and why, in a sentence: nothing is kept of them, or nothing
+        came of their replays.
 
     Raises:
         UsageError: If nothing is kept of any of them, or they cannot be played here as they are wanted.
         Interrupted, RunStopped and other SparringErrors: If it could not be finished.
     """
-    kept, missing = run.kept(episodes)
+    wished = list(episodes)
+    kept, _ = run.kept(wished)
     made = ReplaySettings(wanted.now, wanted.seen, film=wanted.film is not None, record=bool(wanted.watch))
     plan = replace(_of_those(run.plan, kept), only=frozenset(kept))
     settings = made.of(run.document.settings, folder, plan.tasks)
@@ -141,7 +148,11 @@ def replay(
         telling.check()  # it is the cause
         raise
     telling.check()
-    return missing
+    return {
+        episode: _NOTHING_CAME if episode in kept else "its actions are missing."
+        for episode in wished
+        if episode not in telling.told
+    }
 
 
 @contextmanager
@@ -227,7 +238,9 @@ class _Telling(RunListener):
         self._films = settings.output.video != "none"
         self._record = settings.output.record
         self._heard = heard
-        self._raised: Exception | None = None
+        self._raised: SparringError | None = None
+        self.told: set[EpisodeId] = set()
+        """Whose replays were told of."""
 
     def check(self) -> None:
         """Raises what a listener has raised."""
@@ -243,6 +256,11 @@ class _Telling(RunListener):
             self._raised = error
         except OSError as error:
             self._raised = RunStopped(f"what came of {row.id} cannot be written: {error.strerror}.")
+        except Exception as error:  # noqa: BLE001  # whatever it is, nobody may take it for an episode that is as it was
+            log.error("%s", traceback_of(error).rstrip())
+            self._raised = RunStopped(f"what came of {row.id} cannot be judged: {type(error).__name__}: {error}")
+        else:
+            self.told.add(row.id)
 
     def _replayed(self, row: EpisodeRow) -> Replayed:
         played = row.outcome != "error"
@@ -261,7 +279,7 @@ class _Telling(RunListener):
             maker=makers.get(row.maker),
             film=film,
             recording=recording,
-            missing=(said[-1] if said else "nothing came of its replay.") if lacking else "",
+            missing=(said[-1] if said else _NOTHING_CAME) if lacking else "",
         )
 
 

@@ -24,7 +24,7 @@ _FARTHER: Final = 1e3
 
 Verdict = Literal["same", "close", "different", "unchecked"]
 """`same`: to the bit; `close`: outcome and steps are equal, rewards within the tolerance, made elsewhere; `unchecked`:
-there is nothing to play again."""
+there is nothing to play again, or nothing came of it."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,13 @@ def check(run: RecordedRun, replayed: Replayed, tolerance: float = TOLERANCE) ->
     return CheckedEpisode(row.id, "same" if equal else "close", (), None, places)
 
 
-def unplayed(row: EpisodeRow, *, has_actions: bool = False) -> CheckedEpisode:
-    """Returns what can be said of an episode that nothing is kept of, or that ended in an error.
+def unplayed(row: EpisodeRow, why: str) -> CheckedEpisode:
+    """Returns what can be said of an episode that there is no replay of, for a reason that is a sentence."""
+    return CheckedEpisode(row.id, "unchecked", [why])
+
+
+def of_an_error(row: EpisodeRow, *, has_actions: bool) -> CheckedEpisode:
+    """Returns what can be said of an episode that ended in an error.
 
     Args:
         row: Of the episode.
@@ -97,10 +102,7 @@ def unplayed(row: EpisodeRow, *, has_actions: bool = False) -> CheckedEpisode:
         return CheckedEpisode(
             row.id, "different", ["it is said to be an error, and has actions, which errors have not."]
         )
-    why = (
-        "it ended in an error, which nothing can be played of" if row.outcome == "error" else "its actions are missing"
-    )
-    return CheckedEpisode(row.id, "unchecked", [f"{why}."])
+    return unplayed(row, "it ended in an error, which nothing can be played of.")
 
 
 def elsewhere(run: RecordedRun, row: EpisodeRow, now: Maker | None) -> Iterator[str]:

@@ -12,6 +12,7 @@ from support import Sparring
 
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.replays import Replayed, Wanted, replay, working_folder
+from sparring.orchestrator.replay.settings import NOW, ReplaySettings
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.action_list import unpack
@@ -41,7 +42,7 @@ def play(run: RecordedRun, tmp_path: Path, selection: str = "all", **wanted: Any
     heard: list[Replayed] = []
     episodes = [row.id for row in run.choose(selection)]
     with working_folder(tmp_path / "work") as folder:
-        assert replay(run, episodes, Wanted(**{"now": HERE, **wanted}), folder, heard.append) == []
+        assert replay(run, episodes, Wanted(**{"now": HERE, **wanted}), folder, heard.append) == {}
     assert list((tmp_path / "work").iterdir()) == [], "something was left"
     return sorted(heard, key=lambda each: each.recorded.id)
 
@@ -107,6 +108,35 @@ def test_who_raises_when_told_ends_it_and_is_heard(recorded: Path, tmp_path: Pat
     for episode, said in ((EpisodeId("toy", "short", 1), "no room"), (EpisodeId("toy", "long", 0), "No space left")):
         with working_folder(tmp_path) as folder, pytest.raises(SparringError, match=said):
             replay(run, [episode], Wanted(now=HERE), folder, heard)
+
+
+def test_whatever_is_raised_when_told_is_heard(recorded: Path, tmp_path: Path) -> None:
+    def heard(each: Replayed) -> None:
+        raise TypeError("must be a real number")
+
+    run = RecordedRun.in_folder(recorded)
+    with working_folder(tmp_path) as folder, pytest.raises(SparringError, match=r"toy/short#1.*TypeError: must be a"):
+        replay(run, [EpisodeId("toy", "short", 1)], Wanted(now=HERE), folder, heard)
+
+
+def test_an_episode_that_nobody_is_told_of_is_returned_with_the_reason(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # There is no way in which this happens that is known, so it is made up.
+    monkeypatch.setattr("sparring.orchestrator.replay.replays._Telling.on_result", lambda self, row: None)
+    run = RecordedRun.in_folder(recorded)
+    episode = EpisodeId("toy", "short", 1)
+    with working_folder(tmp_path) as folder:
+        left_out = replay(run, [episode], Wanted(now=HERE), folder, lambda each: None)
+    assert left_out == {episode: "nothing came of its replay."}
+
+
+def test_simulators_draw_on_what_is_there_now(recorded: Path, tmp_path: Path) -> None:
+    saved = RecordedRun.in_folder(recorded).document.settings
+    assert "render_device" in NOW
+    made = ReplaySettings({"render_device": "software"}).of({**saved, "render_device": "7"}, tmp_path, ["toy"])
+    assert made.worker.render_device == "software"
+    assert ReplaySettings().of({**saved, "render_device": "7"}, tmp_path, ["toy"]).worker.render_device == "auto"
 
 
 @pytest.mark.parametrize(

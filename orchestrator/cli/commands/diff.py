@@ -97,7 +97,8 @@ def _pictures(
                 films[number][episode] = Path(work) / f"{number}-{len(films[number])}.mp4"
                 shutil.move(replayed.film, films[number][episode])
 
-            play_again(run, list(ids), wanted, folder, heard)
+            for episode, why in play_again(run, list(ids), wanted, folder, heard).items():
+                log.warning("there is no picture of %s: %s", episode, why)
         for episode, one in ids.items():
             if all(episode in each for each in films):
                 left, right = (frames_of(each[episode], (one.step, one.step + 1)) for each in films)

@@ -106,9 +106,9 @@ def film(
         made[str(row.id)] = str(path)
 
     wanted = Wanted(film=style, now=given(values), seen=seen)
-    for episode in play_again(run, [row.id for row in chosen], wanted, target, heard):
-        missing[str(episode)] = "its actions are missing."
-        log.warning("there is no film of %s: its actions are missing", episode)
+    for episode, why in play_again(run, [row.id for row in chosen], wanted, target, heard).items():
+        missing[str(episode)] = why
+        log.warning("there is no film of %s: %s", episode, why)
     if as_json:
         click.echo(json.dumps({"films": made, "missing": missing}))
     else:

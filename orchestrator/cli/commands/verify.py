@@ -7,7 +7,7 @@ import logging
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -23,9 +23,10 @@ from sparring.orchestrator.display.screen import show as show_on_screen
 from sparring.orchestrator.replay.bundle import opened
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.replays import Replayed, Wanted
-from sparring.orchestrator.replay.verification import TOLERANCE, CheckedEpisode, Verdict, check, unplayed
+from sparring.orchestrator.replay.verification import TOLERANCE, CheckedEpisode, Verdict, check, of_an_error, unplayed
 from sparring.orchestrator.results.damage import DamagedJournal
 from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.plain_text import plain
 
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 EXIT_DIFFERENT: Final = 1
 EXIT_UNCHECKED: Final = 3
 _SAMPLE: Final = 20
+_NO_ACTIONS: Final = "its actions are missing."
 _MOST_TOLD: Final = 20
 """Episodes that the table tells in sentences; --json has all of them."""
 
@@ -59,7 +61,8 @@ def verify(place: Path, sample: int | None, everything: bool, tolerance: float, 
 
     \\b
     Exit codes: 0 all that was checked is what was recorded, 1 something is not,
-    3 something could not be checked (no actions, errors, episodes that are missing), 2 wrong usage.
+    3 something could not be checked (errors, episodes without actions or without a row),
+    2 wrong usage, or no episode of the run has actions.
     """  # noqa: D301 - click wants the very character
     if sample is not None and everything:
         raise UsageError("give --sample or --all, not both.")
@@ -82,19 +85,21 @@ def _verify(
     chosen = _chosen(run, sample, everything)
     failed = [row for row in chosen if row.outcome == "error"]
     played = run.read([row.id for row in failed])
-    checked = [unplayed(row, has_actions=row.id in played) for row in failed]
+    checked = [of_an_error(row, has_actions=row.id in played) for row in failed]
 
     def heard(replayed: Replayed) -> None:
         checked.append(check(run, replayed, tolerance))
 
-    to_play = [row.id for row in chosen if row.outcome != "error"]
+    to_play = _with_actions(run, chosen)
+    untold: Mapping[EpisodeId, str] = {}
     if to_play:
         with tempfile.TemporaryDirectory(prefix="sparring-verify-") as beside:
-            missing = play_again(run, to_play, Wanted(now=now), Path(beside), heard)
-        checked += [unplayed(run.rows[episode]) for episode in missing]
+            untold = play_again(run, to_play, Wanted(now=now), Path(beside), heard)
+    judged = {each.episode for each in checked}  # whatever went wrong: no verdict is none that says that all is well
+    checked += [unplayed(row, untold.get(row.id, _NO_ACTIONS)) for row in chosen if row.id not in judged]
     order = {episode: number for number, episode in enumerate(run.plan.ids())}
     checked.sort(key=lambda each: order[each.episode])
-    absent = 0 if run.running else len(order) - len(run.rows)
+    absent = 0 if run.running else len(order.keys() - run.rows.keys())
     different = any(each.verdict == "different" for each in checked) or bool(problems)
     unchecked = any(each.verdict == "unchecked" for each in checked) or absent > 0
     if as_json:
@@ -123,6 +128,19 @@ def _chosen(run: RecordedRun, sample: int | None, everything: bool) -> list[Epis
     # Not by a seed: who made the results must not know which of them are looked at.
     picked = set(random.SystemRandom().sample(range(len(rows)), size))
     return [row for number, row in enumerate(rows) if number in picked]
+
+
+def _with_actions(run: RecordedRun, chosen: Sequence[EpisodeRow]) -> list[EpisodeId]:
+    """Returns those of some episodes that can be played again.
+
+    Raises:
+        UsageError: If that is none of the whole run.
+    """
+    ended = [row.id for row in chosen if row.outcome != "error"]
+    kept = run.read(ended)
+    if ended and not kept:
+        run.kept(episode for episode, row in run.rows.items() if row.outcome != "error")
+    return [episode for episode in ended if episode in kept]
 
 
 def _report(
