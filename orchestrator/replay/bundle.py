@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 import tempfile
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any, Final
 
 from sparring.orchestrator.replay.derived_files import derived_problems
 from sparring.orchestrator.replay.recorded_run import RecordedRun
+from sparring.orchestrator.replay.told_numbers import outside_the_plan, told_problems
 from sparring.orchestrator.results.document import RUN_FILE, RunDocument, read_document
 from sparring.orchestrator.results.reading import FILE_NAME, KeptEpisode
 from sparring.orchestrator.results.results import RESULT_FILES
@@ -62,7 +62,7 @@ def opened(place: Path) -> Iterator[Source]:
     """
     if place.is_dir() or not place.exists():
         run = RecordedRun.in_folder(place)
-        yield Source(run, [] if run.running else list(derived_problems(place)))
+        yield Source(run, _problems_of(run))
         return
     try:
         archive = zipfile.ZipFile(place)
@@ -82,10 +82,10 @@ def write_bundle(folder: Path, target: Path) -> str:
     run = RecordedRun.in_folder(folder)
     if run.running:
         raise UsageError(f"the run in {str(folder)!r} is still going; make a bundle of it when it has ended.")
-    if problems := list(derived_problems(folder)):
-        raise UsageError(f"the folder {str(folder)!r} is not what its run has written: {' '.join(problems)}")
     order = [episode for episode in run.plan.ids() if episode in run.rows]
     kept, _ = run.kept(episode for episode in order if run.rows[episode].outcome != "error")
+    if problems := _problems_of(run):
+        raise UsageError(f"the folder {str(folder)!r} is not what its run has written: {' '.join(problems)}")
     members: dict[str, bytes] = {RUN_FILE: (folder / RUN_FILE).read_bytes()}
     episodes: list[dict[str, Any]] = []
     for number, episode in enumerate(order):
@@ -116,6 +116,12 @@ def write_bundle(folder: Path, target: Path) -> str:
     except OSError as error:
         raise SparringError(f"the bundle {str(target)!r} cannot be written: {error.strerror}.") from error
     return _sha256(content)
+
+
+def _problems_of(run: RecordedRun) -> list[str]:
+    """Says what is wrong with the files of an output folder; a run that is going on writes most of them at its end."""
+    written = [] if run.running else derived_problems(run.place)
+    return [*outside_the_plan(run.document, run.rows.values()), *written]
 
 
 def _is_published(path: Path) -> bool:
@@ -169,13 +175,14 @@ class _Bundle:
             if not is_sound(cells):
                 raise ValueError("an episode of it has no sense")
             row = EpisodeRow.from_cells(cells)
+            if row.id in rows:
+                raise ValueError(f"it has {row.id} twice")
             rows[row.id] = row
             files[row.id] = (str(entry.get("actions_file", "")), str(entry.get("trace_file", "")))
         if contents["files"].get(RUN_FILE) != _sha256(self._read(RUN_FILE, _MOST_TEXT)):
             problems.append("its run.json is not the one that it was made of.")
-        if document.recorded is not None and document.recorded != len(rows):
-            problems.append(f"run.json tells of {document.recorded} episodes, and the bundle has {len(rows)}.")
-        problems += _rate_problems(document, rows.values())
+        problems += outside_the_plan(document, rows.values())
+        problems += told_problems(document, rows.values(), "the bundle")
         makers = {int(number): maker for number, maker in document.makers.items()}
         return Source(RecordedRun(self._place, document, rows, makers, False, self._kept_of(files)), problems)
 
@@ -215,18 +222,6 @@ class _Bundle:
         if summed and self._sums.get(name) != _sha256(content):
             raise SparringError(f"{name!r} of the bundle {self._shown} is not what was packed: its checksum differs.")
         return content
-
-
-def _rate_problems(document: RunDocument, rows: Collection[EpisodeRow]) -> Iterator[str]:
-    """Says where the success rate in run.json is not what the episodes come to."""
-    if document.overall is None or document.recorded is None:
-        return
-    judged = [row for row in rows if row.outcome in ("success", "failure")]
-    rate = sum(row.outcome == "success" for row in judged) / len(judged) if judged else None
-    told = document.overall.success_rate
-    alike = told is None if rate is None else told is not None and math.isclose(told, rate, rel_tol=1e-12)
-    if not alike or document.overall.errors != sum(row.outcome == "error" for row in rows):
-        yield f"run.json has the success rate {told}, and the episodes come to {rate}."
 
 
 def _json(content: Any) -> bytes:

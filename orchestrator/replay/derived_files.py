@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sparring.orchestrator.results.document import RunRate, read_document
+from sparring.orchestrator.replay.told_numbers import told_problems
+from sparring.orchestrator.results.document import read_document
 from sparring.orchestrator.results.results import RESULT_FILES, Results
 from sparring.orchestrator.results.row import COLUMNS
 
@@ -24,15 +25,7 @@ def derived_problems(folder: Path) -> Iterator[str]:
     results = Results.load(folder)
     if results.status == "running":
         return
-    document = read_document(folder)
-    if document.recorded is not None and document.recorded != len(results.rows):
-        yield f"run.json tells of {document.recorded} episodes, and the journal has {len(results.rows)}."
-    rates = {"overall": (document.overall, results.overall)}
-    rates |= {f"task {name}": (document.task_rates.get(name), found) for name, found in results.tasks.items()}
-    rates |= {f"group {name}": (document.group_rates.get(name), found) for name, found in results.groups.items()}
-    for name, (told, summary) in rates.items():
-        if document.recorded is not None and told is not None and told != RunRate.of(summary):
-            yield f"run.json has another rate ({name}) than the journal comes to."
+    yield from told_problems(read_document(folder), results.rows, "the journal")
     yield from _csv_problems(folder, results)
     yield from _eval_info_problems(folder, results)
 

@@ -178,7 +178,7 @@ class Results:
     @property
     def missing(self) -> int:
         """Episodes of the plan that have no row."""
-        return len(self.plan.ids()) - len(self.rows)
+        return len(set(self.plan.ids()) - {row.id for row in self.rows})
 
     @property
     def overall(self) -> Summary:
