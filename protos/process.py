@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -53,6 +54,14 @@ def is_stopped(pid: int) -> bool:
     except OSError:
         return False
     return status.rpartition(")")[2].split()[0] in ("T", "t")
+
+
+def signal_name(number: int) -> str:
+    """Returns what a signal is called; most of those for real time have only a number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def keep_freed_memory() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from sparring.env_worker.rendering.device import Device
+from sparring.protos.process import signal_name
 
 _PROBE_SECONDS: Final = 60
 _SOFTWARE: Final = ("llvmpipe", "softpipe", "swrast", "SWR")
@@ -24,6 +24,9 @@ _SOFTWARE: Final = ("llvmpipe", "softpipe", "swrast", "SWR")
 
 _MOST_DEVICES: Final = 10
 """MuJoCo and robosuite know no others."""
+
+_MOST_SAID: Final = 80
+"""Characters of what a driver says, in a sentence of ours."""
 
 _COUNT: Final = """
 import ctypes
@@ -104,13 +107,13 @@ class NotDrawn:
 def count_devices(python: Path) -> int:
     """Returns how many devices EGL has; 0 where it does not work, or cannot say."""
     said = _run(python, _COUNT, {}, "-I", "-S")
-    return min(int(said), _MOST_DEVICES) if isinstance(said, str) and said.isdigit() else 0
+    return min(int(said), _MOST_DEVICES) if isinstance(said, str) and said.isdecimal() else 0
 
 
 def try_device(python: Path, device: Device) -> Drawn | NotDrawn:
     """Draws a frame on a device, with MuJoCo."""
     said = _run(python, _FRAME, device.variables)
-    return said if isinstance(said, NotDrawn) else Drawn(*json.loads(said))
+    return said if isinstance(said, NotDrawn) else _read_drawn(said)
 
 
 def try_devices(python: Path, devices: Sequence[Device]) -> dict[Device, Drawn | NotDrawn]:
@@ -121,6 +124,17 @@ def try_devices(python: Path, devices: Sequence[Device]) -> dict[Device, Drawn |
         return dict(zip(devices, pool.map(partial(try_device, python), devices), strict=True))
 
 
+def _read_drawn(said: str) -> Drawn | NotDrawn:
+    """Reads what a probe said last; a driver may end its process before it answers, or have the last word."""
+    if not said:
+        return NotDrawn("its driver ended without an answer")
+    try:
+        vendor, renderer, version, milliseconds = json.loads(said)
+        return Drawn(str(vendor), str(renderer), str(version), float(milliseconds))
+    except (ValueError, TypeError):
+        return NotDrawn(f"its driver ended without an answer; its last line is {said[:_MOST_SAID]!r}")
+
+
 def _run(python: Path, script: str, variables: Mapping[str, str], *flags: str) -> str | NotDrawn:
     try:
         probe = subprocess.run(
@@ -128,15 +142,16 @@ def _run(python: Path, script: str, variables: Mapping[str, str], *flags: str) -
             env={**os.environ, **variables},
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=_PROBE_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
         return NotDrawn(f"no answer within {_PROBE_SECONDS} s")
     if probe.returncode == 0:
-        return probe.stdout.strip().splitlines()[-1]
+        return next(reversed(probe.stdout.strip().splitlines()), "")
     if probe.returncode < 0:
-        return NotDrawn(f"its driver was ended by {signal.Signals(-probe.returncode).name}")
+        return NotDrawn(f"its driver was ended by {signal_name(-probe.returncode)}")
     said = probe.stderr.strip().splitlines()
     errors = [line for line in said if "Error" in line and not line.startswith(" ")]
     return NotDrawn(errors[-1] if errors else (said[-1] if said else "no reason given"))

@@ -21,7 +21,7 @@ from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.net.access import Identity, in_a_pipe, new_token, read_ca, read_token
 from sparring.protos.net.address import Address
-from sparring.protos.process import is_stopped
+from sparring.protos.process import is_stopped, signal_name
 
 log = logging.getLogger(__name__)
 
@@ -187,7 +187,7 @@ class PolicyHost:
 def _end_of(code: int) -> ServerEnd:
     if code >= 0:
         return ServerEnd("crashed", f"ended with exit code {code}")
-    return ServerEnd("killed" if -code in _KILLERS else "crashed", f"was ended by {signal.Signals(-code).name}")
+    return ServerEnd("killed" if -code in _KILLERS else "crashed", f"was ended by {signal_name(-code)}")
 
 
 @dataclass(frozen=True)
