@@ -23,6 +23,8 @@ class RenderDevices:
         self._choice = choice or Choice()
         self._deaths: Counter[Device] = Counter()
         self._left: set[Device] = set()
+        self._kept: set[Device] = set()
+        """Those that are broken and, being the last, are drawn on all the same."""
         self._warnings = list(self._choice.warnings)
 
     @property
@@ -65,17 +67,36 @@ class RenderDevices:
             self.leave(device, how)
         return True
 
-    def leave(self, device: Device, why: str) -> None:
-        """Leaves a device alone from now on."""
-        self._left.add(device)
-        others = " and ".join(map(str, self._usable()))
-        sentence = f"{device} is left alone: {why}. Slots draw on {others} from then on."
+    def leave(self, device: Device, why: str) -> bool:
+        """Leaves a device alone from now on, if there is something else to draw on; returns whether it is left.
+
+        Args:
+            device: That is broken.
+            why: One thinks so, in words that a sentence goes on with.
+        """
+        if self.is_left(device):
+            return True
+        if self.has_another(device):
+            self._left.add(device)
+            others = " and ".join(map(str, self._usable()))
+            self._warn(f"{device} is left alone: {why}. Slots draw on {others} from then on.")
+            return True
+        if device not in self._kept:
+            self._kept.add(device)
+            self._warn(
+                f"{device} is not left alone, because there is nothing else to draw on: {why}. What it cannot draw "
+                "are errors of episodes."
+            )
+        return False
+
+    def _warn(self, sentence: str) -> None:
         self._warnings.append(sentence)
         log.warning("%s", sentence)
 
     def _usable(self) -> list[Device]:
+        """Returns what slots are spread over; one at least, if any was chosen, because the last is never left."""
         living = [device for device in self._choice.chosen if device not in self._left]
-        return living or self._spare()[:1] or list(self._choice.chosen)
+        return living or self._spare()[:1]
 
     def _spare(self) -> list[Device]:
         return [device for device in self._choice.spare if device not in self._left]

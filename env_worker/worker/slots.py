@@ -13,12 +13,13 @@ from pathlib import Path
 from sparring.env_worker.rendering.device import Device
 from sparring.env_worker.rendering.devices import RenderDevices
 from sparring.env_worker.rendering.mark import DRAWING, RAISED, Mark
-from sparring.env_worker.rendering.probe import NotDrawn, try_device
+from sparring.env_worker.rendering.probe import Drawn, NotDrawn, try_device
 from sparring.env_worker.worker import slot as slot_process
 from sparring.env_worker.worker.fork_server import ForkServer
 from sparring.env_worker.worker.memory import OomWatch, format_memory
 from sparring.env_worker.worker.slot_process import SlotProcess
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.process import signal_name
 from sparring.protos.record import EpisodeRecord
 
 log = logging.getLogger(__name__)
@@ -246,12 +247,16 @@ class SlotHandle:
         """Tries the device that an episode could not be drawn on: if it is broken, the error is not the episode's."""
         device = self._device
         assert device is not None
-        tried = await asyncio.to_thread(try_device, Path(sys.executable), device)
+        tried: Drawn | NotDrawn | None = None
+        try:
+            tried = await asyncio.to_thread(try_device, Path(sys.executable), device)
+        except Exception:  # the boundary: nobody waits for this task, and the lease must come to an end
+            log.exception("slot %d: %s could not be tried", self._number, device)
         if self._lease is None or self._lease.lease != message.result.lease:
             return  # the process has died meanwhile, or somebody else has the episode
-        if isinstance(tried, NotDrawn) and not self._devices.is_left(device):
+        if isinstance(tried, NotDrawn):
             self._devices.leave(device, f"it {tried}")
-        if self._devices.is_left(device):
+        if self._devices.is_left(device):  # by whomever
             message = pb.WorkerMessage(lost=pb.Lost(lease=message.result.lease, reason=message.result.error))
         self._end(message)
 
@@ -301,5 +306,5 @@ def _verdict(exit_code: int | None) -> str:
     if exit_code is None:
         return "the slot's process ended, and its fork server does not say how; its log says more."
     if exit_code < 0:
-        return f"the slot's process was ended by {signal.Signals(-exit_code).name}; its log says more."
+        return f"the slot's process was ended by {signal_name(-exit_code)}; its log says more."
     return f"the slot's process ended with exit code {exit_code}; its log says more."

@@ -130,6 +130,21 @@ def test_the_only_one_has_a_second_chance_and_the_last_one_all_of_them() -> None
     assert devices.of(0) == OSMESA
 
 
+def test_what_breaks_last_is_not_left() -> None:
+    devices = RenderDevices(Choice(egl(0, 1)))
+    assert devices.leave(Device("egl", 0), "it broke")
+    assert not devices.leave(Device("egl", 1), "it broke, too")
+    assert not devices.leave(Device("egl", 1), "and is tried by each slot")
+    assert not devices.is_left(Device("egl", 1))
+    assert [devices.of(slot) for slot in range(2)] == egl(1, 1)
+    assert devices.warnings == [
+        "EGL device 0 is left alone: it broke. Slots draw on EGL device 1 from then on.",
+        "EGL device 1 is not left alone, because there is nothing else to draw on: it broke, too. What it cannot draw "
+        "are errors of episodes.",
+    ]
+    assert not devices.died_on(Device("egl", 1), "it died"), "an error as any other"
+
+
 def test_robosuite_and_mujoco_have_one_name_for_a_device() -> None:
     variables = {"MUJOCO_GL": "egl", "PYOPENGL_PLATFORM": "egl", "MUJOCO_EGL_DEVICE_ID": "1"}
     assert Device("egl", 1).variables == variables

@@ -24,8 +24,9 @@ import scripted_slot
 from sparring.env_worker.rendering.choice import Choice
 from sparring.env_worker.rendering.device import Device
 from sparring.env_worker.rendering.devices import RenderDevices
+from sparring.env_worker.rendering.probe import NotDrawn
 from sparring.env_worker.worker import slot as slot_main
-from sparring.env_worker.worker import slot_process
+from sparring.env_worker.worker import slot_process, slots
 from sparring.env_worker.worker.fork_server import ForkServer
 from sparring.env_worker.worker.memory import OomWatch
 from sparring.env_worker.worker.slots import SlotHandle
@@ -454,6 +455,62 @@ def test_a_device_that_cannot_draw_any_more_is_tried_and_left(
         assert (await slot.plays("plays"))[0] == "result"
 
     in_slot(test, devices=devices)
+
+
+def test_of_two_devices_that_break_at_once_one_is_kept(
+    in_slot: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables_are_put_back(monkeypatch)
+    other, last = Device("egl", 0), Device("egl", 7)
+    devices = RenderDevices(Choice([other, last]))
+
+    def broken(python: Path, device: Device) -> NotDrawn:  # no device breaks when one wants it to
+        devices.leave(other, "another slot has found it broken meanwhile")
+        return NotDrawn("no GL context")
+
+    monkeypatch.setattr(slots, "try_device", broken)
+
+    async def test(slot: Slot) -> None:
+        for number in (1, 2):
+            kind, result = await slot.plays("cannot draw", number)
+            assert (kind, result.outcome) == ("result", pb.OUTCOME_ERROR), "else it is lost again and again"
+            assert slot.handle._device == last
+        assert len(result.warnings) == 2
+        assert result.warnings[1].startswith("EGL device 7 is not left alone, because there is nothing else")
+
+    in_slot(test, devices=devices)
+
+
+def test_a_device_that_cannot_even_be_tried_leaves_no_slot_hanging(
+    in_slot: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    variables_are_put_back(monkeypatch)
+    devices = RenderDevices(Choice([Device("egl", 0), Device("egl", 7)]))
+
+    def untriable(python: Path, device: Device) -> NotDrawn:  # as where no process can be started
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    monkeypatch.setattr(slots, "try_device", untriable)
+
+    async def test(slot: Slot) -> None:
+        kind, result = await slot.plays("cannot draw")
+        assert (kind, result.outcome, result.error) == ("result", pb.OUTCOME_ERROR, "no image")
+        assert not devices.warnings, "nobody knows whether it is broken"
+        assert (await slot.plays("plays", 2))[1].outcome == pb.OUTCOME_SUCCESS
+
+    in_slot(test, devices=devices)
+    assert "EGL device 7 could not be tried" in caplog.text
+
+
+def test_a_signal_without_a_name_is_a_verdict_as_any_other(in_slot: Callable[..., None]) -> None:
+    async def test(slot: Slot) -> None:
+        process = await slot.busy("runs long")
+        os.kill(process, 44)
+        kind, result = await slot.next()
+        assert (kind, result.outcome) == ("result", pb.OUTCOME_ERROR)
+        assert "was ended by signal 44" in result.error
+
+    in_slot(test)
 
 
 def test_slots_are_forked_from_another_process_where_its_variables_are_others(
