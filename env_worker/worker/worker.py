@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import socket
@@ -12,21 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
-from sparring.env_worker.benchmark import Benchmark
-from sparring.env_worker.registry import all_benchmarks, get_benchmark, installed_versions, source_files
-from sparring.env_worker.rendering.choice import ThisMachine, choose_devices
-from sparring.env_worker.rendering.devices import RenderDevices
 from sparring.env_worker.worker.addresses import from_here, knock
-from sparring.env_worker.worker.fork_server import ForkServer
-from sparring.env_worker.worker.memory import OomWatch
 from sparring.env_worker.worker.outbox import Outbox, lease_of
-from sparring.env_worker.worker.slots import SlotHandle
-from sparring.protos import WORK_PROTOCOL_VERSION
+from sparring.env_worker.worker.registration import registration
+from sparring.env_worker.worker.slot_pool import SlotPool
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkStub
-from sparring.protos.limits import MAX_FACT
-from sparring.protos.machine import machine
 from sparring.protos.net.address import Address
 from sparring.protos.net.connection import Connection
 from sparring.protos.net.rpc import StreamEnded
@@ -94,10 +85,7 @@ class Worker:
         self._on_joined = on_joined
         self._outbox = Outbox()
         self._unconfirmed: list[pb.WorkerMessage] = []
-        self._slots: list[SlotHandle] = []
-        self._preparation = pb.Preparation()
-        self._serving: asyncio.Task[None] | None = None
-        """The slots, if they were begun before this worker was assigned."""
+        self._slots = SlotPool(self._outbox.put)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Works until the orchestrator says stop, or `stop` is set.
@@ -119,7 +107,7 @@ class Worker:
                 if assignment is None:
                     return
                 self._on_joined(assignment)
-                self._assignment = assignment
+                self._assign(assignment)
                 await self._work(call, dial, stop)
             except TimeoutError:
                 raise OrchestratorGone(
@@ -130,10 +118,7 @@ class Worker:
                 raise _translated(error, self._address) from error
             finally:
                 call.cancel()
-                if self._serving is not None:
-                    self._serving.cancel()
-                    await asyncio.gather(self._serving, return_exceptions=True)
-                await asyncio.gather(*(slot.stop(grace=_STOP_GRACE) for slot in self._slots))
+                await self._slots.stop(grace=_STOP_GRACE)
 
     async def _dial(self, channel: grpc.aio.Channel, call: Any, stop: asyncio.Event) -> pb.Assignment | None:
         """Dials, and returns what this worker is for; None if it was told to stop before it knew.
@@ -181,34 +166,18 @@ class Worker:
             call.cancel()
 
     def _register(self) -> pb.Register:
-        if self._benchmark:
-            benchmark = get_benchmark(self._benchmark)
-            if missing := benchmark.missing():
-                raise UsageError(
-                    f"the benchmark {benchmark.name!r} needs {', '.join(missing)}, not installed in this Python. "
-                    f"Start the worker with `sparring worker --benchmark {benchmark.name}`, which finds the right one."
-                )
-            able = [self._benchmark]
-        else:
-            able = [name for name, benchmark in all_benchmarks().items() if not benchmark.missing()]
-        self._offered = frozenset(able)
-        return pb.Register(
-            protocol=WORK_PROTOCOL_VERSION,
-            worker=self._name,
-            slots=self._wanted_slots,
-            benchmarks=able,
-            versions=installed_versions([self._benchmark]),
-            evaluation=self._evaluation,
-            host=socket.gethostname(),
-            files={name: sha256 for name, sha256 in source_files(able).items() if _is_sayable(name)},
-            machine={name: _sayable(value) for name, value in machine().items()},
+        register = registration(
+            self._name, slots=self._wanted_slots, benchmark=self._benchmark, evaluation=self._evaluation
         )
+        self._offered = frozenset(register.benchmarks)
+        return register
 
     async def _assigned(self, call: Any) -> pb.Assignment:
         async with asyncio.timeout(self._connect_timeout):
             message = await call.read()
         if message is not grpc.aio.EOF and message.WhichOneof("message") == "preparation":
-            self._get_ready(message.preparation)
+            self._assign(self._as_seen_from_here(message.preparation.assignment))
+            self._slots.begin(message.preparation)  # though it is not known yet where the policy is
             async with asyncio.timeout(message.preparation.seconds):
                 message = await call.read()
         if message is grpc.aio.EOF:
@@ -219,11 +188,9 @@ class Worker:
             )
         return self._as_seen_from_here(message.assignment)
 
-    def _get_ready(self, preparation: pb.Preparation) -> None:
-        """Begins with the slots, though it is not known yet where the policy is."""
-        self._assignment = self._as_seen_from_here(preparation.assignment)
-        self._preparation = preparation
-        self._serving = asyncio.create_task(self._serve(), name="slots")
+    def _assign(self, assignment: pb.Assignment) -> None:
+        self._assignment = assignment
+        self._slots.assign(assignment)
 
     def _check_offered(self, benchmark: str) -> None:
         """Checks that this worker has offered a benchmark: a name may be one of any module, which would be imported.
@@ -249,10 +216,8 @@ class Worker:
         return assignment
 
     async def _work(self, call: Any, dial: Callable[[], Any], stop: asyncio.Event) -> None:
-        for slot in self._slots:
-            slot.assignment = self._assignment
         chores = [
-            self._serving or asyncio.create_task(self._serve(), name="slots"),
+            self._slots.begin(),
             asyncio.create_task(self._watch(), name="watch"),
             asyncio.create_task(self._talk(call, dial), name="talk"),
             asyncio.create_task(stop.wait(), name="stop"),
@@ -350,9 +315,8 @@ class Worker:
         register.membership = self._assignment.membership
         unsent = self._outbox.keep_owed()
         # What was sent last may have been on its way when the stream broke.
-        self._unconfirmed = [m for slot in self._slots if (m := slot.unconfirmed) and lease_of(m) not in unsent]
-        playing = {slot.held for slot in self._slots if slot.held}
-        register.held.extend(sorted(playing | unsent | set(map(lease_of, self._unconfirmed))))
+        self._unconfirmed = self._slots.unconfirmed(unsent)
+        register.held.extend(sorted(self._slots.held | unsent | set(map(lease_of, self._unconfirmed))))
         await _write(call, pb.WorkerMessage(register=register))
         message = await call.read()
         if message is grpc.aio.EOF:
@@ -362,41 +326,14 @@ class Worker:
     async def _rejoined(self, assignment: pb.Assignment) -> None:
         """Goes on with what the orchestrator has left to this worker, and with nothing else."""
         kept = set(assignment.kept)
-        dropped = [slot for slot in self._slots if slot.held and slot.held not in kept]
+        dropped = self._slots.held - kept
         log.info("back at the orchestrator; of what was being played, %d go on, %d do not", len(kept), len(dropped))
-        self._assignment = self._as_seen_from_here(assignment)
-        for slot in self._slots:
-            slot.assignment = self._assignment
-        await asyncio.gather(*(slot.drop() for slot in dropped))
+        self._assign(self._as_seen_from_here(assignment))
+        await self._slots.drop(dropped)
         for message in self._unconfirmed:
             if lease_of(message) in kept:
                 self._outbox.put(message)
-        for slot in self._slots:
-            slot.ask_again()
-
-    async def _serve(self) -> None:
-        benchmark = get_benchmark(self._assignment.benchmark)
-        settings = benchmark.read_settings(json.loads(self._assignment.benchmark_settings))
-        await asyncio.to_thread(benchmark.prepare, settings)  # may download; heartbeats go on
-        devices = await _render_devices(self._assignment.render_device, benchmark)
-        server, oom = ForkServer.of(benchmark), OomWatch()
-        share = oom.fair_share(self._assignment.slots)
-        first = dict(enumerate(self._preparation.tasks))
-        self._slots = [
-            SlotHandle(
-                server,
-                number,
-                self._assignment,
-                benchmark.tasks_per_process,
-                self._outbox.put,
-                oom,
-                fair_share=share,
-                devices=devices,
-                preparation=pb.Preparation(tasks=[first.get(number, "")], images=self._preparation.images),
-            )
-            for number in range(self._assignment.slots)
-        ]
-        await asyncio.gather(*(slot.serve() for slot in self._slots))
+        self._slots.ask_again()
 
     async def _receive(self, call: Any) -> None:
         while (message := await call.read()) is not grpc.aio.EOF:
@@ -405,50 +342,24 @@ class Worker:
                 log.info("stopping: %s", message.stop.reason)
                 return
             if kind == "assignment":  # another run begins
-                self._assignment = self._as_seen_from_here(message.assignment)
-                for slot in self._slots:
-                    slot.assignment = self._assignment
+                self._assign(self._as_seen_from_here(message.assignment))
             elif kind == "lease":
-                self._slots[message.lease.slot].leases.put_nowait(message.lease)
+                self._slots.give(message.lease)
         raise StreamEnded(await call.code(), await call.details())
 
     async def _send(self, call: Any) -> None:
         while True:
             message = await self._outbox.send_next(lambda message: _write(call, message))
             if message.WhichOneof("message") == "piece":
-                for slot in self._slots:
-                    slot.piece_taken(message.piece)
+                self._slots.piece_taken(message.piece)
 
     async def _watch(self) -> None:
         watch = FreezeWatch()
         while True:
             frozen = watch.was_frozen(expected=self._assignment.heartbeat_seconds)
-            for slot in self._slots:
-                if frozen:  # what they have said in the meantime has not been read yet
-                    slot.excuse()
-                slot.kill_if_stalled()
-            self._outbox.put(pb.WorkerMessage(heartbeat=pb.Heartbeat(slots=[s.activity for s in self._slots])))
+            activities = self._slots.check(frozen=frozen)
+            self._outbox.put(pb.WorkerMessage(heartbeat=pb.Heartbeat(slots=activities)))
             await asyncio.sleep(self._assignment.heartbeat_seconds)
-
-
-async def _render_devices(wanted: str, benchmark: Benchmark) -> RenderDevices:
-    """Returns what slots draw on. Processes of their own find that out, in their own time.
-
-    Raises:
-        UsageError: If nothing that was asked for draws here.
-    """
-    machine, mujoco = ThisMachine(), benchmark.draws_with_mujoco()
-    return RenderDevices(await asyncio.to_thread(choose_devices, wanted, machine, mujoco=mujoco))
-
-
-def _is_sayable(name: str) -> bool:
-    """Returns whether an orchestrator takes a name: a file's, of whatever users have."""
-    return len(name) <= MAX_FACT and name.isprintable()
-
-
-def _sayable(text: str) -> str:
-    """Returns as much of a text as an orchestrator takes."""
-    return "".join(filter(str.isprintable, text))[:MAX_FACT]
 
 
 async def _write(call: Any, message: pb.WorkerMessage) -> None:

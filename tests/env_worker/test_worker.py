@@ -14,7 +14,7 @@ import psutil
 import pytest
 from support import free_port
 
-from sparring.env_worker.worker import worker as worker_module
+from sparring.env_worker.worker import registration
 from sparring.env_worker.worker.slots import SlotHandle
 from sparring.env_worker.worker.worker import OrchestratorGone, Worker, WorkerRefused
 from sparring.orchestrator.coordination.bounds import check_register
@@ -119,8 +119,8 @@ def test_what_it_says_of_itself_is_no_more_than_an_orchestrator_takes(
     with_orchestrator: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {"toy:" + "f" * MAX_FACT: "0", "toy:\x1b.py": "0", "toy:mine.py": "1"}
-    monkeypatch.setattr(worker_module, "source_files", lambda names: files)
-    monkeypatch.setattr(worker_module, "machine", lambda: {"gpu": "g\n" * 2000, "cpu": "one"})
+    monkeypatch.setattr(registration, "source_files", lambda names: files)
+    monkeypatch.setattr(registration, "machine", lambda: {"gpu": "g\n" * 2000, "cpu": "one"})
 
     async def test(orchestrator: Orchestrator, address: Address) -> None:
         stop = asyncio.Event()
@@ -312,9 +312,9 @@ def test_it_ends_while_it_gets_ready(with_orchestrator: Callable[[Test], None], 
         await orchestrator.hears("register")
         orchestrator.says(preparation=PREPARATION)
         async with asyncio.timeout(30):
-            while not worker._slots or worker._slots[0]._process is None:
+            while not worker._slots.handles or worker._slots.handles[0]._process is None:
                 await asyncio.sleep(0.01)
-        number = worker._slots[0]._process.pid
+        number = worker._slots.handles[0]._process.pid
         if end == "told to":
             stop.set()
             await asyncio.wait_for(working, 10)

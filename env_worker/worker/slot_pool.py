@@ -1,0 +1,127 @@
+"""All slots of a worker: made from what it is assigned, told what is new, and ended together."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Collection, Sequence
+
+from sparring.env_worker.benchmark import Benchmark
+from sparring.env_worker.registry import get_benchmark
+from sparring.env_worker.rendering.choice import ThisMachine, choose_devices
+from sparring.env_worker.rendering.devices import RenderDevices
+from sparring.env_worker.worker.fork_server import ForkServer
+from sparring.env_worker.worker.memory import OomWatch
+from sparring.env_worker.worker.outbox import lease_of
+from sparring.env_worker.worker.slots import SlotHandle
+from sparring.protos import evaluation_pb2 as pb
+
+
+class SlotPool:
+    """The slots; none, until they are begun with.
+
+    Args:
+        send: Takes the messages that they have for the orchestrator.
+    """
+
+    def __init__(self, send: Callable[[pb.WorkerMessage], None]) -> None:
+        self._send = send
+        self._assignment = pb.Assignment()
+        self._serving: asyncio.Task[None] | None = None
+        self.handles: Sequence[SlotHandle] = ()
+
+    def assign(self, assignment: pb.Assignment) -> None:
+        """Says what the slots are for from now on: those that there are, and those that are being made."""
+        self._assignment = assignment
+        for slot in self.handles:
+            slot.assignment = assignment
+
+    def begin(self, preparation: pb.Preparation | None = None) -> asyncio.Task[None]:
+        """Begins with the slots, unless that was done before; returns the task that they are served in, for ever.
+
+        Args:
+            preparation: What they may do before their first leases come.
+        """
+        if self._serving is None:
+            self._serving = asyncio.create_task(self._serve(preparation or pb.Preparation()), name="slots")
+        return self._serving
+
+    async def stop(self, *, grace: float) -> None:
+        """Ends all of them."""
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.gather(self._serving, return_exceptions=True)
+        await asyncio.gather(*(slot.stop(grace=grace) for slot in self.handles))
+
+    def give(self, lease: pb.Lease) -> None:
+        """Gives a lease to the slot that it is for."""
+        self.handles[lease.slot].leases.put_nowait(lease)
+
+    def piece_taken(self, piece: pb.Piece) -> None:
+        """Tells whoever it concerns that a piece is on its way."""
+        for slot in self.handles:
+            slot.piece_taken(piece)
+
+    def check(self, *, frozen: bool) -> Sequence[pb.SlotActivity]:
+        """Kills those that stall, and returns what each is doing.
+
+        Args:
+            frozen: Whether this process did not run: what slots have said in the meantime has not been read yet.
+        """
+        for slot in self.handles:
+            if frozen:
+                slot.excuse()
+            slot.kill_if_stalled()
+        return [slot.activity for slot in self.handles]
+
+    @property
+    def held(self) -> set[int]:
+        """The numbers of the leases that are being played."""
+        return {slot.held for slot in self.handles if slot.held}
+
+    def unconfirmed(self, unsent: Collection[int]) -> list[pb.WorkerMessage]:
+        """Returns how leases have ended whose orchestrator may not have heard of it, but for those not sent yet."""
+        return [m for slot in self.handles if (m := slot.unconfirmed) and lease_of(m) not in unsent]
+
+    async def drop(self, leases: Collection[int]) -> None:
+        """Ends what is being played of these leases, without a word."""
+        await asyncio.gather(*(slot.drop() for slot in self.handles if slot.held in leases))
+
+    def ask_again(self) -> None:
+        """Says once more which slots are free."""
+        for slot in self.handles:
+            slot.ask_again()
+
+    async def _serve(self, preparation: pb.Preparation) -> None:
+        benchmark = get_benchmark(self._assignment.benchmark)
+        settings = benchmark.read_settings(json.loads(self._assignment.benchmark_settings))
+        await asyncio.to_thread(benchmark.prepare, settings)  # may download; heartbeats go on
+        devices = await _render_devices(self._assignment.render_device, benchmark)
+        server, oom = ForkServer.of(benchmark), OomWatch()
+        share = oom.fair_share(self._assignment.slots)
+        first = dict(enumerate(preparation.tasks))
+        self.handles = [
+            SlotHandle(
+                server,
+                number,
+                self._assignment,
+                benchmark.tasks_per_process,
+                self._send,
+                oom,
+                fair_share=share,
+                devices=devices,
+                preparation=pb.Preparation(tasks=[first.get(number, "")], images=preparation.images),
+            )
+            for number in range(self._assignment.slots)
+        ]
+        await asyncio.gather(*(slot.serve() for slot in self.handles))
+
+
+async def _render_devices(wanted: str, benchmark: Benchmark) -> RenderDevices:
+    """Returns what slots draw on. Processes of their own find that out, in their own time.
+
+    Raises:
+        UsageError: If nothing that was asked for draws here.
+    """
+    machine, mujoco = ThisMachine(), benchmark.draws_with_mujoco()
+    return RenderDevices(await asyncio.to_thread(choose_devices, wanted, machine, mujoco=mujoco))
