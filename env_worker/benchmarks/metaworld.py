@@ -21,7 +21,6 @@ from sparring.env_worker.benchmark import (
     setting,
 )
 from sparring.env_worker.benchmarks._metaworld.shortcuts import take_shortcuts
-from sparring.env_worker.rendering.mark import drawing
 from sparring.env_worker.task_table import TaskTable
 from sparring.protos.errors import SparringError
 from sparring.protos.spec import Offer, TensorSpec
@@ -212,8 +211,7 @@ class MetaworldSimulator(Simulator):
         )
 
     def prepare_images(self) -> None:
-        with drawing():
-            self._render()
+        self._render()
 
     def close(self) -> None:
         self._env.close()

@@ -27,6 +27,7 @@ from sparring.env_worker.episode.recording import Recording, watched
 from sparring.env_worker.episode.replay import replay_episode
 from sparring.env_worker.episode.session import Session
 from sparring.env_worker.rendering.check import SameRendererSession
+from sparring.env_worker.rendering.mark import drawing
 from sparring.policy_server.client import (
     Description,
     PolicyChanged,
@@ -139,7 +140,8 @@ class Player:
         try:
             stage = self._staged(task)
             if images:
-                stage.simulator.prepare_images()
+                with drawing():  # who dies here dies of what draws
+                    stage.simulator.prepare_images()
         except Exception as error:  # noqa: BLE001  # it is not an episode's yet
             log.debug("%s was not made before its time: %s", task, _sentence(error))
             self._drop_stage()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bdb
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from toy_policies import Forward, Raises, WantsTooMuch
 from sparring.env_worker.benchmark import Names, Simulator, Step, Task
 from sparring.env_worker.episode.observers import EpisodeObserver
 from sparring.env_worker.episode.session import Session
+from sparring.env_worker.rendering import mark
+from sparring.env_worker.rendering.mark import DRAWING, IDLE
 from sparring.env_worker.worker.player import Player
 from sparring.policy_server.client import PolicyUnreachable
 from sparring.policy_server.local import LocalPolicy
@@ -366,6 +369,18 @@ def test_what_was_prepared_is_what_the_first_lease_plays_in() -> None:
         assert getattr(prepared, field) == getattr(plain, field)
     player.prepare("long", images=False)
     assert (benchmark.made, benchmark.prepared) == (["short", "long"], 1)
+
+
+def test_what_dies_while_images_are_prepared_dies_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = SimpleNamespace(value=IDLE)
+    monkeypatch.setattr(mark, "_mark", shared)
+    seen = []
+    benchmark = Drawn()
+    monkeypatch.setattr(benchmark, "_prepare", lambda: seen.append(shared.value))
+    player = Player(benchmark, ToySettings(), Sessions(Forward()))
+    player.prepare("short", images=True)
+    assert seen == [DRAWING], "whatever the simulator itself does about it"
+    assert shared.value == IDLE
 
 
 def test_what_cannot_be_prepared_is_told_by_the_lease_and_by_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
