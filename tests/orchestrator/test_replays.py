@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from support import Sparring
 
+from sparring.orchestrator.cli.main import cli
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.replays import Replayed, Wanted, replay, working_folder
 from sparring.orchestrator.replay.settings import NOW, ReplaySettings
@@ -137,6 +139,13 @@ def test_simulators_draw_on_what_is_there_now(recorded: Path, tmp_path: Path) ->
     made = ReplaySettings({"render_device": "software"}).of({**saved, "render_device": "7"}, tmp_path, ["toy"])
     assert made.worker.render_device == "software"
     assert ReplaySettings().of({**saved, "render_device": "7"}, tmp_path, ["toy"]).worker.render_device == "auto"
+
+
+@pytest.mark.parametrize("command", ["film", "export", "verify", "diff"])
+def test_the_help_has_flags_on_workers_and_exit_codes_on_lines_of_their_own(command: str) -> None:
+    said = CliRunner().invoke(cli, [command, "--help"]).output
+    assert "--render-device" in said
+    assert "\n  Exit codes: 0 " in said
 
 
 @pytest.mark.parametrize(

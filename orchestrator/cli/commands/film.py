@@ -72,7 +72,7 @@ def film(
     A film is of what was recorded: if outcome, steps or rewards of a replay are others, there is none, and why is told.
     Nothing is changed in what the run has written.
 
-    \\b
+    \b
     Exit codes: 0 all films are made, 3 some are not, 2 wrong usage, 1 it could not be finished.
     """  # noqa: D301 - click wants the very character
     run = RecordedRun.in_folder(folder)

@@ -59,7 +59,7 @@ def verify(place: Path, sample: int | None, everything: bool, tolerance: float, 
     On the machine and with the versions that made it, an episode must be equal to the bit; elsewhere outcome and
     steps must be equal, and rewards within the tolerance.
 
-    \\b
+    \b
     Exit codes: 0 all that was checked is what was recorded, 1 something is not,
     3 something could not be checked (errors, episodes without actions or without a row),
     2 wrong usage, or no episode of the run has actions.
