@@ -275,6 +275,8 @@ class Benchmark(ABC):
             with `constraints.txt`, which pins every package, and `no-deps.txt`, with those that are installed without
             what they ask for.
         assets: What simulators need and pip does not bring; None: nothing.
+        code_settings: Settings that can have other code run than the benchmark's own: those of somebody else's result
+            folder are used only if the user allows it.
         image: What workers in containers are made from; None: `sparring/NAME`, built by the user.
         expert: The policy that `--policy expert` means, as `module:Class`; empty: there is none.
         replays: Whether the same actions give the same episode again, so that films and checks can be made afterwards;
@@ -292,6 +294,7 @@ class Benchmark(ABC):
     extra: ClassVar[str] = ""
     environment: ClassVar[Path | None] = None
     assets: ClassVar[Assets | None] = None
+    code_settings: ClassVar[Sequence[str]] = ()
     image: ClassVar[WorkerImage | None] = None
     expert: ClassVar[str] = ""
     replays: ClassVar[bool] = True
@@ -331,6 +334,13 @@ class Benchmark(ABC):
         None, unless a benchmark plays what its users write.
         """
         return ()
+
+    def module_named_by(self, task: str) -> str:
+        """Returns the module that the name of a task has imported, whoever has given the name; empty: there is none.
+
+        A result folder may be anybody's: its tasks are played again only if this is empty, or the user allows it.
+        """
+        return ""
 
     def draws_with_mujoco(self) -> bool:
         """Returns whether simulators draw with MuJoCo: then devices for that are looked for where a worker starts."""

@@ -18,7 +18,7 @@ import numpy as np
 from sparring import env_worker
 from sparring.env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task, setting
 from sparring.env_worker.benchmarks._gym.drawing import Drawing, draw_on_look, find_drawing
-from sparring.env_worker.benchmarks._gym.registration import make
+from sparring.env_worker.benchmarks._gym.registration import make, module_of
 from sparring.env_worker.benchmarks._gym.spaces import action_space, images_among, named
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
@@ -66,6 +66,7 @@ class Gym(Benchmark):
     settings: ClassVar[type[Any]] = GymSettings
     packages: ClassVar[Sequence[str]] = ("gymnasium",)
     extra: ClassVar[str] = "gym"
+    code_settings: ClassVar[Sequence[str]] = ("kwargs", "drawn_by")
     environment: ClassVar[Path | None] = Path(env_worker.__file__).resolve().parent / "environments" / "gym"
 
     def tasks(self, selection: str) -> Sequence[Task]:
@@ -83,6 +84,9 @@ class Gym(Benchmark):
         """Returns the module before the colon of an ID, or else that of its namespace, if there is one of that name."""
         parts = [re.match(r"([\w.]+):|(\w+)/", task.name) for task in tasks]
         return list(dict.fromkeys(part[1] or part[2] for part in parts if part is not None))
+
+    def module_named_by(self, task: str) -> str:
+        return module_of(task)
 
     def draws_with_mujoco(self) -> bool:
         """Returns whether that is installed: some environments do."""

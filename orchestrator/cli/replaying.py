@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
+
+import click
 
 from sparring.orchestrator.cli.evaluation import log_through
 from sparring.orchestrator.cli.options import setting_options
@@ -22,10 +27,27 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 log = logging.getLogger(__name__)
 
+_SAFE_PATH = "PYTHONSAFEPATH"
+_TRUSTED = f"{__name__}.trusted"
+"""Where click keeps what the user trusts, so that no command can play anything again without it."""
+
 
 def worker_options(function: F) -> F:
     """Adds the flags that say how workers are started here and now."""
-    return setting_options([*NOW, *launcher_fields()])(function)
+    trust = click.option(
+        "--trust-benchmark",
+        multiple=True,
+        metavar="NAME",
+        expose_value=False,
+        callback=_keep_trusted,
+        help="code that the run names and you know: module:Class of a benchmark, or the module of Gymnasium tasks; "
+        "may be repeated [default: installed benchmarks only]",
+    )
+    return setting_options([*NOW, *launcher_fields()])(trust(function))
+
+
+def _keep_trusted(context: click.Context, _: click.Parameter, names: tuple[str, ...]) -> None:
+    context.meta[_TRUSTED] = names
 
 
 def play_again(
@@ -47,6 +69,7 @@ def play_again(
     Raises:
         SparringError: As `replay`.
     """
+    wanted = replace(wanted, trusted=click.get_current_context().meta[_TRUSTED])
     chosen = list(episodes)
     console = error_console()
     log_through(console, FLAGS)
@@ -55,7 +78,26 @@ def play_again(
     title = f"{count(len(chosen), 'episode')} of {run.place.name or run.place}, played again"
     display = make_display(console, title, plain=bool(wanted.now.get("in_process")))
     try:
-        with working_folder(beside) as folder:
+        with _safe_path(unless=wanted.trusted), working_folder(beside) as folder:
             return replay(run, chosen, wanted, folder, heard, [display])
     finally:
         display.close()
+
+
+@contextmanager
+def _safe_path(*, unless: Collection[str]) -> Iterator[None]:
+    """Starts workers without the current folder on Python's path: it may be the very folder that is looked at.
+
+    Args:
+        unless: What the user trusts; that may be there.
+    """
+    before = os.environ.get(_SAFE_PATH)
+    if not unless:
+        os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(_SAFE_PATH, None)
+        else:
+            os.environ[_SAFE_PATH] = before

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from sparring.orchestrator.results.document import RunDocument, read_document
 from sparring.orchestrator.results.makers import Maker
 from sparring.orchestrator.results.reading import KeptEpisode, read_kept
@@ -56,11 +58,23 @@ class RecordedRun:
 
     @property
     def parts(self) -> Sequence[Evaluation]:
-        """What was evaluated, by its saved settings: a benchmark, or several."""
+        """What was evaluated, by its saved settings: a benchmark, or several.
+
+        Raises:
+            UsageError: If they do not say so.
+        """
         saved = self.document.settings
-        if saved.get("evaluations"):
-            return [Evaluation.model_validate(part) for part in saved["evaluations"]]
-        return [Evaluation.model_validate({name: saved[name] for name in ("benchmark", "task")})]
+        try:
+            if saved.get("evaluations"):
+                return [Evaluation.model_validate(part) for part in saved["evaluations"]]
+            given = {name: saved[name] for name in ("benchmark", "task", "benchmark_arg") if name in saved}
+            return [Evaluation.model_validate(given)]
+        except ValidationError as error:
+            problem = error.errors()[0]
+            where = ".".join(map(str, problem["loc"])) or "evaluations"
+            raise UsageError(f"the run.json of {str(self.place)!r} is damaged: {where}: {problem['msg']}.") from error
+        except TypeError as error:
+            raise UsageError(f"the run.json of {str(self.place)!r} is damaged: evaluations: {error}.") from error
 
     @property
     def plan(self) -> Plan:

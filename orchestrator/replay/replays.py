@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Final
 from sparring.orchestrator.coordination.coordinator import Coordinator
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.settings import NOBODY, ReplaySettings
+from sparring.orchestrator.replay.trust import check_trusted
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.makers import Maker, makers_of
 from sparring.orchestrator.results.reading import FILE_NAME, KeptEpisode, beside_a_run, events_of, trace_of
@@ -55,6 +56,7 @@ class Wanted:
         every: After how many steps they are recorded, if not after each.
         now: Settings of `sparring run` on workers: `slots`, `launcher`, `assets`, `in_process`, …
         seen: Settings of benchmarks that change what is seen and nothing else, such as `resolution`.
+        trusted: Code that the run names and the user allows (`trust.py`).
     """
 
     film: pb.FilmStyle | None = None
@@ -62,6 +64,7 @@ class Wanted:
     every: int = 1
     now: Mapping[str, object] = field(default_factory=dict)
     seen: Mapping[str, object] = field(default_factory=dict)
+    trusted: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -117,9 +120,11 @@ def replay(
         came of their replays.
 
     Raises:
-        UsageError: If nothing is kept of any of them, or they cannot be played here as they are wanted.
+        UsageError: If nothing is kept of any of them, the run names code that is not trusted, or they
+            cannot be played here as they are wanted.
         Interrupted, RunStopped and other SparringErrors: If it could not be finished.
     """
+    check_trusted(run.parts, run.plan.tasks, wanted.trusted)
     wished = list(episodes)
     kept, _ = run.kept(wished)
     made = ReplaySettings(wanted.now, wanted.seen, film=wanted.film is not None, record=bool(wanted.watch))

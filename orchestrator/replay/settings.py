@@ -75,11 +75,9 @@ class ReplaySettings:
             ]
         else:
             kept["benchmark_arg"] = self._arguments(kept["benchmark"], kept.get("benchmark_arg") or {})
-        assets = saved.get("assets")
         return read_settings(
             {
                 **kept,
-                **({"assets": assets} if assets and Path(assets).is_dir() else {}),
                 "retries": 1,
                 "max_errors": 0,  # each replay has a verdict of its own
                 **self.now,
@@ -99,9 +97,8 @@ class ReplaySettings:
                 "of it can be played again."
             )
         arguments = dict(given)
-        assets = benchmark.assets
-        if assets is not None and not Path(arguments.get(assets.setting) or "").is_dir():
-            arguments.pop(assets.setting, None)  # a folder of the machine that the run was made on
+        if benchmark.assets is not None:
+            arguments.pop(benchmark.assets.setting, None)  # of whoever made the run; here the user says where they are
         known = {setting.name for setting in fields(benchmark.settings) if setting.metadata.get("only_seen")}
         for key in self.seen:
             if key not in known:

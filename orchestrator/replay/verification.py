@@ -115,7 +115,7 @@ def elsewhere(run: RecordedRun, row: EpisodeRow, now: Maker | None) -> Iterator[
         yield f"made on {then.host or 'a machine without a name'}, played again on {now.host}"
     elif (cpu := run.document.machines.get(then.host, {}).get("cpu")) and cpu != machine().get("cpu"):
         yield f"made on a {cpu}, played again on a {machine().get('cpu', 'processor that is not known')}"
-    benchmark = next((p.benchmark for p in run.parts if p.label == row.benchmark), row.benchmark)
+    benchmark = next(part.benchmark for part in run.parts if part.label == row.benchmark)  # `replay` has checked it
     deciding = {"python", "numpy", *get_benchmark(benchmark).packages, distribution_of(benchmark)} - {OURS}
     versions = then.versions.get("worker", {}), now.versions.get("worker", {})
     for package in sorted(deciding & (versions[0].keys() | versions[1].keys())):

@@ -51,6 +51,11 @@ def import_for(name: str) -> str:
     )
 
 
+def module_of(name: str) -> str:
+    """Returns what is before the colon of an ID, or else its namespace: a module of that name would be imported."""
+    return name.rpartition(":")[0] or name.rpartition("/")[0]
+
+
 def make(name: str, arguments: dict[str, Any]) -> Any:
     """Makes a registered environment.
 
