@@ -57,6 +57,18 @@ def build(context: Path, tag: str, *options: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def inside(image: str, *command: str, entrypoint: str = "sparring") -> subprocess.CompletedProcess[str]:
+    """Runs something in a container as ours are run: no rights, no network, nothing to write to but /tmp."""
+    options = ("--rm", "--read-only", "--tmpfs", "/tmp:mode=1777,size=1g", "--cap-drop", "ALL", "--network", "none")
+    return subprocess.run(
+        ["docker", "run", *options, "--security-opt", "no-new-privileges", "--entrypoint", entrypoint, image, *command],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
 def containers(engine: Engine, folder: Path) -> list[Any]:
     """The containers of runs in a folder."""
     return [c for c in engine.containers() if c.labels["dev.sparring.run"].startswith(str(folder))]

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from container_support import inside
 from support import ROOT, pins
 
 from sparring.orchestrator.launchers.docker.engine import Engine, release
@@ -19,18 +20,6 @@ pytestmark = pytest.mark.requires("docker")
 MEGABYTES = {"metaworld": 900, "libero": 1200, "orchestrator": 350}
 WORKERS = ("metaworld", "libero")
 ALL = (*WORKERS, "policy-server", "orchestrator")
-
-
-def inside(image: str, *command: str, entrypoint: str = "sparring") -> subprocess.CompletedProcess[str]:
-    """Runs something in a container as ours are run: no rights, no network, nothing to write to but /tmp."""
-    options = ("--rm", "--read-only", "--tmpfs", "/tmp:mode=1777,size=1g", "--cap-drop", "ALL", "--network", "none")
-    return subprocess.run(
-        ["docker", "run", *options, "--security-opt", "no-new-privileges", "--entrypoint", entrypoint, image, *command],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize("name", ALL)
