@@ -138,7 +138,7 @@ def test_no_container_outlives_the_program(ending: str, engine: Engine, toy_imag
             wait_for(lambda: len(containers(engine, tmp_path)) == 1)
             time.sleep(0.5)  # to get into what comes then
             program.send_signal(number)
-        _, errors = program.communicate(timeout=60)
+        _, errors = program.communicate(timeout=150)  # it waits for a container that is told to end
     finally:
         program.kill()
     assert "KeyboardInterrupt" in errors if number else "Traceback" not in errors, errors
