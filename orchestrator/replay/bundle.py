@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparring.orchestrator.replay.derived_files import derived_problems
+from sparring.orchestrator.replay.plan_check import plan_problems
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.told_numbers import outside_the_plan, told_problems
 from sparring.orchestrator.results.document import RUN_FILE, RunDocument, read_document
-from sparring.orchestrator.results.reading import FILE_NAME, KeptEpisode
+from sparring.orchestrator.results.files import open_regular
+from sparring.orchestrator.results.reading import FILE_NAME, KeptEpisode, read_journal
 from sparring.orchestrator.results.results import RESULT_FILES
 from sparring.orchestrator.results.row import COLUMNS, EpisodeRow, is_sound
 from sparring.orchestrator.run.plan import EpisodeId
@@ -65,6 +67,7 @@ def opened(place: Path) -> Iterator[Source]:
         yield Source(run, _problems_of(run))
         return
     try:
+        open_regular(place).close()  # no pipe, and no device
         archive = zipfile.ZipFile(place)
     except (OSError, zipfile.BadZipFile) as error:
         raise UsageError(f"{str(place)!r} is no output folder and no bundle: {_reason(error)}.") from error
@@ -121,7 +124,8 @@ def write_bundle(folder: Path, target: Path) -> str:
 def _problems_of(run: RecordedRun) -> list[str]:
     """Says what is wrong with the files of an output folder; a run that is going on writes most of them at its end."""
     written = [] if run.running else derived_problems(run.place)
-    return [*outside_the_plan(run.document, run.rows.values()), *written]
+    plan = [] if run.running else plan_problems(run, read_journal(run.place).meta.get("identity"))
+    return [*outside_the_plan(run.document, run.rows.values()), *plan, *written]
 
 
 def _is_published(path: Path) -> bool:
@@ -184,7 +188,8 @@ class _Bundle:
         problems += outside_the_plan(document, rows.values())
         problems += told_problems(document, rows.values(), "the bundle")
         makers = {int(number): maker for number, maker in document.makers.items()}
-        return Source(RecordedRun(self._place, document, rows, makers, False, self._kept_of(files)), problems)
+        run = RecordedRun(self._place, document, rows, makers, False, self._kept_of(files))
+        return Source(run, [*problems, *plan_problems(run)])
 
     def _document(self) -> RunDocument:
         with tempfile.TemporaryDirectory(prefix="sparring-bundle-") as folder:

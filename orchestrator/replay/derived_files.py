@@ -11,6 +11,7 @@ from typing import Any
 
 from sparring.orchestrator.replay.told_numbers import told_problems
 from sparring.orchestrator.results.document import read_document
+from sparring.orchestrator.results.files import read_regular
 from sparring.orchestrator.results.results import RESULT_FILES, Results
 from sparring.orchestrator.results.row import COLUMNS
 
@@ -33,7 +34,7 @@ def derived_problems(folder: Path) -> Iterator[str]:
 def _csv_problems(folder: Path, results: Results) -> Iterator[str]:
     path = folder / RESULT_FILES[0]
     try:
-        written = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"))))
+        written = list(csv.reader(io.StringIO(read_regular(path))))
     except (OSError, ValueError, csv.Error) as error:
         yield f"{path.name} cannot be read: {error}."
         return
@@ -54,7 +55,7 @@ def _csv_problems(folder: Path, results: Results) -> Iterator[str]:
 def _eval_info_problems(folder: Path, results: Results) -> Iterator[str]:
     path = folder / RESULT_FILES[1]
     try:
-        written = json.loads(path.read_text(encoding="utf-8"))
+        written = json.loads(read_regular(path))
     except (OSError, ValueError, RecursionError) as error:
         yield f"{path.name} cannot be read: {error}."
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sqlite3
 from pathlib import Path
@@ -17,6 +18,11 @@ LOCK_NAME: Final = "journal.lock"
 
 _DAMAGE: Final = ("malformed", "not a database", "damaged", "decode to UTF-8", "file is encrypted")
 """What SQLite, or `check_whole`, says about a file that is not what was written."""
+
+
+_TABLES: Final = ("meta", "episodes", "events", "actions", "makers")
+_COMPUTED: Final = re.compile(r"\b(AS|CHECK|GENERATED|VIRTUAL|COLLATE|REFERENCES)\b", re.IGNORECASE)
+"""What the SQL of a table has where something else than its rows is computed."""
 
 
 class DamagedJournal(UsageError):
@@ -36,6 +42,22 @@ def _reason(reason: object) -> str:
 def is_damage(error: BaseException) -> bool:
     """Returns whether an error of SQLite means that the file is damaged, and not that it cannot be got at."""
     return isinstance(error, sqlite3.DatabaseError) and any(word in str(error) for word in _DAMAGE)
+
+
+def check_schema(connection: sqlite3.Connection) -> None:
+    """Checks that a journal has the tables of one, and nothing beside that SQLite would compute while it reads.
+
+    It may be anybody's: views, triggers, columns and checks that are computed can take hours, and look like rows.
+
+    Raises:
+        sqlite3.DatabaseError: If it has.
+    """
+    connection.execute("PRAGMA trusted_schema = OFF")
+    found = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+    for kind, name, sql in found:
+        plain = kind == "table" and name in _TABLES and not _COMPUTED.search(str(sql))
+        if not plain and not (kind == "index" and sql is None):
+            raise sqlite3.DatabaseError(f"it is damaged: it has the {kind} {name!r}, which no journal has so")
 
 
 def check_whole(connection: sqlite3.Connection) -> None:

@@ -19,8 +19,8 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sparring.env_worker.benchmark import Task
-from sparring.orchestrator.results.files import replace_file
-from sparring.orchestrator.results.finite import finite, numbers_again
+from sparring.orchestrator.results.files import read_regular, replace_file
+from sparring.orchestrator.results.finite import check_depth, finite, numbers_again
 from sparring.orchestrator.results.makers import Maker
 from sparring.orchestrator.results.programs import Program
 from sparring.orchestrator.results.statistics import Summary
@@ -32,6 +32,7 @@ from sparring.protos.machine import machine
 
 RUN_FILE: Final = "run.json"
 RUN_SCHEMA: Final = 2
+MOST_EPISODES: Final = 10_000_000
 
 RunStatus = Literal["running", "unfinished", "finished"]
 
@@ -242,7 +243,7 @@ class RunDocument(_Part):
         description="every setting as resolved, flags over file over defaults, by the name of its flag with _ for -"
     )
     seed: int = Field(description="of the run; episode k of every task has this seed + k")
-    episodes: int = Field(description="per task")
+    episodes: int = Field(ge=1, description="per task")
     tasks: dict[str, RunTask] = Field(
         description="the tasks of the plan in their order, by the label that they have in tables: their name, after "
         "that of their benchmark where two have the same"
@@ -343,10 +344,10 @@ def read_document(folder: Path) -> RunDocument:
     """
     path = folder / RUN_FILE
     try:
-        content = json.loads(path.read_text())
+        content = check_depth(json.loads(read_regular(path)))
     except OSError as error:
         raise UsageError(f"{str(folder)!r} is not the output folder of a run: {RUN_FILE}: {error.strerror}.") from error
-    except ValueError as error:  # of JSON, or of UTF-8
+    except (ValueError, RecursionError) as error:  # of JSON, or of UTF-8
         raise UsageError(f"{str(path)!r} is damaged: {error}.") from error
     if not isinstance(content, dict) or type(content.get("schema")) is not int or content["schema"] < 1:
         raise UsageError(f"{str(path)!r} is damaged: it names no schema.")
@@ -366,6 +367,8 @@ def read_document(folder: Path) -> RunDocument:
         raise UsageError(f"{str(path)!r} is damaged: {where}: {problem['msg']}.") from error
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{str(path)!r} is damaged: {error!r}.") from error
+    if document.episodes * len(document.tasks) > MOST_EPISODES:
+        raise UsageError(f"{str(path)!r} is damaged: its plan has more than {MOST_EPISODES:,} episodes.")
     return document.model_copy(update={"settings": numbers_again(document.settings)})
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
+_MOST_DEPTH: Final = 100
 _NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -25,3 +26,18 @@ def numbers_again(value: Any) -> Any:
     if isinstance(value, list):
         return [numbers_again(item) for item in value]
     return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def check_depth(value: Any) -> Any:
+    """Returns what was read from JSON, in which nothing is nested so deep that walking through it fails.
+
+    Raises:
+        ValueError: If something is.
+    """
+    level = [value]
+    for _ in range(_MOST_DEPTH):
+        inner = (item.values() if isinstance(item, dict) else item for item in level if isinstance(item, (dict, list)))
+        level = [item for items in inner for item in items]
+    if level:
+        raise ValueError(f"it is nested more than {_MOST_DEPTH} levels deep")
+    return value

@@ -7,8 +7,10 @@ SQLite would otherwise leave files of its own in the folder, or refuse where it 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -21,7 +23,9 @@ from typing import Any, Final, TypeVar
 
 from sparring.orchestrator.results.damage import FILE_NAME as FILE_NAME
 from sparring.orchestrator.results.damage import LOCK_NAME as LOCK_NAME
-from sparring.orchestrator.results.damage import DamagedJournal, check_whole, is_damage
+from sparring.orchestrator.results.damage import DamagedJournal, check_schema, check_whole, is_damage
+from sparring.orchestrator.results.files import open_regular
+from sparring.orchestrator.results.finite import check_depth
 from sparring.orchestrator.results.makers import Maker, makers_of
 from sparring.orchestrator.results.migrations import RENAMED_NOTES, check_version
 from sparring.orchestrator.results.row import EpisodeRow
@@ -31,6 +35,12 @@ from sparring.protos.errors import UsageError
 _BUSY_SECONDS: Final = 10.0
 _ATTEMPTS: Final = 20
 _PAUSE_SECONDS: Final = 0.1
+_MOST_SECONDS: Final = 600.0
+"""For reading one: it may be anybody's, made to take for ever."""
+_INSTRUCTIONS: Final = 1_000_000
+"""Of SQLite, between two looks at the clock."""
+_NO_SENSE: Final = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""What is raised by content that no run has written."""
 
 
 @dataclass(frozen=True)
@@ -129,12 +139,14 @@ def _read(folder: Path, read: Callable[[sqlite3.Connection, bool], _Read], *, lo
         problem: Exception | None = None
         try:
             with beside_a_run(path) if running else _copied(path) as connection:
+                connection.set_progress_handler(_deadline(_MOST_SECONDS), _INSTRUCTIONS)
                 connection.execute("BEGIN")  # all of it as of one moment
+                check_schema(connection)
                 check_whole(connection)
                 _check_tables(connection)
                 check_version(connection, str(folder))
                 contents = read(connection, running)
-        except (sqlite3.DatabaseError, OSError, ValueError, TypeError) as error:
+        except (sqlite3.DatabaseError, OSError, *_NO_SENSE) as error:
             problem = error
         still = not locked_by_us and is_running(folder)
         if problem is None and still == running:
@@ -142,15 +154,21 @@ def _read(folder: Path, read: Callable[[sqlite3.Connection, bool], _Read], *, lo
         if not running and not still:
             break
         time.sleep(_PAUSE_SECONDS)  # a run was beginning or ending
-    if problem is not None and (is_damage(problem) or isinstance(problem, (ValueError, TypeError))):
+    if problem is not None and (is_damage(problem) or isinstance(problem, _NO_SENSE)):
         raise DamagedJournal(path, problem) from problem
     raise UsageError(f"the journal {str(path)!r} cannot be read: {_reason(problem)}.") from problem
+
+
+def _deadline(seconds: float) -> Callable[[], int]:
+    """Returns what SQLite asks on its way, and stops when it is told other than 0."""
+    end = time.monotonic() + seconds
+    return lambda: int(time.monotonic() > end)
 
 
 def is_running(folder: Path) -> bool:
     """Returns whether a run is writing to a folder. Asks for a moment; a run that begins just then waits that long."""
     try:
-        with (folder / LOCK_NAME).open() as lock:
+        with open_regular(folder / LOCK_NAME) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -215,7 +233,7 @@ def _check_tables(connection: sqlite3.Connection) -> None:
 
 def _contents(connection: sqlite3.Connection, running: bool) -> JournalContents:
     found = connection.execute("SELECT key, value FROM meta")
-    meta = {RENAMED_NOTES.get(key, key): json.loads(value) for key, value in found}
+    meta = {RENAMED_NOTES.get(key, key): check_depth(json.loads(value)) for key, value in found}
     return JournalContents(rows_of(connection), events_of(connection), meta, running, makers_of(connection))
 
 
@@ -231,11 +249,22 @@ def beside_a_run(path: Path) -> Iterator[sqlite3.Connection]:
 def _copied(path: Path) -> Iterator[sqlite3.Connection]:
     with tempfile.TemporaryDirectory(prefix="sparring-journal-") as folder:
         copy = Path(folder) / FILE_NAME
-        shutil.copyfile(path, copy)
+        _copy(path, copy)
         with suppress(FileNotFoundError):  # it is there if the run was killed
-            shutil.copyfile(path.with_name(f"{FILE_NAME}-wal"), copy.with_name(f"{FILE_NAME}-wal"))
+            _copy(path.with_name(f"{FILE_NAME}-wal"), copy.with_name(f"{FILE_NAME}-wal"))
         with closing(_connect(copy.as_uri())) as connection:
+            connection.execute("SELECT 1 FROM sqlite_master").fetchall()  # opens what SQLite has beside it
+            for file in Path(folder).iterdir():
+                file.unlink()  # it stays open, and is gone however this process ends
             yield connection
+
+
+def _copy(path: Path, copy: Path) -> None:
+    with open_regular(path) as file, copy.open("wb") as target:
+        room = shutil.disk_usage(copy.parent).free
+        if os.fstat(file.fileno()).st_size > room // 2:
+            raise OSError(errno.EFBIG, f"a copy would take over half of the room in {tempfile.gettempdir()!r}")
+        shutil.copyfileobj(file, target)
 
 
 def _connect(uri: str) -> sqlite3.Connection:

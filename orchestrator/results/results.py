@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sparring.orchestrator.results.damage import FILE_NAME, DamagedJournal
 from sparring.orchestrator.results.document import (
     RUN_FILE,
     RunDocument,
@@ -86,11 +87,15 @@ class Results:
         _check_folder(folder)
         document, journal = _read(folder)
         stats = ServerStats.noted(journal.meta.get("server_stats"))
+        try:
+            seconds, programs = float(journal.meta.get("seconds") or 0.0), programs_in(journal.meta)
+        except (ValueError, TypeError) as error:
+            raise DamagedJournal(folder / FILE_NAME, "its notes have no sense") from error
         status: RunStatus = "running" if journal.running else "unfinished"
         return cls(
             plan=document.plan(),
             rows=journal.rows,
-            seconds=max(document.seconds, float(journal.meta.get("seconds") or 0.0)),
+            seconds=max(document.seconds, seconds),
             folder=folder,
             # Who was killed could not write that it is not running any more.
             status="finished" if document.status == "finished" else status,
@@ -100,7 +105,7 @@ class Results:
             events=journal.events,
             makers=journal.makers,
             metric=document.metric,
-            programs=programs_in(journal.meta),
+            programs=programs,
             settings=document.settings,
         )
 

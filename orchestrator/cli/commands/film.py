@@ -81,6 +81,10 @@ def film(
     if cameras is not None and not named:
         raise UsageError("--camera names no camera.")
     target = output or folder / "films"
+    if output is None and target.is_symlink():
+        raise UsageError(
+            f"{str(target)!r} is a link, and leads elsewhere. If films are to go there, name it with --output."
+        )
     style = pb.FilmStyle(cameras=named, fps=fps, overlay=overlay, gif=kind == "gif")
     seen = {} if resolution is None else {"resolution": resolution}
     made: dict[str, str] = {}
