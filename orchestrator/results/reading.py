@@ -254,8 +254,7 @@ def _copied(path: Path) -> Iterator[sqlite3.Connection]:
             _copy(path.with_name(f"{FILE_NAME}-wal"), copy.with_name(f"{FILE_NAME}-wal"))
         with closing(_connect(copy.as_uri())) as connection:
             connection.execute("SELECT 1 FROM sqlite_master").fetchall()  # opens what SQLite has beside it
-            for file in Path(folder).iterdir():
-                file.unlink()  # it stays open, and is gone however this process ends
+            shutil.rmtree(folder)  # what is in it stays open, and is gone however this process ends
             yield connection
 
 
