@@ -15,6 +15,8 @@ from sparring.protos.spec import PolicySpec
 from sparring.protos.tensor import Array
 
 EVERY_SECONDS: Final = 1.0
+_LOOKS: Final = 4
+"""In that time: a wait may begin at any moment, and is to be told of soon after it has lasted so long."""
 
 
 class PolicyWait:
@@ -45,10 +47,12 @@ class PolicyWait:
             self._since = None
 
     def _watch(self) -> None:
+        told = 0.0
         while True:
-            time.sleep(self._every)
-            since = self._since
-            if since is not None and self._every <= time.monotonic() - since <= self.longest:
+            time.sleep(self._every / _LOOKS)
+            since, now = self._since, time.monotonic()
+            if since is not None and now - max(since, told) >= self._every and now - since <= self.longest:
+                told = now
                 self._tell()
 
 

@@ -27,7 +27,7 @@ class ErrorLimit:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._seen = ""
+        self._seen: str | None = None
         self._attempts = 0
         self._episodes: set[EpisodeId] = set()
         self._outlived: Counter[int] = Counter()
@@ -49,7 +49,7 @@ class ErrorLimit:
         if not self._most:
             return
         error = same_for_all(record.error, episode)
-        if record.outcome != "error" or (self._seen and error != self._seen):
+        if record.outcome != "error" or (self._seen is not None and error != self._seen):
             self._most = 0  # something else can come of it: the run is worth its time
             return
         self._seen = error

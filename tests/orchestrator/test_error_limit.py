@@ -89,3 +89,9 @@ def test_of_an_error_that_no_attempt_can_cure_two_episodes_are_enough() -> None:
 
 def test_zero_never_stops() -> None:
     assert stopped_after(ErrorLimit(0), (error("a", n) for n in range(99))) is None
+
+
+def test_an_error_without_a_word_is_another_one() -> None:
+    """Found by a simulated run: the first error said nothing, and was counted with those after it."""
+    silent = (EpisodeId("toy", "z", 0), EpisodeRecord.failed("simulator", ""))
+    assert stopped_after(ErrorLimit(3), [silent, *(error("a", n) for n in range(20))]) is None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.record import EpisodeRecord
 
 _MISTAKE = "a mistake in Sparring"
 
@@ -47,14 +48,13 @@ class Grounds:
         """Hears a message about a lease that its worker holds, before the coordinator does."""
         kind = message.WhichOneof("message")
         counts = launched or not self._starts_workers
-        if kind == "result" and message.result.outcome in (pb.OUTCOME_SUCCESS, pb.OUTCOME_FAILURE):
-            # One that is not finite is an error, but never the same one for all.
-            self._outcome = self._played = True
+        if kind == "result":
+            record = EpisodeRecord.from_message(message.result)  # one that is not finite is an error
             self._full_since, self._in_vain = None, 0
-        elif kind == "result":
-            self._full_since, self._in_vain = None, 0
-            if counts and episode is not None:
-                self._errors[message.result.error] += 1
+            if record.outcome != "error":
+                self._outcome = self._played = True
+            elif counts and episode is not None:
+                self._errors[record.error] += 1
                 self._failed.add(episode)
         elif kind == "lost" and counts:
             if message.lost.policy_full and self._full_since is None:
