@@ -43,7 +43,7 @@ def test_the_long_form_runs() -> None:
         [sys.executable, str(Path(__file__).with_name("run.py")), "--runs=2000", "codec", "wire"],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=200,
         check=False,
     )
     assert ended.returncode == 0, ended.stdout
