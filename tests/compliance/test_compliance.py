@@ -40,7 +40,7 @@ NAMED = {rule.__name__: rule for rule in RULES}
 
 
 def verdict_on(server: str, rule: str) -> Verdict:
-    with served(getattr(broken_servers, server)) as address, reached(Way(address, deadline=1.0)) as target:
+    with served(getattr(broken_servers, server)) as address, reached(Way(address, deadline=5.0)) as target:
         return judge(NAMED[rule], target)
 
 
