@@ -12,8 +12,9 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_pla
 OpenPage = Callable[..., Page]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """One for the tests of a file. Playwright has an event loop in this thread: no other test may find it there."""
     with sync_playwright() as playwright:
         # As root, which CI is, Chromium has no sandbox of its own to start in.
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
