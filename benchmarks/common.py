@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -21,10 +21,10 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from sparring.orchestrator.execution.execution import run
 from sparring.orchestrator.results.results import Results
-from sparring.orchestrator.run.execution import run
 from sparring.orchestrator.run.listeners import RunListener
-from sparring.orchestrator.run.plan import make_plan
+from sparring.orchestrator.run.make_plan import make_plan
 from sparring.orchestrator.settings import read_settings
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -32,11 +32,20 @@ _ORPHAN_SECONDS: Final = 10.0
 _FILE_COLUMNS: Final = 200
 
 
-def evaluate(settings: Mapping[str, Any], *listeners: RunListener) -> Results:
-    """Runs `sparring run` with these settings, in this process, in a folder that is thrown away."""
+def evaluate(
+    settings: Mapping[str, Any], *listeners: RunListener, at_end: Callable[[Path], None] = lambda folder: None
+) -> Results:
+    """Runs `sparring run` with these settings, in this process, in a folder that is thrown away.
+
+    Args:
+        settings: Of the run.
+        listeners: Who watches.
+        at_end: Gets the folder before it is thrown away.
+    """
     with tempfile.TemporaryDirectory(prefix="sparring-bench-") as folder:
         resolved = read_settings({**settings, "output": Path(folder)})
         results = asyncio.run(run(resolved, make_plan(resolved), Path(folder), listeners))
+        at_end(Path(folder))
     if results.overall.errors:
         sys.exit(f"{results.overall.errors} episodes ended in an error: nothing was measured.")
     return results

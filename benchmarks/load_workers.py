@@ -1,11 +1,10 @@
 """Whether an orchestrator stays as fast, and as small, with a thousand workers and a hundred thousand episodes.
 
 The orchestrator is real: work service, coordinator, scheduler, recorder, journal; so is the wire, gRPC over a unix
-socket with a connection per worker. The workers are not: they play nothing, and answer each lease at once. All join
-first; what is measured begins when the last has. Heartbeats come every second, whatever is played, so on a busy machine
-an episode has more of them: they are counted, what one costs is measured before, while nothing is played, and both are
-told apart. Short plans are
-measured several times, around the long one, and the median is shown.
+socket with a connection per worker. The workers are not: they play nothing, and answer each lease at once. Three things
+are told apart. Joining and the first episode of each worker come with the workers, not with the episodes. Heartbeats
+come every second, whatever is played: what one costs is measured while nothing is, and nobody sends any later. The rest
+is what episodes cost. Short plans are measured several times, around the long one, and the median is shown.
 
     python benchmarks/load_workers.py [--workers 1000] [--episodes 1000 10000 100000] [--repeat 3] [--profile FILE]
 """
@@ -35,7 +34,7 @@ from sparring.orchestrator.coordination.coordinator import Coordinator
 from sparring.orchestrator.coordination.work_service import WorkService
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.run.listeners import RunListener
-from sparring.orchestrator.run.plan import make_plan
+from sparring.orchestrator.run.make_plan import make_plan
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.orchestrator.settings import read_settings
 from sparring.protos import WORK_PROTOCOL_VERSION
@@ -60,27 +59,22 @@ class Load:
     episodes: int
     joining: float
     """CPU seconds until all workers had joined."""
+    first: float
+    """CPU seconds of as many episodes as there are workers, the first ones."""
     cpu: float
-    """CPU seconds from then on."""
+    """CPU seconds of those after them."""
     seconds: float
     before: float
     """MiB when all had joined."""
     after: float
     """MiB at the end."""
-    beats: int
-    """Heartbeats that came meanwhile."""
     beat: float
-    """CPU seconds of one."""
-
-    @property
-    def whole_per_thousand(self) -> float:
-        """CPU seconds of a thousand episodes, and of the heartbeats meanwhile."""
-        return 1000 * self.cpu / self.episodes
+    """CPU seconds of a heartbeat, where there is nothing else to do."""
 
     @property
     def cpu_per_thousand(self) -> float:
-        """CPU seconds of a thousand episodes, without heartbeats."""
-        return 1000 * (self.cpu - self.beat * self.beats) / self.episodes
+        """CPU seconds of a thousand episodes."""
+        return 1000 * self.cpu / self.episodes
 
 
 def main() -> None:
@@ -106,23 +100,34 @@ def main() -> None:
     rounds = [
         [episodes for episodes in options.episodes if not number or episodes < LONG] for number in range(options.repeat)
     ]
-    measured = [_measured(episodes, options) for some in rounds for episodes in some]
+    measured = [(episodes, _measured(episodes, options)) for some in rounds for episodes in some]
     loads = [
-        sorted((load for load in measured if load.episodes == episodes), key=lambda load: load.cpu_per_thousand)
+        sorted((load for asked, load in measured if asked == episodes), key=lambda load: load.cpu_per_thousand)
         for episodes in options.episodes
     ]
     middle = [some[len(some) // 2] for some in loads]
     show(
         f"{options.workers} workers",
-        ["episodes", "CPU s/1,000", "with beats", "beats", "s", "episodes/s", "MiB before", "after"],
+        [
+            "episodes",
+            "CPU s/1,000",
+            "s",
+            "episodes/s",
+            "joining, CPU s",
+            "first episodes",
+            "a beat, ms",
+            "MiB before",
+            "after",
+        ],
         [
             [
                 f"{load.episodes:,}",
                 f"{load.cpu_per_thousand:.2f}",
-                f"{load.whole_per_thousand:.2f}",
-                f"{load.beats:,}",
                 f"{load.seconds:.1f}",
                 f"{load.episodes / load.seconds:.0f}",
+                f"{load.joining:.2f}",
+                f"{load.first:.2f}",
+                f"{1000 * load.beat:.2f}",
                 f"{load.before:.0f}",
                 f"{load.after:.0f}",
             ]
@@ -136,7 +141,8 @@ def main() -> None:
         met=max(costs) <= options.allowed * min(costs),
         workers=options.workers,
         cpu_per_thousand={load.episodes: round(load.cpu_per_thousand, 3) for load in middle},
-        with_heartbeats={load.episodes: round(load.whole_per_thousand, 3) for load in middle},
+        of_workers={load.episodes: [round(load.joining, 3), round(load.first, 3)] for load in middle},
+        heartbeat={load.episodes: round(load.beat, 6) for load in middle},
         all={some[0].episodes: [round(load.cpu_per_thousand, 3) for load in some] for some in loads},
         mib={load.episodes: [round(load.before), round(load.after)] for load in middle},
     )
@@ -155,8 +161,9 @@ def _measured(episodes: int, options: argparse.Namespace) -> Load:
 
 
 async def _orchestrate(episodes: int, options: argparse.Namespace) -> Load:
+    planned = episodes + options.workers
     settings = read_settings(
-        {"benchmark": "metaworld", "task": "mt50", "policy": "zero", "episodes": episodes // TASKS, "seed": 0}
+        {"benchmark": "metaworld", "task": "mt50", "policy": "zero", "episodes": -(-planned // TASKS), "seed": 0}
     )
     plan = make_plan(settings)
     joined = asyncio.Event()
@@ -185,23 +192,27 @@ async def _orchestrate(episodes: int, options: argparse.Namespace) -> Load:
         began, coordinator.beats = time.process_time(), 0
         await asyncio.sleep(IDLE_SECONDS)
         beat = (time.process_time() - began) / max(1, coordinator.beats)
-        coordinator.beats = 0
+        began_cpu = time.process_time()
+        _say(processes, "go")
+        async with asyncio.timeout(JOIN_SECONDS):
+            while coordinator.results < options.workers:
+                await asyncio.sleep(0.01)
         profile = cProfile.Profile()
         if options.profile:
             profile.enable()
-        began_cpu, began = time.process_time(), time.perf_counter()
-        _say(processes, "go")
+        before_these = coordinator.results
+        first, began_cpu, began = time.process_time() - began_cpu, time.process_time(), time.perf_counter()
         await asyncio.wait_for(coordinator.ended, RUN_SECONDS)
-        cpu, seconds, beats = time.process_time() - began_cpu, time.perf_counter() - began, coordinator.beats
+        cpu, seconds = time.process_time() - began_cpu, time.perf_counter() - began
         profile.disable()
         if options.profile:
             profile.dump_stats(options.profile)
         after = _mib()
         rows = journal.rows()
-        assert len({row.id for row in rows}) == len(rows) == episodes, "an episode is missing"
+        assert len({row.id for row in rows}) == len(rows) == len(plan.ids()), "an episode is missing"
         await service.stop("the run has ended.")
         journal.close()
-    return Load(episodes, joining, cpu, seconds, before, after, beats, beat)
+    return Load(len(rows) - before_these, joining, first, cpu, seconds, before, after, beat)
 
 
 def _say(processes: Sequence[subprocess.Popen[str]], word: str) -> None:
@@ -212,12 +223,13 @@ def _say(processes: Sequence[subprocess.Popen[str]], word: str) -> None:
 
 
 class _Counting(Coordinator):
-    """Counts heartbeats."""
+    """Counts heartbeats and results."""
 
-    beats = 0
+    beats = results = 0
 
     def handle(self, worker: str, message: pb.WorkerMessage) -> None:
         self.beats += message.WhichOneof("message") == "heartbeat"
+        self.results += message.WhichOneof("message") == "result"
         super().handle(worker, message)
 
 
@@ -259,6 +271,7 @@ async def _one(connection: Connection, name: str, go: asyncio.Event) -> None:
         turn = asyncio.Lock()  # a stream takes one message at a time
         beating = asyncio.create_task(_beat(call, turn, assignment.heartbeat_seconds))
         await go.wait()
+        beating.cancel()  # from now on its results are enough to be heard of
         async with turn:
             await call.write(pb.WorkerMessage(ready=pb.Ready(slot=0)))
         while (message := await call.read()) is not grpc.aio.EOF:
@@ -268,7 +281,6 @@ async def _one(connection: Connection, name: str, go: asyncio.Event) -> None:
             async with turn:
                 await call.write(pb.WorkerMessage(result=result))
                 await call.write(pb.WorkerMessage(ready=pb.Ready(slot=0)))
-        beating.cancel()
 
 
 async def _beat(call: Any, turn: asyncio.Lock, seconds: float) -> None:

@@ -15,9 +15,9 @@ from statistics import median
 
 from common import conclude, evaluate, show
 
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
-from sparring.orchestrator.run.plan import EpisodeId
 
 # The expert needs from 50 to 500 steps for these.
 TASKS = "drawer-close-v3,reach-v3,button-press-v3,door-open-v3,stick-pull-v3,peg-unplug-side-v3,basketball-v3"

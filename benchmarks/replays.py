@@ -14,12 +14,12 @@ from pathlib import Path
 
 from common import conclude, show
 
+from sparring.orchestrator.execution.execution import run as evaluate
+from sparring.orchestrator.execution.in_process import run_in_process
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.replays import Replayed, Wanted, replay, working_folder
 from sparring.orchestrator.replay.verification import check
-from sparring.orchestrator.run.execution import run as evaluate
-from sparring.orchestrator.run.in_process import run_in_process
-from sparring.orchestrator.run.plan import make_plan
+from sparring.orchestrator.run.make_plan import make_plan
 from sparring.orchestrator.settings import read_settings
 
 

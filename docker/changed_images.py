@@ -13,8 +13,12 @@ IMAGES = sorted(path.name.removesuffix(".Dockerfile") for path in Path(__file__)
 ONLY_IN = {
     "env_worker/benchmarks/_libero/": ("libero",),
     "env_worker/benchmarks/libero.py": ("libero",),
+    "env_worker/benchmarks/aloha.py": ("aloha",),
     "env_worker/benchmarks/metaworld.py": ("metaworld",),
+    "env_worker/benchmarks/pusht.py": ("pusht",),
+    "env_worker/environments/aloha/": ("aloha",),
     "env_worker/environments/libero/": ("libero",),
+    "env_worker/environments/pusht/": ("pusht",),
     "docker/slim_libero.py": ("libero",),
     "docker/compile_libero.py": ("libero",),
     "policy_server/policies/": ("policy-server",),

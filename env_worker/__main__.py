@@ -59,6 +59,8 @@ def _work(options: argparse.Namespace) -> int:
     reporter = Reporter(options.report_to) if options.report_to is not None else None
 
     async def work(stop: asyncio.Event) -> None:
+        leave = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, leave.set)
         worker = Worker(
             connection,
             name=options.name,
@@ -67,6 +69,7 @@ def _work(options: argparse.Namespace) -> int:
             evaluation=options.evaluation,
             connect_timeout=options.connect_timeout,
             on_joined=lambda assignment: reporter.joined(assignment.benchmark, assignment.slots) if reporter else None,
+            leave=leave,
         )
         await worker.run(stop)
 

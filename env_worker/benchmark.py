@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import Field, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from sparring.env_worker.benchmark_settings import not_taken
+from sparring.env_worker.benchmark_settings import setting as setting  # where benchmarks look for it
+from sparring.env_worker.protocol import Protocol
 from sparring.env_worker.rendering.mark import drawing
 from sparring.env_worker.rendering.renderer import current_renderer
 from sparring.protos.errors import CodeBroken, SparringError, UsageError, unknown
+from sparring.protos.installing import is_installed
 from sparring.protos.spec import Offer, TensorSpec
 from sparring.protos.tensor import Array
 
@@ -102,7 +105,8 @@ class Simulator(ABC):
     Attributes:
         offers: Everything that can be looked at, and the action space.
         meter: Counts the images made.
-        camera: The observation that films are made of: uint8 (height, width, 3), upright; None if there is none.
+        camera: The observation, or the one of `cameras`, that films are made of: uint8 (height, width, 3), upright;
+            None if there is none.
         max_steps: After how many steps an episode is truncated.
         success_advice: What to set so that it says what success is, if anything, in a sentence for people.
         warnings: Sentences that whoever evaluates should know, by the end of an episode: each is told once in a run.
@@ -148,6 +152,10 @@ class Simulator(ABC):
         """Returns what one of `cameras` sees at this moment: uint8 (height, width, 3), upright. It changes nothing."""
         raise NotImplementedError(f"{type(self).__name__} names cameras, and makes no pictures")
 
+    def snapshot(self) -> Array | None:
+        """Returns what the episode looks like at this moment, as `picture`, for who watches it; None: it cannot."""
+        return self.picture(self.cameras[0]) if self.cameras else None
+
     def physics_state(self) -> Array | None:
         """Returns all positions and velocities at this moment, as one row of floats; None: they cannot be told.
 
@@ -162,27 +170,6 @@ class Simulator(ABC):
         Runs that are about success are refused before the first episode if it does not.
         """
         return None
-
-
-def setting(
-    default: Any,
-    *,
-    least: float | None = None,
-    most: float | None = None,
-    choices: Sequence[Any] = (),
-    only_seen: bool = False,
-) -> Any:
-    """Returns a field of a benchmark's settings that says which values it takes: a run with others is refused.
-
-    Args:
-        default: If it is not given.
-        least: The smallest value.
-        most: The largest.
-        choices: The only values, where they can be listed.
-        only_seen: Whether it changes what is seen and nothing else: the same actions come to the same end.
-    """
-    metadata = {"least": least, "most": most, "choices": tuple(choices), "only_seen": only_seen}
-    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -252,7 +239,7 @@ def asking(name: str, what: str) -> Iterator[None]:
         yield
     except SparringError:
         raise
-    except Exception as error:  # a user's benchmark may raise anything
+    except (Exception, SystemExit) as error:  # a user's benchmark may raise anything
         raise BenchmarkBroken(f"{what} of the benchmark {name!r} raised {type(error).__name__}: {error}") from error
 
 
@@ -281,6 +268,8 @@ class Benchmark(ABC):
         expert: The policy that `--policy expert` means, as `module:Class`; empty: there is none.
         replays: Whether the same actions give the same episode again, so that films and checks can be made afterwards;
             `sparring check benchmark` finds out.
+        protocols: Named rules of evaluations that are known for it, beside its own defaults.
+        fixed: What no setting changes and people ask about, in words: when success is checked, which cameras there are.
     """
 
     name: ClassVar[str]
@@ -298,6 +287,8 @@ class Benchmark(ABC):
     image: ClassVar[WorkerImage | None] = None
     expert: ClassVar[str] = ""
     replays: ClassVar[bool] = True
+    protocols: ClassVar[Sequence[Protocol]] = ()
+    fixed: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
     def tasks(self, selection: str) -> Sequence[Task]:
@@ -316,6 +307,10 @@ class Benchmark(ABC):
     @abstractmethod
     def make(self, task: Task, settings: Any) -> Simulator:
         """Makes a simulator of a task; called in the slot, never before the fork."""
+
+    def planned(self, tasks: Sequence[Task], settings: Any) -> Sequence[Task]:
+        """Returns tasks as they are with these settings, where limits or initial states depend on them."""
+        return tasks
 
     def fetch(self, settings: Any) -> None:  # noqa: B027  # most benchmarks have nothing to fetch
         """Gets what simulators need and pip does not bring, such as meshes. Needs nothing of what `requires` names.
@@ -348,7 +343,7 @@ class Benchmark(ABC):
 
     def missing(self) -> list[str]:
         """Returns the required modules that are not installed here."""
-        return [name for name in self.requires if importlib.util.find_spec(name) is None]
+        return [name for name in self.requires if not is_installed(name)]
 
     def read_settings(self, given: Mapping[str, Any]) -> Any:
         """Reads the benchmark's settings from what was given to --benchmark-arg.
@@ -368,7 +363,7 @@ class Benchmark(ABC):
                 and not (isinstance(default, float) and isinstance(value, int))
             ):
                 raise self._wrong(key, type(default).__name__, value)
-            if wanted := _not_taken(known[key], value):
+            if wanted := not_taken(known[key], value):
                 raise self._wrong(key, wanted, value)
         try:
             return self.settings(**given)
@@ -377,18 +372,3 @@ class Benchmark(ABC):
 
     def _wrong(self, key: str, wanted: str, value: Any) -> UsageError:
         return UsageError(f"the setting {key!r} of the benchmark {self.name!r} must be {wanted}, not {value!r}.")
-
-
-def _not_taken(of: Field[Any], value: Any) -> str:
-    """Returns what a setting must be, if it takes no such value; empty if it does."""
-    least, most, choices = (of.metadata.get(name) for name in ("least", "most", "choices"))
-    if choices and value not in choices:
-        return " or ".join(map(str, choices))
-    # A value that is not a number is in no range.
-    if (least is not None and not value >= least) or (most is not None and not value <= most):
-        return f"{least:g} to {most:g}" if most is not None and least is not None else _one_sided(least, most)
-    return ""
-
-
-def _one_sided(least: float | None, most: float | None) -> str:
-    return f"at least {least:g}" if least is not None else f"at most {most:g}"

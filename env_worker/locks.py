@@ -27,7 +27,7 @@ def one_at_a_time(lock: Path, *, deadline: float, waiting: str) -> Iterator[int]
         SparringError: If the other does not end in time.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         ends = time.monotonic() + deadline
         told = False

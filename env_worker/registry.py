@@ -8,7 +8,7 @@ import pkgutil
 import platform
 from collections.abc import Iterable
 from importlib.metadata import EntryPoint, PackageNotFoundError, version
-from typing import Final
+from typing import Final, TypeGuard
 
 from sparring.env_worker import benchmarks
 from sparring.env_worker.benchmark import Benchmark, BenchmarkBroken
@@ -45,12 +45,11 @@ def get_benchmark(name: str) -> Benchmark:
     """
     if ":" in name:
         return _own(name)
-    known = _found()
-    if name not in known:
+    found = _one(name)
+    if found is None:
         raise unknown(
-            "benchmark", name, known, hint="See: sparring ls benchmarks. A class of your own is given as module:Class."
+            "benchmark", name, _names(), hint="See: sparring ls benchmarks. A class of your own: module:Class."
         )
-    found = known[name]
     if isinstance(found, SparringError):
         raise found
     return found
@@ -58,17 +57,32 @@ def get_benchmark(name: str) -> Benchmark:
 
 def _found() -> dict[str, Benchmark | SparringError]:
     """Returns every benchmark that can be named; in the place of one that cannot be loaded, why."""
-    found: dict[str, Benchmark | SparringError] = {}
-    for module_info in pkgutil.iter_modules(benchmarks.__path__, f"{benchmarks.__name__}."):
-        if module_info.name.rpartition(".")[2].startswith("_"):
-            continue  # a part of a benchmark
-        module = importlib.import_module(module_info.name)
-        for _, kind in inspect.getmembers(module, inspect.isclass):
-            if issubclass(kind, Benchmark) and not inspect.isabstract(kind) and kind.__module__ == module.__name__:
-                found[kind.name] = kind()
-    for point in entry_points_of(ENTRY_POINTS):
-        found[point.name] = _load(point)
-    return dict(sorted(found.items()))
+    return {name: found for name in _names() if (found := _one(name)) is not None}
+
+
+def _names() -> list[str]:
+    """Returns the names of all benchmarks, of which none is imported."""
+    return sorted({*_files(), *(point.name for point in entry_points_of(ENTRY_POINTS))})
+
+
+def _files() -> list[str]:
+    """Returns the names of our own, each in a file of its name; what begins with `_` is a part of one."""
+    return [found.name for found in pkgutil.iter_modules(benchmarks.__path__) if not found.name.startswith("_")]
+
+
+def _one(name: str) -> Benchmark | SparringError | None:
+    """Returns one benchmark, why it cannot be loaded, or nothing. Imports no other, so that a run starts sooner."""
+    if name in _files():  # a name of ours is not taken over by whatever is installed beside it
+        module = importlib.import_module(f"{benchmarks.__name__}.{name}")
+        return next(
+            kind() for kind in vars(module).values() if _is_benchmark(kind) and kind.__module__ == module.__name__
+        )
+    point = next((point for point in entry_points_of(ENTRY_POINTS) if point.name == name), None)
+    return _load(point) if point else None
+
+
+def _is_benchmark(kind: object) -> TypeGuard[type[Benchmark]]:
+    return inspect.isclass(kind) and issubclass(kind, Benchmark) and not inspect.isabstract(kind)
 
 
 def _own(reference: str) -> Benchmark:
@@ -106,6 +120,7 @@ def _load(point: EntryPoint) -> Benchmark | SparringError:
         benchmark = point.load()()
         if not isinstance(benchmark, Benchmark):
             raise TypeError("it is not a sparring Benchmark")
+        _check_told(benchmark)
     except (Exception, SystemExit) as error:  # noqa: BLE001  # somebody else's package; it is named when somebody asks for it
         broken = BenchmarkBroken(
             f"the benchmark {point.name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}. "
@@ -114,6 +129,18 @@ def _load(point: EntryPoint) -> Benchmark | SparringError:
         broken.__cause__ = error
         return broken
     return benchmark
+
+
+def _check_told(benchmark: Benchmark) -> None:
+    """Checks that a benchmark can say of itself what is asked of all that are installed, whoever plays what.
+
+    Raises:
+        TypeError: If it cannot; or whatever else its code raises.
+    """
+    texts = [benchmark.name, benchmark.summary, benchmark.expert, *benchmark.packages, *benchmark.missing()]
+    wrong = [text for text in texts if not isinstance(text, str)]
+    if wrong:
+        raise TypeError(f"a name that it says of itself is no text: {wrong[0]!r}")
 
 
 def experts_of(names: Iterable[str]) -> dict[str, str]:
@@ -142,18 +169,17 @@ def source_files(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def installed_versions(own: Iterable[str] = ()) -> dict[str, str]:
+def installed_versions(used: Iterable[str] = ()) -> dict[str, str]:
     """Versions of what can change a number, as installed here.
 
     Args:
-        own: Benchmarks that are used; those that are not installed, but a user's own class, are asked, too.
+        used: Benchmarks that are used; by default all that are installed.
     """
     packages = dict.fromkeys(_ALWAYS)
-    for name in own:
-        if ":" in name:
-            packages |= dict.fromkeys(get_benchmark(name).packages)
-    for name, benchmark in all_benchmarks().items():
-        packages |= dict.fromkeys((*benchmark.packages, distribution_of(name)))
+    for name in [*used] or all_benchmarks():
+        packages |= dict.fromkeys(get_benchmark(name).packages)
+        if ":" not in name:
+            packages[distribution_of(name)] = None
     versions = {"python": platform.python_version()}
     for package in packages:
         try:

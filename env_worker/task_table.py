@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sparring.env_worker.benchmark import Task
+from sparring.protos.comma_list import comma_list
 from sparring.protos.errors import UsageError, unknown
 
 
@@ -42,8 +43,8 @@ class TaskTable:
             UsageError: If something in it is unknown or out of range.
         """
         chosen: dict[str, Task] = {}
-        for part in _parts(selection):
-            for named in _parts(self.aliases.get(part, part)):
+        for part in comma_list(selection):
+            for named in comma_list(self.aliases.get(part, part)):
                 for task in self._part(named):
                     chosen.setdefault(task.name, task)
         if not chosen:
@@ -89,7 +90,3 @@ class TaskTable:
         for prefix in self.prefixes:
             name = name.removeprefix(prefix)
         return name
-
-
-def _parts(selection: str) -> list[str]:
-    return [part for part in (part.strip() for part in selection.split(",")) if part]

@@ -80,7 +80,10 @@ async def _serve(options: ServerOptions, *, exit_with_parent: bool) -> None:
     log.info("serving %s at %s", options.policy, ", ".join(listening))
     if server.metrics:
         log.info("metrics at http://%s/metrics", server.metrics.address)
-    for address in addresses:
+    for also in server.also:
+        log.info("and by another protocol at %s", also)
+    encrypted = [address.with_tls() if options.tls_cert else address for address in server.also]
+    for address in [*addresses, *encrypted]:
         if options.token_file and address.leaves_the_machine and not address.is_encrypted:
             log.warning("the token travels unencrypted to %s; encrypt with --tls-cert and --tls-key", address)
     await serve_until(server, stop, grace=options.grace)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 import grpc
@@ -34,10 +34,18 @@ class TokenCheck(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None or handler_call_details.method.startswith(_OPEN):
             return handler
-        found = brought(handler_call_details.invocation_metadata, self._token)
-        if found != "right":
-            return _refusing(_MISSING if found == "missing" else _WRONG)
-        return handler
+        sentence = refusal(handler_call_details.invocation_metadata, self._token)
+        return _refusing(sentence) if sentence else handler
+
+
+def refusal(metadata: Iterable[tuple[str, Any]], token: str) -> str:
+    """Says why a caller is not let in; nothing, if it is.
+
+    Args:
+        metadata: Of its call.
+        token: That is wanted.
+    """
+    return {"right": "", "missing": _MISSING, "wrong": _WRONG}[brought(metadata, token)]
 
 
 def _refusing(sentence: str) -> Any:

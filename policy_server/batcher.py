@@ -83,6 +83,7 @@ class Batcher:
         self._expected = expected
         self._stats = stats or StatsCounter()
         self._queue: deque[_Waiting] = deque()
+        self._stats.waiting = self._queue.__len__
         self._busy = False
         self._began = 0.0
         self._loop = asyncio.get_running_loop()
@@ -253,7 +254,7 @@ class Batcher:
             else:
                 verdicts.append(
                     EpisodeInterrupted(
-                        "the policy failed on another session in the same batch; start the episode again."
+                        "interrupted, because the policy failed on another episode in the same batch; it starts anew."
                     )
                 )
         if not any(isinstance(v, PolicyFailed) for v in verdicts):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from sparring.policy_server.chunks import checked_chunk
-from sparring.policy_server.errors import PolicyFailed
+from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed
 from sparring.policy_server.policies.base import Instruction, Observation, Policy, spec_on, warnings_of
 from sparring.protos.advice import shortened
 from sparring.protos.errors import SparringError
@@ -105,12 +105,15 @@ class PolicyCalls:
         """Calls a method of the policy and returns its result.
 
         Raises:
-            PolicyFailed: Whatever it raised. Not only exceptions proper: a `SystemExit` or a `KeyboardInterrupt` ends
-                the event loop that it comes to, a `CancelledError` passes for somebody else's, and all would be left
-                waiting.
+            EpisodeInterrupted: If it says so: whom it asks has gone away.
+            PolicyFailed: Whatever else it raised. Not only exceptions proper: a `SystemExit` or a `KeyboardInterrupt`
+                ends the event loop that it comes to, a `CancelledError` passes for somebody else's, and all would be
+                left waiting.
         """
         try:
             return call()
+        except EpisodeInterrupted:
+            raise
         except self._not_its_own:
             raise
         except BaseException as error:

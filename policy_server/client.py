@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakSet
 
 import grpc
 
@@ -23,13 +24,15 @@ from sparring.policy_server.errors import (
     PolicyDenied,
     PolicyFailed,
     PolicyFull,
+    PolicyInterrupted,
     PolicyRefused,
     PolicyUnanswered,
     PolicyUnreachable,
     translated,
 )
+from sparring.policy_server.framed_session import FramedSession
 from sparring.policy_server.options import Option, ServerOptions, server_options
-from sparring.policy_server.session_client import Description, PolicyProgram, SessionClient, serialized
+from sparring.policy_server.session_client import Description, PolicyProgram, RemoteSession, serialized
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.chunk import Chunk
 from sparring.protos.conditions import Conditions
@@ -55,6 +58,7 @@ __all__ = [
     "PolicyDenied",
     "PolicyFailed",
     "PolicyFull",
+    "PolicyInterrupted",
     "PolicyProgram",
     "PolicyRefused",
     "PolicySpec",
@@ -140,6 +144,7 @@ class PolicyClient:
         self.timeout = timeout
         self._loop = _Loop()
         self._channel = self._loop.run(_channel(self._connection))
+        self._sessions: WeakSet[RemoteSession] = WeakSet()
 
     def describe(self) -> Description:
         """Returns what is hosted there.
@@ -189,6 +194,33 @@ class PolicyClient:
             PolicyDenied: If token or TLS are not what the server wants.
             PolicyUnreachable: If nobody answers in time.
         """
+        seconds = self.timeout if connect_timeout is None else connect_timeout
+        hello = {"benchmark": benchmark, "client": client, "seconds": seconds, "conditions": conditions}
+        framed = FramedSession.connected(self._connection, self.timeout)
+        if framed is not None:
+            try:
+                return self._greeted(framed, offer, hello)
+            except PolicyUnreachable:
+                if not framed.is_lost:
+                    raise  # else it died just now: who comes after it is waited for below
+        session = self._grpc_session(wait=connect_timeout is None)
+        try:
+            session._connect(self._unless_at_odds, seconds)
+        except SparringError:
+            session.close()
+            raise
+        return self._greeted(session, offer, hello)
+
+    def _greeted(self, session: RemoteSession, offer: Offer, hello: Mapping[str, Any]) -> RemoteSession:
+        try:
+            session._greet(offer, **hello)
+        except SparringError:
+            session.close()
+            raise
+        self._sessions.add(session)
+        return session
+
+    def _grpc_session(self, *, wait: bool) -> _GrpcSession:
         # The stub's own method, but for observations that are written already.
         rollout = self._channel.stream_stream(
             "/sparring.policy.v1.Policy/Rollout",
@@ -197,17 +229,9 @@ class PolicyClient:
         )
 
         async def call() -> Any:
-            return rollout(wait_for_ready=connect_timeout is None, metadata=self._connection.metadata)
+            return rollout(wait_for_ready=wait, metadata=self._connection.metadata)
 
-        session = RemoteSession(self.address, self._loop.run(call()), self._loop, self.timeout)
-        seconds = self.timeout if connect_timeout is None else connect_timeout
-        try:
-            session._connect(self._unless_at_odds, seconds)
-            session._greet(offer, benchmark=benchmark, client=client, seconds=seconds, conditions=conditions)
-        except SparringError:
-            session.close()
-            raise
-        return session
+        return _GrpcSession(self.address, self._loop.run(call()), self._loop, self.timeout)
 
     async def _unless_at_odds(self, connecting: Coroutine[Any, Any, T]) -> T:
         """Waits for something that needs the connection, and not in vain where TLS can never come about."""
@@ -225,6 +249,8 @@ class PolicyClient:
 
     def close(self) -> None:
         """Closes the connection and every session on it."""
+        for session in self._sessions:
+            session.close()
         self._loop.run(self._channel.close(None))
         self._loop.close()
 
@@ -237,11 +263,8 @@ class PolicyClient:
         self.close()
 
 
-class RemoteSession(SessionClient):
-    """One stream to the server; the policy's memory of this caller lives at its other end. Made by `PolicyClient.open`.
-
-    After any error the session is over: open a new one.
-    """
+class _GrpcSession(RemoteSession):
+    """One stream of gRPC."""
 
     def __init__(self, address: Address, call: Any, loop: _Loop, timeout: float) -> None:
         super().__init__(f"the server at {address}")
@@ -261,14 +284,6 @@ class RemoteSession(SessionClient):
     def close(self) -> None:
         """Ends the stream."""
         self._call.cancel()
-
-    def __enter__(self) -> RemoteSession:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     async def _connected(self, seconds: float) -> None:
         async with asyncio.timeout(seconds):

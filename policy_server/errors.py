@@ -31,6 +31,10 @@ class PolicyChanged(PolicyUnreachable):
     """The server hosts another program than the one that was asked for."""
 
 
+class PolicyInterrupted(PolicyUnreachable):
+    """The policy failed on another episode beside this one. The server is well; the episode may be started again."""
+
+
 class PolicyRefused(SparringError):
     """The server does not serve this client: the two do not fit together, or a rule was broken. Do not try again."""
 
@@ -75,12 +79,16 @@ def translated(error: grpc.RpcError, address: Address, timeout: float) -> Sparri
         return PolicyDenied(f"the policy server at {address} lets nobody in without its token: {details}")
     if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED):
         return PolicyRefused(details)
+    if code == grpc.StatusCode.DATA_LOSS:
+        return PolicyInterrupted(details or "the policy server interrupted the episode, and does not say why.")
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
         return PolicyFull(f"the policy server at {address} has no room: {details}")
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
         return PolicyUnanswered(
             f"no policy server answered at {address} within {timeout:g} s. {_likely_cause(address)}"
         )
+    if code == grpc.StatusCode.OK:
+        return PolicyUnreachable(f"the policy server at {address} ended the session without saying why.")
     return PolicyUnreachable(f"the policy server at {address} went away: {details or code.name}")
 
 

@@ -18,7 +18,7 @@ from sparring.policy_server.stats import StatsCounter
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.advice import Advice
-from sparring.protos.errors import SparringError
+from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.sources import Sources
 from sparring.protos.tracebacks import Tracebacks
 
@@ -104,6 +104,8 @@ def _warm(policy: Policy | Callable[[], Policy], name: str, not_its_own: tuple[t
         try:
             made.warm_up()
         except not_its_own:
+            raise
+        except UsageError:  # a sentence that says what to do needs no traceback
             raise
         except BaseException as error:  # a user's policy may raise anything, and a SystemExit would end our loop
             said = error.sentence if isinstance(error, SparringError) else f"{type(error).__name__}: {error}"

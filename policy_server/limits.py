@@ -73,6 +73,11 @@ class Limits:
         """Connections at once of one address."""
         return self.connections_per_peer or 2 * self.sessions_per_peer + _SPARE_STREAMS
 
+    @property
+    def most_connections(self) -> int:
+        """Connections at once, of whomever."""
+        return 2 * self.sessions + _SPARE_CONNECTIONS
+
     def channel_options(self) -> list[tuple[str, int]]:
         """Returns what gRPC itself is told, beside what all servers tell it."""
         return [
@@ -86,7 +91,7 @@ class Limits:
             ("grpc.server_handshake_timeout_ms", round(1000 * self.handshake_seconds)),
             ("grpc.max_connection_idle_ms", round(1000 * self.unused_seconds)),
             ("grpc.max_concurrent_streams", self.sessions + _SPARE_STREAMS),
-            ("grpc.max_allowed_incoming_connections", 2 * self.sessions + _SPARE_CONNECTIONS),
+            ("grpc.max_allowed_incoming_connections", self.most_connections),
         ]
 
 

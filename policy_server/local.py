@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 from sparring.policy_server.batcher import Answer
 from sparring.policy_server.calls import PolicyCalls
-from sparring.policy_server.errors import PolicyFailed, PolicyRefused
+from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed, PolicyRefused, PolicyUnreachable
 from sparring.policy_server.hosted import HostedPolicy, described, warm_policy
 from sparring.policy_server.policies.base import Instruction, Observation, Policy
 from sparring.policy_server.policies.separate_rng import SeparateRng
@@ -34,6 +34,12 @@ from sparring.protos.spec import Offer
 from sparring.protos.tracebacks import Tracebacks
 
 T = TypeVar("T")
+
+_TOLD: Final[dict[type[SparringError], tuple[type[SparringError], str]]] = {
+    PolicyFailed: (PolicyFailed, "policy"),
+    EpisodeInterrupted: (PolicyUnreachable, "interrupted"),
+}
+"""What an error of a session is to its caller, and what it is counted as."""
 
 _THE_USERS: Final = (KeyboardInterrupt, bdb.BdbQuit)
 """What comes out of a call and is the user's doing, not the policy's."""
@@ -118,7 +124,7 @@ class LocalSession(SessionClient):
         try:
             return _without_waiting(self._handler.answer_bytes(serialized(request)))
         except SparringError as error:
-            kind, counted = (PolicyFailed, "policy") if isinstance(error, PolicyFailed) else (PolicyRefused, "refused")
+            kind, counted = _TOLD.get(type(error), (PolicyRefused, "refused"))
             self._stats.error(counted)
             raise kind(status_message(error.sentence)) from error
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal, get_type_hints
 
+from sparring.policy_server.bridges.protocols import SERVED
 from sparring.protos.errors import UsageError
 from sparring.protos.net.address import Address, parse_tcp
 
@@ -135,6 +136,14 @@ class ServerOptions:
     )
     listen: tuple[str, ...] = field(
         default=("127.0.0.1:50051",), metadata=_how("HOST:PORT or unix:///path; may be repeated", repeated=True)
+    )
+    also: tuple[str, ...] = field(
+        default=(),
+        metadata=_how(
+            f"serve it by another protocol, too: {', '.join(f'{name}:PORT' for name in SERVED)}, with /libero or "
+            "/metaworld for what its clients call things; may be repeated",
+            repeated=True,
+        ),
     )
     token_file: Path | None = field(
         default=None, metadata=_how("file with a secret that every caller must bring; health checks need none", Path)

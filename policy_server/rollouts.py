@@ -10,12 +10,14 @@ import asyncio
 import itertools
 import logging
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import grpc
 
 from sparring.policy_server.batcher import Batcher
+from sparring.policy_server.concurrent import ConcurrentRunner
 from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed, QueueFull
 from sparring.policy_server.hosted import HostedPolicy
 from sparring.policy_server.limits import Limits, NoPlace, Places
@@ -40,9 +42,10 @@ _STATUS: Final[dict[type[SparringError], tuple[grpc.StatusCode, str]]] = {
     SpecMismatch: (grpc.StatusCode.FAILED_PRECONDITION, "refused"),
     TensorError: (grpc.StatusCode.INVALID_ARGUMENT, "tensor"),
     PolicyFailed: (grpc.StatusCode.ABORTED, "policy"),
-    EpisodeInterrupted: (grpc.StatusCode.UNAVAILABLE, "interrupted"),
+    EpisodeInterrupted: (grpc.StatusCode.DATA_LOSS, "interrupted"),
     Draining: (grpc.StatusCode.UNAVAILABLE, "draining"),
     QueueFull: (grpc.StatusCode.RESOURCE_EXHAUSTED, "full"),
+    NoPlace: (grpc.StatusCode.RESOURCE_EXHAUSTED, "full"),
 }
 """How a stream ends that failed, and what such errors are counted as."""
 
@@ -50,6 +53,7 @@ _SHUT_DOWN: Final = "the policy server shut down before the episode ended; `spar
 _SHUTTING_DOWN: Final = "the policy server is shutting down."
 
 Context = grpc.aio.ServicerContext[Any, Any]
+Runner = Batcher | ConcurrentRunner
 
 
 class _Stream:
@@ -88,7 +92,7 @@ class Rollouts:
 
     def __init__(
         self,
-        hosted: asyncio.Future[HostedPolicy[Batcher]],
+        hosted: asyncio.Future[HostedPolicy[Runner]],
         stats: StatsCounter,
         limits: Limits,
         health: Health,
@@ -113,7 +117,7 @@ class Rollouts:
                 self._describe, response_serializer=pb.PolicyDescription.SerializeToString
             ),
             "Rollout": grpc.stream_stream_rpc_method_handler(
-                self._rollout, response_serializer=pb.RolloutResponse.SerializeToString
+                self.rollout, response_serializer=pb.RolloutResponse.SerializeToString
             ),
             "Stats": grpc.stream_unary_rpc_method_handler(
                 self._tell_stats, response_serializer=pb.ServerStats.SerializeToString
@@ -127,15 +131,47 @@ class Rollouts:
     async def _tell_stats(self, requests: AsyncIterator[bytes], context: Context) -> pb.ServerStats:
         return self._stats.to_message()
 
-    async def _ready(self) -> HostedPolicy[Batcher]:
+    async def _ready(self) -> HostedPolicy[Runner]:
         """Waits for what is hosted until it is loaded; callers have deadlines of their own."""
         return await asyncio.shield(self._hosted)
+
+    @property
+    def limits(self) -> Limits:
+        """For callers."""
+        return self._limits
+
+    async def hosted(self) -> HostedPolicy[Runner]:
+        """Returns what is hosted, when it is loaded."""
+        return await self._ready()
+
+    @contextmanager
+    def foreign_session(self, host: str) -> Iterator[None]:
+        """Holds a place for a client that speaks another protocol, from `host`.
+
+        Raises:
+            NoPlace: If there is none.
+        """
+        if self._draining:
+            raise NoPlace(_SHUTTING_DOWN)
+        place = self._places.take(f"ipv4:{host}:0" if host else "unix:")
+        self._stats.session(1)
+        try:
+            yield
+        finally:
+            self._places.give_back(place)
+            self._stats.session(-1)
 
     def playing(self) -> int:
         """Returns how many sessions have an episode that may ask for actions."""
         return sum(stream.session.playing for stream in self._streams if stream.session is not None)
 
-    async def _rollout(self, requests: AsyncIterator[bytes], context: Context) -> None:
+    async def rollout(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        """Answers a stream to its end, whatever carries it.
+
+        Args:
+            requests: Its messages; they are not read here.
+            context: Reads them, writes answers, and ends the stream.
+        """
         if self._draining:
             await context.abort(grpc.StatusCode.UNAVAILABLE, _SHUTTING_DOWN)
         try:
@@ -169,6 +205,9 @@ class Rollouts:
 
     async def _answer_all(self, name: str, stream: _Stream, context: Context) -> None:
         hosted = await self._ready()
+        most = getattr(hosted.policy, "max_sessions", None)
+        if most is not None and sum(other.session is not None for other in self._streams) >= most:
+            raise NoPlace(f"the policy takes {most} sessions at once, and has them.")
         session = hosted.session(name)
         session.draining = self._draining
         stream.session = session

@@ -14,18 +14,22 @@ from grpc_reflection.v1alpha import reflection
 
 from sparring.policy_server.authentication import TokenCheck
 from sparring.policy_server.batcher import Batcher
+from sparring.policy_server.bridges.front import Front, FrontSettings, front
+from sparring.policy_server.concurrent import ConcurrentRunner
+from sparring.policy_server.framed import FramedListener
 from sparring.policy_server.hosted import HostedPolicy, described, warm_policy
 from sparring.policy_server.limits import Limits
 from sparring.policy_server.metrics import MetricsServer
 from sparring.policy_server.options import ServerOptions, metrics_address
 from sparring.policy_server.policies.base import Policy
 from sparring.policy_server.program import code_of
-from sparring.policy_server.rollouts import SERVICE, Rollouts
+from sparring.policy_server.rollouts import SERVICE, Rollouts, Runner
 from sparring.policy_server.stats import StatsCounter
 from sparring.protos import policy_pb2 as pb
+from sparring.protos.limits import MAX_EXTRA_BYTES
 from sparring.protos.net.access import check_reach, read_token
 from sparring.protos.net.address import Address
-from sparring.protos.net.credentials import server_credentials
+from sparring.protos.net.credentials import server_credentials, tls_context
 from sparring.protos.net.health import Health
 from sparring.protos.net.peers import PeerLimit
 from sparring.protos.net.rpc import SERVER_OPTIONS, bind, discard
@@ -71,6 +75,8 @@ class PolicyServer:
         self._credentials = server_credentials(options.tls_cert, options.tls_key, options.client_ca)
         self._checkpoint_sha256 = checkpoint_sha256
         self.metrics: MetricsServer | None = None
+        self.also: list[Address] = []
+        self._fronts: list[Front] = []
         self._server: grpc.aio.Server | None = None
         self.stats = StatsCounter()
 
@@ -98,11 +104,13 @@ class PolicyServer:
         """
         wanted = [Address.listening(address) for address in addresses]
         metrics = metrics_address(self._options.metrics) if self._options.metrics else None
-        self._check_reach(wanted, metrics)
-        self._hosted: asyncio.Future[HostedPolicy[Batcher]] = asyncio.get_running_loop().create_future()
+        others = [FrontSettings.parse(text) for text in self._options.also]
+        self._check_reach(wanted, others, metrics)
+        self._hosted: asyncio.Future[HostedPolicy[Runner]] = asyncio.get_running_loop().create_future()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="policy")
         self._health = Health(self._limits.watchers)
         self._rollouts = Rollouts(self._hosted, self.stats, self._limits, self._health)
+        self._framed = FramedListener(self._rollouts.rollout, self._token, self._limits)
         await self._health.tell(serving=False)
         guards = [TokenCheck(self._token)] if self._token else []
         own = self._limits.channel_options()
@@ -110,19 +118,49 @@ class PolicyServer:
         self._server = grpc.aio.server(options=options, interceptors=guards)
         self._server.add_generic_rpc_handlers(self._rollouts.handlers())
         reflection.enable_server_reflection([SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
+        fronts = [self._front(settings) for settings in others]
         try:
             bound = [bind(self._server, address, self._credentials) for address in wanted]
             if metrics is not None:  # last, so that nothing is left of it where listening fails
                 self.metrics = MetricsServer(self.stats, metrics, policy=self._name)
+            for made in fronts:
+                self.also.append(await made.listen())
+                self._fronts.append(made)
+            await self._framed.listen(bound)  # before gRPC lets anybody in: who finds it finds both
         except BaseException:
+            await self._close_fronts()
             await discard(self._server)
             raise
         await self._server.start()
         self._sweeping = asyncio.create_task(self._rollouts.sweep(PeerLimit(bound, self._limits.most_of_a_peer)))
         return bound
 
-    def _check_reach(self, addresses: Sequence[Address], metrics: Address | None) -> None:
+    def _front(self, settings: FrontSettings) -> Front:
+        return front(
+            settings,
+            self._rollouts.hosted,
+            self._rollouts,
+            token=self._token,
+            most_bytes=self._limits.message_bytes + 2 * MAX_EXTRA_BYTES,
+            tls=tls_context(self._options.tls_cert, self._options.tls_key, self._options.client_ca),
+        )
+
+    async def _close_fronts(self) -> None:
+        while self._fronts:
+            await self._fronts.pop().close()
+
+    def _check_reach(
+        self, addresses: Sequence[Address], others: Sequence[FrontSettings], metrics: Address | None
+    ) -> None:
         insecure = self._options.insecure
+        for other in others:
+            check_reach(
+                other.address,
+                who=f"{other.protocol}'s protocol",
+                secret=bool(self._token) and other.has_limits,
+                insecure=insecure,
+                advice="give `sparring serve --token-file`" if other.has_limits else "it has no limits for strangers",
+            )
         for address in addresses:
             check_reach(
                 address,
@@ -141,7 +179,20 @@ class PolicyServer:
             UsageError: If it cannot be made, or fails in its warm-up.
         """
         policy, description = await asyncio.get_running_loop().run_in_executor(self._thread, self._make)
-        batcher = Batcher(
+        runner: Runner = self._runner(policy)
+        self._hosted.set_result(HostedPolicy(policy, description, runner, self.stats, tracebacks=self._tracebacks))
+        await self._health.tell(serving=True)
+
+    def _runner(self, policy: Policy) -> Runner:
+        if getattr(policy, "concurrent", False):
+            return ConcurrentRunner(
+                policy,
+                name=self._name,
+                sessions=self._options.max_sessions,
+                stats=self.stats,
+                tracebacks=self._tracebacks,
+            )
+        return Batcher(
             policy,
             name=self._name,
             max_batch=self._options.max_batch,
@@ -152,8 +203,6 @@ class PolicyServer:
             thread=self._thread,
             tracebacks=self._tracebacks,
         )
-        self._hosted.set_result(HostedPolicy(policy, description, batcher, self.stats, tracebacks=self._tracebacks))
-        await self._health.tell(serving=True)
 
     def _make(self) -> tuple[Policy, pb.PolicyDescription]:
         """Makes the policy and says what it is; in its own thread."""
@@ -177,7 +226,9 @@ class PolicyServer:
         assert self._server is not None, "start() comes first"
         await self._health.drain()
         self._rollouts.drain()
-        stopping = asyncio.ensure_future(self._server.stop(grace + _FAREWELL_SECONDS))
+        await self._close_fronts()
+        last = grace + _FAREWELL_SECONDS
+        stopping = asyncio.gather(self._server.stop(last), self._framed.stop(last))
         done, _ = await asyncio.wait({stopping}, timeout=grace)
         if not done:
             self._rollouts.cut_off()

@@ -9,6 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any, Final
 
 from sparring.policy_server.chunks import checked_chunk
@@ -217,6 +218,30 @@ class SessionClient(ABC):
         Raises:
             PolicyRefused, PolicyFailed, PolicyUnreachable: As it was answered.
         """
+
+
+class RemoteSession(SessionClient):
+    """A session over a stream to a server; the policy's memory of this caller lives at its other end.
+
+    Made by `PolicyClient.open`. After any error the session is over: open a new one.
+    """
+
+    @property
+    @abstractmethod
+    def is_over(self) -> bool:
+        """Whether the stream has ended, whoever ended it, as far as this side has heard."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the stream."""
+
+    def __enter__(self) -> RemoteSession:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def serialized(request: pb.RolloutRequest | bytes) -> bytes:

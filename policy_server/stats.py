@@ -7,7 +7,7 @@ import time
 import uuid
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from sparring.protos import policy_pb2 as pb
@@ -48,6 +48,8 @@ class StatsCounter:
         self._inference = _Histogram(SECONDS_BOUNDS)
         self._errors: Counter[str] = Counter()
         self._warnings: Counter[str] = Counter()
+        self.waiting: Callable[[], int] = lambda: 0
+        """Tells how many observations wait at this moment."""
 
     def forward_pass(self, waits: Sequence[float], seconds: float) -> None:
         """Counts a batch that was answered, whatever the answers are.
@@ -104,4 +106,5 @@ class StatsCounter:
                 inference_seconds=self._inference.to_message(),
                 errors=self._errors,
                 warnings=self._warnings,
+                waiting=self.waiting(),
             )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal
 
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.effect import Effect
 from sparring.protos.messages import codecs
 
 OutOfRange = Literal["pass", "clip", "error"]
@@ -22,9 +23,9 @@ Metric = Literal["success", "return"]
 """What a run is about: the rate of successes, or the mean sum of rewards, which every simulator has."""
 
 
-def _rule(help: str, *, moves: bool, least: int | None = None) -> dict[str, Any]:
-    """Describes a rule; `moves` says whether episodes may end otherwise by another value, `least` bounds a number."""
-    return {"help": help, "moves": moves, "least": least}
+def _rule(help: str, *, moves: Effect | None = None, least: int | None = None) -> dict[str, Any]:
+    """Describes a rule; `moves`: which way, if episodes may end otherwise by another value; `least` bounds a number."""
+    return {"help": help, "moves": moves is not None, "effect": moves, "least": least}
 
 
 @dataclass(frozen=True)
@@ -33,22 +34,39 @@ class EpisodeRules:
 
     max_steps: int = field(
         default=0,
-        metadata=_rule("end episodes after this many steps; 0: the benchmark's own limit", moves=True, least=0),
+        metadata=_rule(
+            "end episodes after this many steps; 0: the benchmark's own limit",
+            moves=Effect(other="lower or the same with fewer (0: the benchmark's own limit)"),
+            least=0,
+        ),
     )
     out_of_range: OutOfRange = field(
         default="pass",
-        metadata=_rule("an action outside the action space is executed as it is, clipped, or an error", moves=True),
+        metadata=_rule(
+            "an action outside the action space is executed as it is, clipped, or an error",
+            moves=Effect(other="little where the simulator clips by itself; `error` takes episodes out of the rate"),
+        ),
+    )
+    actions_per_look: int = field(
+        default=0,
+        metadata=_rule(
+            "play at most so many actions of a chunk before the policy looks again; 0: all of them",
+            moves=Effect(
+                other="higher with fewer, for mistakes are seen sooner; lower where a policy's chunks do not fit "
+                "together (0: the whole chunk)"
+            ),
+            least=0,
+        ),
     )
     observe: Observe = field(
         default="on-demand",
-        metadata=_rule("make observations where the policy looks, or at every step", moves=False),
+        metadata=_rule("make observations where the policy looks, or at every step"),
     )
     metric: Metric = field(
         default="success",
         metadata=_rule(
             "what the table is about: success, or the return (sum of rewards), also of simulators that do not say what "
             "success is",
-            moves=False,
         ),
     )
 

@@ -502,6 +502,7 @@ class Rules(google.protobuf.message.Message):
     OUT_OF_RANGE_FIELD_NUMBER: builtins.int
     OBSERVE_FIELD_NUMBER: builtins.int
     METRIC_FIELD_NUMBER: builtins.int
+    ACTIONS_PER_LOOK_FIELD_NUMBER: builtins.int
     max_steps: builtins.int
     """end episodes after this many steps; 0: the benchmark's own limit"""
     out_of_range: global___OutOfRange.ValueType
@@ -510,6 +511,8 @@ class Rules(google.protobuf.message.Message):
     """when observations are made"""
     metric: global___Metric.ValueType
     """what the run is about"""
+    actions_per_look: builtins.int
+    """play at most so many actions of a chunk before the policy looks again; 0: all of them"""
     def __init__(
         self,
         *,
@@ -517,8 +520,9 @@ class Rules(google.protobuf.message.Message):
         out_of_range: global___OutOfRange.ValueType = ...,
         observe: global___Observe.ValueType = ...,
         metric: global___Metric.ValueType = ...,
+        actions_per_look: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["max_steps", b"max_steps", "metric", b"metric", "observe", b"observe", "out_of_range", b"out_of_range"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["actions_per_look", b"actions_per_look", "max_steps", b"max_steps", "metric", b"metric", "observe", b"observe", "out_of_range", b"out_of_range"]) -> None: ...
 
 global___Rules = Rules
 
@@ -559,6 +563,8 @@ class Lease(google.protobuf.message.Message):
     STYLE_FIELD_NUMBER: builtins.int
     WATCH_FIELD_NUMBER: builtins.int
     WATCH_EVERY_FIELD_NUMBER: builtins.int
+    EPISODE_FIELD_NUMBER: builtins.int
+    POLICY_SEED_FIELD_NUMBER: builtins.int
     lease: builtins.int
     """number of this loan, never used twice in a run, and not to be guessed"""
     slot: builtins.int
@@ -566,7 +572,7 @@ class Lease(google.protobuf.message.Message):
     task: builtins.str
     """name of the task"""
     index: builtins.int
-    """which of the task's episodes"""
+    """which of the task's plays; without repeats, which of its episodes"""
     seed: builtins.int
     """seed of the episode"""
     film: builtins.bool
@@ -583,6 +589,10 @@ class Lease(google.protobuf.message.Message):
     """the reset and after every step, whether the policy looked or not
     of `watch`: not after every step, but after every so many; 0: 1
     """
+    episode: builtins.int
+    """which of the task's episodes this is a play of, for its initial state; not set: `index`"""
+    policy_seed: builtins.int
+    """what the policy's session is started with; not set: `seed`"""
     @property
     def style(self) -> global___FilmStyle:
         """of the film, if there is to be one"""
@@ -607,9 +617,15 @@ class Lease(google.protobuf.message.Message):
         style: global___FilmStyle | None = ...,
         watch: collections.abc.Iterable[builtins.str] | None = ...,
         watch_every: builtins.int = ...,
+        episode: builtins.int | None = ...,
+        policy_seed: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["style", b"style"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["film", b"film", "film_later", b"film_later", "index", b"index", "keep_actions", b"keep_actions", "lease", b"lease", "record", b"record", "replay", b"replay", "seed", b"seed", "slot", b"slot", "style", b"style", "task", b"task", "watch", b"watch", "watch_every", b"watch_every"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_episode", b"_episode", "_policy_seed", b"_policy_seed", "episode", b"episode", "policy_seed", b"policy_seed", "style", b"style"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_episode", b"_episode", "_policy_seed", b"_policy_seed", "episode", b"episode", "film", b"film", "film_later", b"film_later", "index", b"index", "keep_actions", b"keep_actions", "lease", b"lease", "policy_seed", b"policy_seed", "record", b"record", "replay", b"replay", "seed", b"seed", "slot", b"slot", "style", b"style", "task", b"task", "watch", b"watch", "watch_every", b"watch_every"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_episode", b"_episode"]) -> typing.Literal["episode"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_policy_seed", b"_policy_seed"]) -> typing.Literal["policy_seed"] | None: ...
 
 global___Lease = Lease
 
@@ -842,6 +858,7 @@ class Lost(google.protobuf.message.Message):
     POLICY_GONE_FIELD_NUMBER: builtins.int
     POLICY_FULL_FIELD_NUMBER: builtins.int
     POLICY_CHANGED_FIELD_NUMBER: builtins.int
+    INTERRUPTED_FIELD_NUMBER: builtins.int
     lease: builtins.int
     """which loan this ends"""
     reason: builtins.str
@@ -856,6 +873,8 @@ class Lost(google.protobuf.message.Message):
     """it has no place for another session: the episode was not begun"""
     policy_changed: builtins.bool
     """it hosts another program than Assignment.policy_program: the episode was not begun"""
+    interrupted: builtins.bool
+    """the policy failed on another episode beside this one; its server is well, and has ended both"""
     def __init__(
         self,
         *,
@@ -866,15 +885,16 @@ class Lost(google.protobuf.message.Message):
         policy_gone: builtins.bool = ...,
         policy_full: builtins.bool = ...,
         policy_changed: builtins.bool = ...,
+        interrupted: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["lease", b"lease", "policy_changed", b"policy_changed", "policy_full", b"policy_full", "policy_gone", b"policy_gone", "policy_unanswered", b"policy_unanswered", "policy_unreachable", b"policy_unreachable", "reason", b"reason"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["interrupted", b"interrupted", "lease", b"lease", "policy_changed", b"policy_changed", "policy_full", b"policy_full", "policy_gone", b"policy_gone", "policy_unanswered", b"policy_unanswered", "policy_unreachable", b"policy_unreachable", "reason", b"reason"]) -> None: ...
 
 global___Lost = Lost
 
 @typing.final
 class Refused(google.protobuf.message.Message):
-    """No episode of the run can succeed: the policy server refuses what this benchmark offers, or the simulator lacks what the
-    run wants of it: a module, a camera to film with, a success to judge by.
+    """No episode of the run can succeed: the policy server refuses what this benchmark offers, the simulator lacks what the
+    run wants of it (a module, a camera to film with, a success to judge by), or the benchmark cannot get ready.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -885,7 +905,7 @@ class Refused(google.protobuf.message.Message):
     reason: builtins.str
     """what is wrong; of an offer, both sides as a table"""
     lease: builtins.int
-    """which loan it was found with; the sender must have it"""
+    """which loan it was found with; the sender must have it. 0: none, the worker has no slots to play with"""
     traceback: builtins.str
     """of the benchmark's code, if that raised what cannot be cured; 64 Ki characters at most"""
     def __init__(
@@ -954,6 +974,62 @@ class Heartbeat(google.protobuf.message.Message):
 global___Heartbeat = Heartbeat
 
 @typing.final
+class Watch(google.protobuf.message.Message):
+    """Somebody looks at a slot: what it plays is to be shown, for a while. It changes nothing that is played or recorded."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SLOT_FIELD_NUMBER: builtins.int
+    SECONDS_FIELD_NUMBER: builtins.int
+    slot: builtins.int
+    """which slot"""
+    seconds: builtins.float
+    """for how long from now on; whoever goes on looking says so again"""
+    def __init__(
+        self,
+        *,
+        slot: builtins.int = ...,
+        seconds: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["seconds", b"seconds", "slot", b"slot"]) -> None: ...
+
+global___Watch = Watch
+
+@typing.final
+class Frame(google.protobuf.message.Message):
+    """What the camera of a slot sees, while somebody looks at it. Sent now and then, never twice of one moment, and to be lost without harm."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SLOT_FIELD_NUMBER: builtins.int
+    TASK_FIELD_NUMBER: builtins.int
+    INDEX_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    IMAGE_FIELD_NUMBER: builtins.int
+    slot: builtins.int
+    """which slot"""
+    task: builtins.str
+    """of the running episode"""
+    index: builtins.int
+    """of the running episode"""
+    steps: builtins.int
+    """made in it by then"""
+    image: builtins.bytes
+    """a PNG, 1 MiB at most"""
+    def __init__(
+        self,
+        *,
+        slot: builtins.int = ...,
+        task: builtins.str = ...,
+        index: builtins.int = ...,
+        steps: builtins.int = ...,
+        image: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["image", b"image", "index", b"index", "slot", b"slot", "steps", b"steps", "task", b"task"]) -> None: ...
+
+global___Frame = Frame
+
+@typing.final
 class Stop(google.protobuf.message.Message):
     """No more leases: end the slots and close the stream."""
 
@@ -983,6 +1059,7 @@ class WorkerMessage(google.protobuf.message.Message):
     REFUSED_FIELD_NUMBER: builtins.int
     ACTIVITY_FIELD_NUMBER: builtins.int
     PIECE_FIELD_NUMBER: builtins.int
+    FRAME_FIELD_NUMBER: builtins.int
     @property
     def register(self) -> global___Register: ...
     @property
@@ -1001,6 +1078,8 @@ class WorkerMessage(google.protobuf.message.Message):
 
     @property
     def piece(self) -> global___Piece: ...
+    @property
+    def frame(self) -> global___Frame: ...
     def __init__(
         self,
         *,
@@ -1012,10 +1091,11 @@ class WorkerMessage(google.protobuf.message.Message):
         refused: global___Refused | None = ...,
         activity: global___SlotActivity | None = ...,
         piece: global___Piece | None = ...,
+        frame: global___Frame | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["activity", b"activity", "heartbeat", b"heartbeat", "lost", b"lost", "message", b"message", "piece", b"piece", "ready", b"ready", "refused", b"refused", "register", b"register", "result", b"result"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["activity", b"activity", "heartbeat", b"heartbeat", "lost", b"lost", "message", b"message", "piece", b"piece", "ready", b"ready", "refused", b"refused", "register", b"register", "result", b"result"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["register", "ready", "result", "lost", "heartbeat", "refused", "activity", "piece"] | None: ...
+    def HasField(self, field_name: typing.Literal["activity", b"activity", "frame", b"frame", "heartbeat", b"heartbeat", "lost", b"lost", "message", b"message", "piece", b"piece", "ready", b"ready", "refused", b"refused", "register", b"register", "result", b"result"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["activity", b"activity", "frame", b"frame", "heartbeat", b"heartbeat", "lost", b"lost", "message", b"message", "piece", b"piece", "ready", b"ready", "refused", b"refused", "register", b"register", "result", b"result"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["register", "ready", "result", "lost", "heartbeat", "refused", "activity", "piece", "frame"] | None: ...
 
 global___WorkerMessage = WorkerMessage
 
@@ -1028,6 +1108,7 @@ class OrchestratorMessage(google.protobuf.message.Message):
     STOP_FIELD_NUMBER: builtins.int
     TAKEN_FIELD_NUMBER: builtins.int
     PREPARATION_FIELD_NUMBER: builtins.int
+    WATCH_FIELD_NUMBER: builtins.int
     @property
     def assignment(self) -> global___Assignment: ...
     @property
@@ -1042,6 +1123,10 @@ class OrchestratorMessage(google.protobuf.message.Message):
     def preparation(self) -> global___Preparation:
         """also from a worker to its own slot, with one task"""
 
+    @property
+    def watch(self) -> global___Watch:
+        """also from a worker to its own slot"""
+
     def __init__(
         self,
         *,
@@ -1050,9 +1135,10 @@ class OrchestratorMessage(google.protobuf.message.Message):
         stop: global___Stop | None = ...,
         taken: global___PieceTaken | None = ...,
         preparation: global___Preparation | None = ...,
+        watch: global___Watch | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["assignment", b"assignment", "lease", b"lease", "message", b"message", "preparation", b"preparation", "stop", b"stop", "taken", b"taken"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "lease", b"lease", "message", b"message", "preparation", b"preparation", "stop", b"stop", "taken", b"taken"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["assignment", "lease", "stop", "taken", "preparation"] | None: ...
+    def HasField(self, field_name: typing.Literal["assignment", b"assignment", "lease", b"lease", "message", b"message", "preparation", b"preparation", "stop", b"stop", "taken", b"taken", "watch", b"watch"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "lease", b"lease", "message", b"message", "preparation", b"preparation", "stop", b"stop", "taken", b"taken", "watch", b"watch"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["assignment", "lease", "stop", "taken", "preparation", "watch"] | None: ...
 
 global___OrchestratorMessage = OrchestratorMessage

@@ -23,3 +23,5 @@ MAX_HELLO_BYTES: Final = 256 * 1024
 
 MAX_EXTRA_BYTES: Final = 64 * 1024
 """What any message after the hello may have beyond the elements that were asked for: names, instructions."""
+MAX_FRAME: Final = 1 << 20
+"""Bytes of a picture of what a slot plays, for who watches it."""

@@ -31,9 +31,10 @@ Anything else ends the stream. Status codes:
                        message that is too long
   ABORTED              the policy failed on this episode (raised, wrong shape, NaN); the server is
                        well, open a new stream for the next episode
-  UNAVAILABLE          the episode was interrupted through no fault of its own (the server drains,
-                       or a neighbour in the same batch failed), or the client was silent for too
-                       long; open a new stream and start again
+  DATA_LOSS            the policy failed on a neighbour in the same batch, and what it remembers of this
+                       episode is lost with it; the server is well, open a new stream and start again
+  UNAVAILABLE          the episode was interrupted through no fault of its own (the server drains), or
+                       the client was silent for too long; open a new stream and start again
   RESOURCE_EXHAUSTED   the server holds as many sessions as it was told to, in all or of one address;
                        try again later
 
@@ -837,6 +838,7 @@ class ServerStats(google.protobuf.message.Message):
     INFERENCE_SECONDS_FIELD_NUMBER: builtins.int
     ERRORS_FIELD_NUMBER: builtins.int
     WARNINGS_FIELD_NUMBER: builtins.int
+    WAITING_FIELD_NUMBER: builtins.int
     instance: builtins.str
     """a name that no other start of a server has: after a restart, stats begin at zero"""
     seconds: builtins.float
@@ -847,6 +849,10 @@ class ServerStats(google.protobuf.message.Message):
     """started"""
     observations: builtins.int
     """rows that forward passes were made for, whatever came of them"""
+    waiting: builtins.int
+    """it may not be made for, a lack of memory) → how often there was cause
+    observations that wait for a forward pass now
+    """
     @property
     def batches(self) -> google.protobuf.internal.containers.ScalarMap[builtins.int, builtins.int]:
         """rows in a forward pass → how many passes of that size there were"""
@@ -882,9 +888,10 @@ class ServerStats(google.protobuf.message.Message):
         inference_seconds: global___Histogram | None = ...,
         errors: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
         warnings: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        waiting: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["inference_seconds", b"inference_seconds", "queue_wait_seconds", b"queue_wait_seconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["batches", b"batches", "episodes", b"episodes", "errors", b"errors", "inference_seconds", b"inference_seconds", "instance", b"instance", "observations", b"observations", "queue_wait_seconds", b"queue_wait_seconds", "seconds", b"seconds", "sessions", b"sessions", "warnings", b"warnings"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["batches", b"batches", "episodes", b"episodes", "errors", b"errors", "inference_seconds", b"inference_seconds", "instance", b"instance", "observations", b"observations", "queue_wait_seconds", b"queue_wait_seconds", "seconds", b"seconds", "sessions", b"sessions", "waiting", b"waiting", "warnings", b"warnings"]) -> None: ...
 
 global___ServerStats = ServerStats
 

@@ -31,9 +31,10 @@ Anything else ends the stream. Status codes:
                        message that is too long
   ABORTED              the policy failed on this episode (raised, wrong shape, NaN); the server is
                        well, open a new stream for the next episode
-  UNAVAILABLE          the episode was interrupted through no fault of its own (the server drains,
-                       or a neighbour in the same batch failed), or the client was silent for too
-                       long; open a new stream and start again
+  DATA_LOSS            the policy failed on a neighbour in the same batch, and what it remembers of this
+                       episode is lost with it; the server is well, open a new stream and start again
+  UNAVAILABLE          the episode was interrupted through no fault of its own (the server drains), or
+                       the client was silent for too long; open a new stream and start again
   RESOURCE_EXHAUSTED   the server holds as many sessions as it was told to, in all or of one address;
                        try again later
 

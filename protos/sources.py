@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
@@ -166,21 +167,27 @@ def _spec(name: str, places: Iterable[str] | None) -> ModuleSpec | None:
     return PathFinder.find_spec(name, [os.getcwd()]) if places is None else None
 
 
-def _imports(path: Path, package: str) -> Iterator[str]:
-    """Yields the names of modules, and what may be some, in a file's import statements."""
+def _imports(path: Path, package: str) -> tuple[str, ...]:
+    """Returns the names of modules, and what may be some, in a file's import statements."""
     try:
-        tree = ast.parse(path.read_bytes())
+        return _imported(path.read_bytes(), package)
     except (OSError, SyntaxError, ValueError, RecursionError):
-        return
-    for node in ast.walk(tree):
+        return ()
+
+
+@lru_cache(maxsize=1024)  # a program that evaluates again and again asks for the same files each time
+def _imported(source: bytes, package: str) -> tuple[str, ...]:
+    names: list[str] = []
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield from _with_parents(alias.name)
+                names += _with_parents(alias.name)
         elif isinstance(node, ast.ImportFrom):
             base = _base(node, package)
             if base is not None:
-                yield from _with_parents(base)
-                yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
+                names += _with_parents(base)
+                names += (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
+    return tuple(names)
 
 
 def _base(node: ast.ImportFrom, package: str) -> str | None:

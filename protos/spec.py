@@ -71,7 +71,7 @@ class Offer:
     action_high: tuple[float, ...]
     control_hz: float = 0.0
     control: str = ""
-    """What the numbers of an action mean, where a benchmark can be told: `relative` or `absolute`."""
+    """What the numbers of an action mean, where a benchmark says so: `relative` or `absolute`."""
 
     @property
     def action_dim(self) -> int:
@@ -122,7 +122,7 @@ class PolicySpec:
         action_dim: Size of one action; None takes what the benchmark takes.
         chunk_length: The most actions in one answer; they are played without looking.
         history: How many of the last steps it looks at; with more than one, tensors have a leading axis of that length.
-        control: What its actions mean, `relative` or `absolute`, on a benchmark that takes both; empty does not say.
+        control: What its actions mean, `relative` or `absolute`, where a benchmark says what it takes; empty: not said.
         own_names: For a policy whose observations can be renamed: what it calls each of them itself.
         made_for: Of observations that it takes in any shape: what it was trained on, to warn of anything else.
     """
@@ -225,11 +225,14 @@ class PolicySpec:
             if have is not None and _is_image(need) and _is_image(have) and not need.accepts(have):
                 assert need.shape is not None
                 height, width, _ = need.shape
-                if height == width:
+                if height == width and _is_square(have):
                     hints.append(Hint("benchmark_arg", "resolution", height))
         advice = ""
         if self.control and offer.control and self.control != offer.control:
-            advice += f"; its actions are {self.control}, so give {Hint('benchmark_arg', 'control', self.control)}"
+            hint = Hint("benchmark_arg", "control", self.control)
+            # Who takes movements can be told to take poses; of who takes poses, some cannot be told.
+            where = ", if the benchmark has that setting" if self.control == "relative" else ""
+            advice += f"; its actions are {self.control}, so give {hint}{where}"
         return f"{advice}; if they mean the same, try {together(hints)}" if hints else advice
 
     def warnings(self, offer: Offer) -> list[str]:
@@ -245,7 +248,7 @@ class PolicySpec:
                 "them by itself, that alone can make it fail"
             )
             side, width, *_ = made_for.shape
-            if side == width:
+            if side == width and _is_square(have):
                 sentence += f"; {Hint('benchmark_arg', 'resolution', side)} shows it what it knows"
             sentences.append(f"{sentence}.")
         return sentences
@@ -281,6 +284,11 @@ def check_settled(needs: PolicySpec, offer: Offer) -> None:
 
 def _is_image(spec: TensorSpec) -> bool:
     return spec.dtype == "uint8" and spec.shape is not None and len(spec.shape) == 3 and spec.shape[2] in (1, 3)
+
+
+def _is_square(spec: TensorSpec) -> bool:
+    """Returns whether an image is as high as wide: of others, no single number says the resolution."""
+    return spec.shape is not None and len(spec.shape) > 1 and spec.shape[0] == spec.shape[1]
 
 
 def _nearest(need: TensorSpec, names: Sequence[str], offer: Offer) -> str | None:

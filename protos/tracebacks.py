@@ -29,7 +29,7 @@ _MOST_FILES: Final = 100
 _REFERENCE: Final = re.compile(rf"\b{FOLDER}/[a-z]+-[0-9a-f]{{8}}\.txt\b")
 _FRAME: Final = re.compile(r'^[ \t]*File "[^\n]*", line \d+, in [^\n]*$|^[\w.]+(?=:|$)', re.MULTILINE)
 """Within one line: what goes over several takes the square of their number, and texts come from anybody's workers."""
-_CALLERS: Final = (
+CALLERS: Final = (
     "importlib",
     "importlib._bootstrap",
     "importlib._bootstrap_external",
@@ -38,10 +38,12 @@ _CALLERS: Final = (
     "sparring.env_worker.episode.play",
     "sparring.env_worker.registry",
     "sparring.env_worker.worker.player",
+    "sparring.env_worker.worker.slot_pool",
+    "sparring.orchestrator.execution.in_process",
     "sparring.orchestrator.launchers.registry",
-    "sparring.orchestrator.run.in_process",
     "sparring.orchestrator.run.listeners",
-    "sparring.orchestrator.run.plan",
+    "sparring.orchestrator.run.make_plan",
+    "sparring.orchestrator.settings.assets",
     "sparring.policy_server.calls",
     "sparring.policy_server.hosted",
     "sparring.policy_server.policies",
@@ -156,7 +158,7 @@ class Tracebacks:
 def _of_users(found: TracebackType | None) -> TracebackType | None:
     """Returns the part of a traceback that begins in users' code; all of it, if there is none."""
     last = found
-    while last is not None and last.tb_frame.f_globals.get("__name__") in _CALLERS:
+    while last is not None and last.tb_frame.f_globals.get("__name__") in CALLERS:
         last = last.tb_next
     return last or found
 

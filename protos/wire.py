@@ -69,7 +69,7 @@ class ObservationCodec:
                 return None
             parts += (field.header, array if array.flags.c_contiguous else np.ascontiguousarray(array))
         head = _number(_EPISODE, episode) + _number(_STEP, step)
-        parts[0] = _REQUEST_OBSERVATION + _varint(len(head) + self._size) + head
+        parts[0] = _REQUEST_OBSERVATION + varint(len(head) + self._size) + head
         return b"".join(parts)
 
     def read(self, data: bytes) -> tuple[int, int, dict[str, Array]] | None:
@@ -96,11 +96,11 @@ def _field(name: str, dtype_name: str, shape: tuple[int, ...]) -> _Field:
     code = dtype_code(dtype_name)
     dtype = dtype_of(code)
     size = math.prod(shape) * dtype.itemsize
-    axes = b"".join(map(_varint, shape))
-    tensor = _DTYPE + _varint(code) + (_SHAPE + _varint(len(axes)) + axes if axes else b"") + _RAW + _varint(size)
+    axes = b"".join(map(varint, shape))
+    tensor = _DTYPE + varint(code) + (_SHAPE + varint(len(axes)) + axes if axes else b"") + _RAW + varint(size)
     key = name.encode()
-    entry = _KEY + _varint(len(key)) + key + _VALUE + _varint(len(tensor) + size) + tensor
-    return _Field(name, dtype, shape, size, _TENSORS + _varint(len(entry) + size) + entry)
+    entry = _KEY + varint(len(key)) + key + _VALUE + varint(len(tensor) + size) + tensor
+    return _Field(name, dtype, shape, size, _TENSORS + varint(len(entry) + size) + entry)
 
 
 def _aligned(array: Array) -> Array:
@@ -113,7 +113,7 @@ def _read_head(head: bytes, size: int) -> tuple[int, int] | None:
     try:
         if head[:1] != _REQUEST_OBSERVATION:
             return None
-        length, at = _read_varint(head, 1)
+        length, at = read_varint(head, 1)
         if length != len(head) - at + size:
             return None
         episode, at = _read_number(_EPISODE, head, at)
@@ -125,14 +125,15 @@ def _read_head(head: bytes, size: int) -> tuple[int, int] | None:
 
 def _number(tag: bytes, value: int) -> bytes:
     """Writes a field with a number; protobuf leaves out zeros."""
-    return tag + _varint(value) if value else b""
+    return tag + varint(value) if value else b""
 
 
 def _read_number(tag: bytes, data: bytes, at: int) -> tuple[int, int]:
-    return _read_varint(data, at + 1) if data[at : at + 1] == tag else (0, at)
+    return read_varint(data, at + 1) if data[at : at + 1] == tag else (0, at)
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """Returns a number as protobuf writes it: seven bits in a byte, the lowest first."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -141,14 +142,20 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Returns the number that begins at a place, and where it ends.
+
+    Raises:
+        IndexError: If it does not end.
+        OverflowError: If it is too large.
+    """
+    value = 0
+    for shift in range(0, 70, 7):
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value >= 1 << 64:
-                raise OverflowError
+        if byte < 0x80 and value < 1 << 64:
             return value, at
-        shift += 7
+        if byte < 0x80:
+            break
+    raise OverflowError

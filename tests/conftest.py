@@ -25,6 +25,8 @@ pytest_plugins = ["pytester", "requirements", "longest"]
 
 TOY = ROOT / "tests" / "toy"
 
+_STARTING = frozenset({"sparring", "start_sparring", "warm"})
+
 # The toy's entry points must be found by everything that tests start (pytest's own path has them by configuration).
 _PATH = [str(TOY), str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
 os.environ["PYTHONPATH"] = os.pathsep.join(_PATH).rstrip(os.pathsep)
@@ -35,19 +37,32 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Whole folders of tests start processes; elsewhere those that do are marked one by one."""
+    """Whole folders of tests start processes, and some fixtures do; elsewhere those that do are marked one by one."""
     for item in items:
-        if item.path.parent.name in ("compliance", "docker", "e2e"):
+        fixtures = _STARTING & set(getattr(item, "fixturenames", ()))
+        if fixtures or item.path.parent.name in ("compliance", "docker", "e2e"):
             item.add_marker(pytest.mark.processes)
     if not EVERYTHING and (left := [item for item in items if item.get_closest_marker("everything")]):
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if not item.get_closest_marker("everything")]
 
 
-def pytest_collection_finish() -> None:
-    """Spares the garbage collector what stays to the end: players ask for it, and it would look at every module."""
-    gc.collect()
-    gc.freeze()
+_NEW_MODULES = 30
+_known_modules = 0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Spares the garbage collector what stays to the end: players ask for it, and it would look at every module.
+
+    Many are imported by the first test that needs them, torch's and scipy's by the hundred. With those, players in this
+    process would take 70 ms for each of their episodes.
+    """
+    global _known_modules
+    if len(sys.modules) >= _known_modules + _NEW_MODULES:
+        _known_modules = len(sys.modules)
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_report_header() -> str:
@@ -117,8 +132,13 @@ def usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         code = ended.value.code
         return subprocess.CompletedProcess(arguments, code if isinstance(code, int) else 0, said.out, said.err)
 
+    before = set(sys.modules)
     yield run
     logger.setLevel(level)
+    # Modules of this test's folder: another test may have one of the same name.
+    for name in sys.modules.keys() - before:
+        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 @pytest.fixture

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from sparring.orchestrator.coordination.coordinator import Coordinator
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.retry import RetryRules
 from sparring.orchestrator.run.listeners import FilmCount, RunListener, SlotActivity
-from sparring.orchestrator.run.plan import EpisodeId, make_plan
-from sparring.orchestrator.run.retry import RetryRules
+from sparring.orchestrator.run.make_plan import make_plan
 from sparring.orchestrator.settings import read_settings
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.pieces import AttachmentKind, pieces_of

@@ -19,6 +19,7 @@ from typing import Final
 import pytest
 
 VARIABLE: Final = "SPARRING_REQUIRE"
+SLURM_VARIABLE: Final = "SPARRING_SLURM"
 _LEFT_OUT = pytest.StashKey[dict[str, str]]()
 
 Reason = Callable[[], str]
@@ -38,16 +39,19 @@ def _no_docker() -> str:
     return ""
 
 
-def _no_libero() -> str:
-    from sparring.env_worker.benchmarks.libero import Libero
-    from sparring.orchestrator.machine.environments import interpreter
-    from sparring.protos.errors import SparringError
+def _no_environment_of(benchmark: str) -> Reason:
+    def reason() -> str:
+        from sparring.env_worker.registry import get_benchmark
+        from sparring.orchestrator.machine.environments import interpreter
+        from sparring.protos.errors import SparringError
 
-    try:
-        interpreter(Libero())
-    except SparringError as error:
-        return str(error)
-    return ""
+        try:
+            interpreter(get_benchmark(benchmark))
+        except SparringError as error:
+            return str(error)
+        return ""
+
+    return reason
 
 
 def _no_libero_assets() -> str:
@@ -86,6 +90,10 @@ def _no_chromium() -> str:
     return "" if shutil.which("chromium") else "there is no browser: apt-get install chromium"
 
 
+def _no_charliecloud() -> str:
+    return "" if shutil.which("ch-run") else "there is no Charliecloud: apt-get install charliecloud"
+
+
 def _no_compiler() -> str:
     return "" if shutil.which("cc") else "there is no C compiler: apt-get install gcc libc6-dev"
 
@@ -117,30 +125,60 @@ def _no_netns() -> str:
     return fault()
 
 
+def slurm_folder() -> Path:
+    """Where the scripts are that start a Slurm cluster on this machine, and harm its nodes."""
+    return Path(os.environ.get(SLURM_VARIABLE, "../shared/slurm")).absolute()
+
+
+def _no_slurm() -> str:
+    from sparring.orchestrator.launchers.slurm.commands import call
+    from sparring.protos.errors import SparringError
+
+    if not (slurm_folder() / "cluster-node").exists():
+        return f"there is no {str(slurm_folder())!r}; {SLURM_VARIABLE} names a folder with cluster-up and cluster-node"
+    try:
+        call("squeue", "--noheader")
+    except SparringError as error:
+        return f"{error} Start a cluster with {slurm_folder() / 'cluster-up'}"
+    return ""
+
+
 _NOT_HERE: Final = "it has an environment of its own: make test-{0}"
 
 REQUIREMENTS: Final[dict[str, Reason]] = {
+    "aloha": _no_environment_of("aloha"),
     "atheris": _not_installed("atheris", "not every Python has it"),
     "cc": _no_compiler,
+    "charliecloud": _no_charliecloud,
     "chromium": _no_chromium,
     "docker": _no_docker,
     "docs": _not_installed("mkdocs-material", "make docs installs it"),
+    "foreign": _not_installed("openpi-client", _NOT_HERE.format("foreign")),
     "gym": _no_gym,
+    "gym-packages": _not_installed("gym-aloha", _NOT_HERE.format("gym")),
     "ipv6": _no_ipv6,
     "lerobot": _not_installed("lerobot", _NOT_HERE.format("lerobot")),
-    "libero": _no_libero,
+    "libero": _no_environment_of("libero"),
     "libero-assets": _no_libero_assets,
     "mount": _no_mount,
     "netns": _no_netns,
+    "pusht": _no_environment_of("pusht"),
     "protoc": _not_installed("grpcio-tools", "the release that stubs come from is for Python 3.12 and older"),
+    "ray": _not_installed("ray", _NOT_HERE.format("ray")),
     "rendering": _no_rendering,
+    "slurm": _no_slurm,
+    "triton": _not_installed("triton", "torch for CPUs brings none"),
+    "trackers": _not_installed("wandb", _NOT_HERE.format("trackers")),
 }
 """Everything that a test may require, by name."""
 
 FOLDERS: Final[dict[str, Reason]] = {
+    "foreign": REQUIREMENTS["foreign"],
     "gym": _not_installed("gym-aloha", _NOT_HERE.format("gym")),
     "lerobot": REQUIREMENTS["lerobot"],
     "libero": _not_installed("hf-libero", _NOT_HERE.format("libero")),
+    "ray_cluster": REQUIREMENTS["ray"],
+    "trackers": REQUIREMENTS["trackers"],
 }
 """Folders of tests that are for another interpreter, and when: their modules cannot even be imported elsewhere."""
 
@@ -193,7 +231,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     if not _is_asked_for(collection_path, config):
         return True  # pytest looks into every folder beside those that it is given
-    if name in demanded():
+    if name.partition("_")[0] in demanded():  # not called ray: where that is not installed, it would be imported for it
         raise pytest.UsageError(f"tests/{name}: {reason} ({VARIABLE} demands it)")
     config.stash.setdefault(_LEFT_OUT, {})[name] = f"SKIPPED tests/{name}: {reason}"
     return True

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
+import re
 import socket
 import sqlite3
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
+import pytest
+from _pytest.mark import ParameterSet
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMING_COLUMNS = {"seconds", "physics_s", "render_s", "policy_s", "transport_s"}
@@ -21,6 +26,19 @@ MAKER_COLUMNS = {"worker", "host", "maker"}
 
 EVERYTHING = os.environ.get("SPARRING_TEST_ALL") == "1"
 """Whether `make test-all` runs: all tasks and episodes of what other runs of the tests only sample."""
+
+
+def sampled(values: Iterable[object], *always: object) -> list[ParameterSet]:
+    """What a test is parametrized with: some of it in every run of the tests, all of it in `make test-all`."""
+    values = list(values)
+    assert set(always) <= set(values), "what is always tried is there"
+    return [
+        pytest.param(
+            *(value if isinstance(value, tuple) else (value,)), marks=() if value in always else pytest.mark.everything
+        )
+        for value in values
+    ]
+
 
 Sparring = Callable[..., subprocess.CompletedProcess[str]]
 StartSparring = Callable[..., subprocess.Popen[str]]
@@ -36,6 +54,16 @@ def processes_of(folder: Path) -> list[psutil.Process]:
                 found.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
+    return found
+
+
+def children_with(word: str, parent: int) -> list[psutil.Process]:
+    """The children of a process with a word among their arguments; others come and go meanwhile."""
+    found = []
+    for child in psutil.Process(parent).children():
+        with suppress(psutil.NoSuchProcess):
+            if word in child.cmdline():
+                found.append(child)
     return found
 
 
@@ -85,6 +113,13 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def page_content(page: Path) -> dict[str, Any]:
+    """What a page that is one file shows, as it has it."""
+    found = re.search(r'<script id="content" type="application/json">(.*?)</script>', page.read_text())
+    assert found is not None
+    return json.loads(found[1])  # type: ignore[no-any-return]
 
 
 def pins(path: Path) -> dict[str, str]:

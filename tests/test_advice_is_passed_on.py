@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -46,6 +47,42 @@ def rendered(tree: ast.AST) -> Iterator[str]:
                 yield f"line {node.lineno}: {{{handler.name}}}"
             if (ours or asked) and ast.unparse(node) == f"str({handler.name})":
                 yield f"line {node.lineno}: str({handler.name})"
+
+
+FLAG = re.compile(r"(?<![\w`=-])--[a-z][a-z-]+")
+COMMAND = re.compile(r"(sparring|python|pip|docker|systemctl) [^`;)]*$")
+"""Of what can be typed as it stands, with its flags: anybody may be told that, whatever they use."""
+
+
+def flags_in_errors(tree: ast.AST) -> Iterator[str]:
+    """Places where an error that is raised names a flag, which not everybody has who reads it."""
+    for error in (node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise) and node.exc is not None):
+        texts = [node for node in ast.walk(error) if isinstance(node, ast.JoinedStr)]
+        inside = {id(part) for text in texts for part in text.values}
+        alone = [n for n in ast.walk(error) if isinstance(n, ast.Constant) and id(n) not in inside]
+        said = ["".join(v.value if isinstance(v, ast.Constant) else "X" for v in text.values) for text in texts]
+        for sentence in (*said, *(constant.value for constant in alone if isinstance(constant.value, str))):
+            for flag in FLAG.finditer(sentence):
+                if not COMMAND.search(sentence[: flag.start()]):
+                    yield f"line {error.lineno}: {flag[0]}"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_errors_of_the_lower_rooms_name_settings_and_no_flags(room: str) -> None:
+    """But for those of programs, which have the flags that they name."""
+    programs = [
+        path for path in trees() if path.is_relative_to(ROOT / "orchestrator" / "cli") or "__main__" in path.stem
+    ]
+    own = {path: tree for path, tree in trees().items() if path.is_relative_to(ROOT / room) and path not in programs}
+    found = [f"{path}, {place}" for path, tree in own.items() for place in flags_in_errors(tree)]
+    assert not found, "use Hint('setting'): the command says flags, evaluate() says keyword arguments"
+
+
+def test_the_check_sees_a_flag() -> None:
+    assert list(flags_in_errors(ast.parse("raise UsageError(f'give {x} another with --listen.')")))
+    assert list(flags_in_errors(ast.parse("raise UsageError('leave out --embed')")))
+    assert not list(flags_in_errors(ast.parse("raise UsageError(f'start it: `sparring serve --listen {x}`')")))
+    assert not list(flags_in_errors(ast.parse("log.info('more with --listen')")))
 
 
 def test_our_errors_are_known() -> None:

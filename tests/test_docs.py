@@ -40,6 +40,8 @@ def classes() -> dict[str, list[Path]]:
 def glossary(text: str) -> dict[str, list[str]]:
     """The classes that stand for each word of the glossary."""
     rows = re.findall(r"^\| (.+?) \| .+ \| (.+?) \|$", text.split("## Words")[1].split("\n## ")[0], re.MULTILINE)
+    words = [word for word, _ in rows]
+    assert sorted(set(words)) == sorted(words), "one word for one thing"
     return {word: re.findall(r"`(\w+)`", named) for word, named in rows if word != "word" and not word.startswith("-")}
 
 
@@ -72,12 +74,77 @@ def test_a_name_means_one_class() -> None:
     assert {name: files for name, files in classes().items() if len(files) > 1} == {}
 
 
+GIVEN_UP = {
+    "belongings": "what a thing is",
+    "dice": "rng",
+    "doubts": "warnings, or reports",
+    "employed": "workers",
+    "fleet": "workers",
+    "hire": "launch",
+    "patience": "retry rules, or a timeout",
+    "remarks": "warnings",
+    "seating": "slots",
+}
+"""Charming words for what has a known one: nothing in the code is called so."""
+
+
+def identifiers(tree: ast.AST) -> Iterator[str]:
+    """Names that code gives to something: of classes, functions, arguments and variables."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+
+
+def given_up(name: str) -> set[str]:
+    """The words in a name that something else stands for."""
+    words = {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+    return {word for word in words | {f"{word}s" for word in words} if word in GIVEN_UP}
+
+
+def test_words_that_were_given_up_do_not_come_back() -> None:
+    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+        found = {word for name in (path.stem, *identifiers(ast.parse(path.read_text()))) for word in given_up(name)}
+        assert not found, f"{path}: " + "; ".join(f"{word!r} is {GIVEN_UP[word]}" for word in found)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_files_that_a_page_names_exist(page: Path) -> None:
     text = page.read_text()
     assert [path for path in paths(text) if not list(ROOT.glob(path.rstrip("/")))] == []
     links = [link for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text) if not link.startswith("/")]
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_who_is_trusted_with_what_is_said_of_everybody() -> None:
+    text = (ROOT / "SECURITY.md").read_text()
+    table = {who.strip(): row for who, row in re.findall(r"^\| ([^|]+) (\|.+)$", text, re.MULTILINE)}
+    for who in ("policy code", "checkpoints", "workers", "policy servers", "clients", "result folders", "live page"):
+        rows = [row for named, row in table.items() if who in named]
+        assert rows, who
+        assert all(len(cell) > 5 for row in rows for cell in row.strip("| ").split("|")), who
+    assert "in private" in text.split("## Reporting")[1]
+
+
+CHANGES = (
+    *("a benchmark", "a launcher", "a column of the results", "another transport", "TLS", "a report", "a bridge"),
+    *("a flag", "a rule of when to try again", "real-time mode", "an export", "a tracker"),
+)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_strangers_ask_for_is_described_by_few_files(change: str) -> None:
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| .+ \|$", (ROOT / "docs" / "contributing.md").read_text(), re.MULTILINE)
+    files = [re.findall(r"`([a-z_]+/[\w./]+)`", where) for what, where in rows if change in what]
+    assert files
+    for named in files:
+        assert 1 <= len(named) <= 3, named
+        assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -122,7 +189,7 @@ def described(tree: ast.AST, name: str = "") -> Iterator[tuple[str, str]]:
 def test_docstrings_of_functions_say_what_they_do() -> None:
     """They begin with a verb: Returns, Makes, Called (of what others override). Those of rules say the rule instead."""
     for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
-        if "compliance" not in path.parts and "_pb2" not in path.stem:
+        if not {"compliance", "rules"} & {*path.parts} and "_pb2" not in path.stem:
             for name, line in described(ast.parse(path.read_text())):
                 assert re.match(r"([A-Z][a-z]+s|Called)\b", line), f"{path}: {name}: {line}"
 
@@ -138,4 +205,7 @@ def test_the_checks_see_what_is_wrong() -> None:
     assert list(described(ast.parse("class A:\n def f(self): 'From a Hello.'\n def _g(self): 'None.'"))) == [
         ("A.f", "From a Hello.")
     ]
+    assert set(identifiers(ast.parse("def f(a, *, b): self.c, d = 1, e.g"))) == {"f", "a", "b", "c", "d"}
+    assert given_up("on_doubt") == given_up("Doubts") == {"doubts"}
+    assert given_up("WarmWorkers") == given_up("direct_hired") == set()
     assert modules("`sparring.protos.spec`, `sparring run`") == ["sparring.protos.spec"]

@@ -14,16 +14,19 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from support import ROOT
 
-LIBERO = ROOT / "env_worker/environments/libero"
+ENVIRONMENTS = ROOT / "env_worker/environments"
 CONSTRAINTS = ROOT / "docker/constraints"
 LOCKS = {
+    "aloha": [ENVIRONMENTS / "aloha/constraints.txt", ENVIRONMENTS / "aloha/no-deps.txt"],
     "build": [CONSTRAINTS / "build.txt"],
-    "libero": [LIBERO / "constraints.txt", LIBERO / "no-deps.txt"],
+    "libero": [ENVIRONMENTS / "libero/constraints.txt", ENVIRONMENTS / "libero/no-deps.txt"],
     "metaworld": [CONSTRAINTS / "metaworld.txt"],
     "orchestrator": [CONSTRAINTS / "orchestrator.txt"],
     "policy-server": [CONSTRAINTS / "policy-server.txt"],
+    "pusht": [ENVIRONMENTS / "pusht/constraints.txt", ENVIRONMENTS / "pusht/no-deps.txt"],
 }
-EXTRAS = {"libero": ["libero"], "metaworld": ["metaworld"], "orchestrator": ["docker"]}
+EXTRAS = {"libero": ["libero"], "metaworld": ["metaworld"], "orchestrator": ["docker"], "pusht": ["pusht"]}
+EXTRAS["aloha"] = ["aloha"]
 EXTRAS["policy-server"] = ["metaworld", "metrics"]
 ONLY_WITH_TORCH = [
     "filelock",

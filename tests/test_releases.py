@@ -14,7 +14,7 @@ from sparring.protos import WORK_PROTOCOL_VERSION
 
 NAMING = [ROOT / "compose.yaml", ROOT / "compose.hosting.yaml"]
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
-LIBERO = ROOT / "env_worker/environments/libero/constraints.txt"
+ENVIRONMENTS = ROOT / "env_worker/environments"
 
 
 @pytest.mark.parametrize("path", [*NAMING, *DOCKERFILES], ids=lambda path: path.name)
@@ -33,14 +33,17 @@ def test_labels_are_of_this_release(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [*(ROOT / f"docker/constraints/{name}.txt" for name in ("metaworld", "orchestrator", "policy-server")), LIBERO],
+    [
+        *(ROOT / f"docker/constraints/{name}.txt" for name in ("metaworld", "orchestrator", "policy-server")),
+        *(ENVIRONMENTS / f"{name}/constraints.txt" for name in ("aloha", "libero", "pusht")),
+    ],
     ids=lambda path: f"{path.parent.name}/{path.name}",
 )
 def test_images_hold_what_is_tested(path: Path) -> None:
     tested, pinned = pins(ROOT / "constraints/dev.txt"), pins(path)
     different = {name for name in pinned.keys() & tested.keys() if pinned[name] != tested[name]}
-    # LIBERO's simulator is another one than Meta-World's: that is why it has an environment of its own.
-    assert different <= ({"mujoco"} if path == LIBERO else set())
+    # LIBERO and ALOHA have another MuJoCo than Meta-World: that is why they have environments of their own.
+    assert different <= ({"mujoco"} if path.parent.name in ("aloha", "libero") else set())
 
 
 def test_the_workflow_smokes_each_image_in_a_job_of_its_own() -> None:

@@ -158,6 +158,7 @@ def test_an_environment_of_a_wheel_plays_episodes(installed: Path, tmp_path: Pat
     assert any("Farama-Notifications" in found for found in versions.values()), "it was played in there"
 
 
+@pytest.mark.everything
 def test_an_sdist_makes_the_same_wheel(source: Path, wheel: Path, tmp_path: Path) -> None:
     build = f"from setuptools import build_meta; print(build_meta.build_sdist({str(tmp_path)!r}))"
     subprocess.run([sys.executable, "-c", build], cwd=source, check=True, timeout=_SECONDS, capture_output=True)

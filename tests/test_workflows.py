@@ -19,7 +19,7 @@ MORE = {
     ("release.yml", "images"): {"contents": "read", "packages": "write"},
 }
 """What single jobs may beside reading."""
-ALL = ("libero", "metaworld", "orchestrator", "policy-server")
+ALL = ("aloha", "libero", "metaworld", "orchestrator", "policy-server", "pusht")
 
 
 def test_only_changed_images_are_built_by_the_workflow() -> None:
@@ -32,6 +32,8 @@ def test_only_changed_images_are_built_by_the_workflow() -> None:
     assert changed("docker/libero.Dockerfile") == ["libero"]
     assert changed("docker/requirements/libero.txt", "docker/constraints/metaworld.txt") == ["libero", "metaworld"]
     assert changed("docker/requirements/build.txt") == sorted(ALL)
+    assert changed("env_worker/environments/aloha/constraints.txt") == ["aloha"]
+    assert changed("env_worker/environments/pusht/no-deps.txt", "env_worker/benchmarks/pusht.py") == ["pusht"]
     assert changed("orchestrator/run.py", "env_worker/benchmarks/metaworld.py") == ["metaworld", "orchestrator"]
     assert changed("protos/spec.py") == sorted(ALL)
     assert changed("--all") == sorted(ALL)

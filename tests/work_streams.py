@@ -57,7 +57,7 @@ class Stream:
         await self._call.write(pb.WorkerMessage(**message))
 
     async def hear(self, kind: str) -> Any:
-        message = await asyncio.wait_for(self._call.read(), 10)
+        message = await asyncio.wait_for(self._call.read(), 60)
         assert message is not grpc.aio.EOF, await self._call.details()
         assert message.WhichOneof("message") == kind
         return getattr(message, kind)
@@ -65,7 +65,7 @@ class Stream:
     async def refusal(self) -> tuple[grpc.StatusCode, str]:
         """The status that the stream ends with."""
         with pytest.raises(grpc.aio.AioRpcError):
-            assert await asyncio.wait_for(self._call.read(), 10) is not grpc.aio.EOF
+            assert await asyncio.wait_for(self._call.read(), 60) is not grpc.aio.EOF
         return await self._call.code(), await self._call.details()
 
     async def end(self) -> None:

@@ -21,6 +21,7 @@ from sparring.env_worker.benchmarks._gym.drawing import Drawing, draw_on_look, f
 from sparring.env_worker.benchmarks._gym.registration import make, module_of
 from sparring.env_worker.benchmarks._gym.spaces import action_space, images_among, named
 from sparring.protos.advice import Hint
+from sparring.protos.comma_list import comma_list
 from sparring.protos.errors import UsageError
 from sparring.protos.spec import Offer, TensorSpec, spec_of
 from sparring.protos.tensor import Array
@@ -70,7 +71,7 @@ class Gym(Benchmark):
     environment: ClassVar[Path | None] = Path(env_worker.__file__).resolve().parent / "environments" / "gym"
 
     def tasks(self, selection: str) -> Sequence[Task]:
-        names = dict.fromkeys(filter(None, (part.strip() for part in selection.split(","))))
+        names = dict.fromkeys(comma_list(selection))
         if not names:
             raise UsageError(
                 f"no environment was named; give registered ids, for example {Hint('task', value='CartPole-v1')}."
@@ -196,6 +197,13 @@ class GymSimulator(Simulator):
 
     def close(self) -> None:
         self._env.close()
+
+    def snapshot(self) -> Array | None:
+        """Returns the rendered frame, where rendering is on."""
+        if self.camera is None:
+            return None
+        with self.meter.image():
+            return self._render()
 
     def physics_state(self) -> Array | None:
         """Returns what MuJoCo's environments have as `data`, and those of classic control as `state`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -30,7 +30,6 @@ from sparring.env_worker.benchmark import (
     Step,
     Task,
     WorkerImage,
-    setting,
 )
 from sparring.env_worker.benchmarks._libero.control_loop import control_loop
 from sparring.env_worker.benchmarks._libero.installation import (
@@ -50,9 +49,13 @@ from sparring.env_worker.benchmarks._libero.observations import (
     offers,
     sensors_of,
 )
+from sparring.env_worker.benchmarks._libero.placements import Placements
+from sparring.env_worker.benchmarks._libero.protocols import FIXED, PROTOCOLS
 from sparring.env_worker.benchmarks._libero.scene import PrivilegedScene
+from sparring.env_worker.benchmarks._libero.settings import LiberoSettings as LiberoSettings
 from sparring.env_worker.benchmarks._libero.tasks import TASKS, LiberoTask, find
 from sparring.env_worker.hub import AssetSource
+from sparring.env_worker.protocol import Protocol
 from sparring.env_worker.rendering.mark import drawing
 from sparring.protos.spec import TensorSpec
 from sparring.protos.tensor import Array
@@ -68,26 +71,8 @@ ASSET_FOLDERS: Final = (
 )
 
 
-SETTLING_STEPS = 10
 _SETTLING_ACTION = np.array([0, 0, 0, 0, 0, 0, -1.0])
 _RESET_ATTEMPTS = 100
-
-
-@dataclass(frozen=True)
-class LiberoSettings:
-    """What --benchmark-arg takes.
-
-    Attributes:
-        resolution: Height and width of both cameras, in pixels, 16 to 4096. The public datasets are 256.
-        control: `relative`: actions are pose deltas in [-1, 1]; `absolute`: position (m), axis-angle (rad), gripper.
-        assets: LIBERO's assets folder; else SPARRING_LIBERO_ASSETS, else the user's cache, else a download.
-        loop: `fast`: steps with the bits of robosuite's, computed once; `robosuite`: its own, to compare.
-    """
-
-    resolution: int = setting(256, least=16, most=4096, only_seen=True)
-    control: str = setting("relative", choices=("relative", "absolute"))
-    assets: str = ""
-    loop: str = setting("fast", choices=("fast", "robosuite"))
 
 
 class Libero(Benchmark):
@@ -116,6 +101,8 @@ class Libero(Benchmark):
     assets: ClassVar[Assets | None] = ASSETS
     image: ClassVar[WorkerImage | None] = WorkerImage("sparring/libero", "docker compose build worker-libero")
     expert: ClassVar[str] = "sparring.policy_server.policies.libero_expert:LiberoExpert"
+    protocols: ClassVar[Sequence[Protocol]] = PROTOCOLS
+    fixed: ClassVar[Mapping[str, str]] = FIXED
     tasks_per_process: ClassVar[int] = 4  # robosuite does not give back all memory of a simulator that was closed
 
     def tasks(self, selection: str) -> Sequence[Task]:
@@ -124,6 +111,11 @@ class Libero(Benchmark):
     def groups(self) -> Mapping[str, Sequence[str]]:
         return TASKS.groups
 
+    def planned(self, tasks: Sequence[Task], settings: LiberoSettings) -> Sequence[Task]:
+        limits = [settings.limit_of(find(task.name).suite) for task in tasks]
+        limited = [replace(task, max_steps=limit) for task, limit in zip(tasks, limits, strict=True)]
+        return limited if settings.initial_states == "official" else [replace(t, initial_states=0) for t in limited]
+
     def fetch(self, settings: LiberoSettings) -> None:
         _assets(settings)
 
@@ -131,13 +123,7 @@ class Libero(Benchmark):
         write_config(_assets(settings))  # before the fork server imports the package, which would ask for it
 
     def make(self, task: Task, settings: LiberoSettings) -> Simulator:
-        return LiberoSimulator(
-            find(task.name),
-            assets=_assets(settings),
-            control=settings.control,
-            resolution=settings.resolution,
-            loop=settings.loop,
-        )
+        return LiberoSimulator(find(task.name), settings, assets=_assets(settings))
 
 
 def _assets(settings: LiberoSettings) -> Path:
@@ -157,29 +143,21 @@ class LiberoSimulator(Simulator):
 
     Args:
         task: The task to simulate.
+        settings: By which.
         assets: LIBERO's assets folder.
-        control: `relative`: actions are pose deltas in [-1, 1]; `absolute`: position (m), axis-angle (rad), gripper.
-        resolution: Height and width of both cameras, in pixels.
-        loop: `fast` or `robosuite`.
     """
 
     camera = "agentview_image"
 
-    def __init__(
-        self,
-        task: LiberoTask,
-        *,
-        assets: Path,
-        control: str = "relative",
-        resolution: int = 256,
-        loop: str = "fast",
-    ) -> None:
+    def __init__(self, task: LiberoTask, settings: LiberoSettings, *, assets: Path) -> None:
         package = prepare_libero(assets)
-        self.offers = offers(control=control, resolution=resolution)
+        resolution = settings.resolution
+        self.offers = offers(control=settings.control, resolution=resolution)
         self.meter = RenderMeter()
-        self.max_steps = task.limit
+        self.max_steps = settings.limit_of(task.suite)
         self._task = task
-        self._control = control
+        self._settings = settings
+        self._placements = Placements(once=settings.seeding == "task")
         self._resolution = resolution
         self._watched: frozenset[str] = frozenset()
         self._blank = np.zeros((resolution, resolution, 3), np.uint8)
@@ -191,7 +169,7 @@ class LiberoSimulator(Simulator):
         self._addcameras_of()
         self._scene: PrivilegedScene | None = PrivilegedScene(self._environment)
         self._loop: Any = control_loop(
-            self._environment, steps=SETTLING_STEPS + task.limit, original=loop == "robosuite"
+            self._environment, steps=settings.settling_steps + self.max_steps, original=settings.loop == "robosuite"
         )
 
     @property
@@ -203,25 +181,29 @@ class LiberoSimulator(Simulator):
         """Starts an episode.
 
         Args:
-            seed: Decides where the fixtures stand; they are not part of the initial state.
+            seed: Decides what is placed at random: fixtures, which are not part of an initial state, or everything.
             index: Picks the official initial state; an index past the last one wraps.
             look: Names of the observations to return.
         """
         self._check_names(look)
         self._watch(frozenset())
         # LIBERO places the fixtures with numpy's global generator; env.seed() would do no more than this.
-        np.random.seed(seed % 2**32)
-        self._reset_physics()
-        self._wrapper.set_init_state(self._states[index % len(self._states)])
+        self._placements.seed(seed, index, self._reset_physics)
+        # Sensors are read in the reset, when a state is set, and in each step: cameras look at the last of these only.
+        official, settling = self._settings.initial_states == "official", self._settings.settling_steps
+        self._watch(cameras_of(look) if not official and not settling else frozenset())
+        readings = self._reset_physics()
+        if official:
+            self._watch(cameras_of(look) if not settling else frozenset())
+            readings = self._wrapper.set_init_state(self._states[index % len(self._states)])
         self._loop.begin()
-        for _ in range(SETTLING_STEPS - 1):
-            self._loop.step(_SETTLING_ACTION, NOTHING)
-        self._watch(cameras_of(look))
-        played = self._loop.step(_SETTLING_ACTION, sensors_of(look))
+        for left in range(settling, 0, -1):
+            self._watch(cameras_of(look) if left == 1 else frozenset())
+            readings = self._loop.step(_SETTLING_ACTION, sensors_of(look) if left == 1 else NOTHING).readings
         for robot in self._environment.robots:
-            robot.controller.use_delta = self._control == "relative"
-        self._steps_left = self._task.limit
-        return self._observe(played.readings, look)
+            robot.controller.use_delta = self._settings.control == "relative"
+        self._steps_left = self.max_steps
+        return self._observe(readings, look)
 
     def step(self, action: Array, *, look: Names) -> Step:
         """Plays one action for one control period (50 ms).
@@ -248,6 +230,12 @@ class LiberoSimulator(Simulator):
             success=played.success,
         )
 
+    def prepare_images(self) -> None:
+        """Makes the GL context, and draws once: the first frame of a process compiles what draws."""
+        if self._context is None:
+            self._context = _render_context(self._environment)
+        self._drawn(AGENT)
+
     def close(self) -> None:
         """Frees the simulator and its GL context. May be called again."""
         if self._wrapper is None:
@@ -271,12 +259,16 @@ class LiberoSimulator(Simulator):
             self._context = _render_context(self._environment)
         return np.ascontiguousarray(self._rendered(camera)[::-1])
 
+    def snapshot(self) -> Array:
+        """Returns what the camera sees that films are made with."""
+        return self.picture(AGENT)
+
     def physics_state(self) -> Array:
         """Returns the joints' positions and velocities."""
         data = self._environment.sim.data
         return np.concatenate([data.qpos, data.qvel])
 
-    def _reset_physics(self) -> None:
+    def _reset_physics(self) -> Mapping[str, Array]:
         from robosuite.utils.errors import RandomizationError
 
         for robot in self._environment.robots:
@@ -285,8 +277,8 @@ class LiberoSimulator(Simulator):
         # LIBERO's own wrapper retries forever and on any exception whatever; a broken task must not hang a slot.
         for _ in range(_RESET_ATTEMPTS):
             with contextlib.suppress(RandomizationError):
-                self._environment.reset()
-                return
+                readings: Mapping[str, Array] = self._environment.reset()
+                return readings
         raise LiberoSetupFailed(f"{self._task.id}: no valid placement of the objects in {_RESET_ATTEMPTS} attempts")
 
     def _addcameras_of(self) -> None:
@@ -305,11 +297,14 @@ class LiberoSimulator(Simulator):
 
     def _rendered(self, camera: str) -> npt.NDArray[np.uint8]:
         with self.meter.image():
-            # Another simulator of this process may have made its own context current.
-            self._context.gl_ctx.make_current()
-            image: npt.NDArray[np.uint8] = self._environment.sim.render(
-                camera_name=camera, width=self._resolution, height=self._resolution
-            )
+            return self._drawn(camera)
+
+    def _drawn(self, camera: str) -> npt.NDArray[np.uint8]:
+        # Another simulator of this process may have made its own context current.
+        self._context.gl_ctx.make_current()
+        image: npt.NDArray[np.uint8] = self._environment.sim.render(
+            camera_name=camera, width=self._resolution, height=self._resolution
+        )
         return image
 
     def _watch(self, cameras: frozenset[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -20,8 +20,11 @@ from sparring.env_worker.benchmark import (
     WorkerImage,
     setting,
 )
+from sparring.env_worker.benchmark_settings import image_side
 from sparring.env_worker.benchmarks._metaworld.shortcuts import take_shortcuts
+from sparring.env_worker.protocol import Protocol
 from sparring.env_worker.task_table import TaskTable
+from sparring.protos.effect import Effect
 from sparring.protos.errors import SparringError
 from sparring.protos.spec import Offer, TensorSpec
 from sparring.protos.tensor import Array
@@ -31,6 +34,8 @@ STATE: Final = "observation.state"
 ENVIRONMENT_STATE: Final = "environment_state"
 _UPSIDE_DOWN: Final = frozenset({"corner", "corner2", "corner3", "corner4"})
 """Cameras that hang so: their pictures are turned."""
+_CAMERA: Final = "corner2"
+"""What data sets were made with, and films are."""
 
 # The sentences that LeRobot's datasets were labelled with: language-conditioned checkpoints know these.
 _EASY: Final = {
@@ -121,15 +126,52 @@ TASKS: Final = TaskTable(
 )
 
 
+GOALS: Final = 50
+"""That Meta-World draws for each task of a benchmark such as MT1."""
+
+PROTOCOLS: Final = (
+    Protocol(
+        "lerobot-0.6",
+        1,
+        "lerobot-eval --env.type=metaworld of LeRobot 0.6.1",
+        settings={"resolution": 480, "goals": "sampled"},
+        differs=(
+            "how many actions are played before the policy looks again is the checkpoint's n_action_steps in both",
+            "in push-v3 and push-back-v3 the first frame may show the goal's marker some micrometres elsewhere",
+        ),
+    ),
+    Protocol(
+        "metaworld-paper",
+        1,
+        "evaluation() and make_mt_envs() of metaworld 3, for multi-task policies: 50 goals of each task, 500 steps",
+        seed=42,
+        settings={"goals": "fixed"},
+        differs=(
+            "it draws one of the 50 goals for each episode; here episode k has number k, so that all are played once",
+            "with MT10 and MT50 it adds a one-hot of the task to the observation; here policies get the task's name",
+            "the goals of a task of MT10 and MT50 are others there than those of MT1, which are played here",
+        ),
+    ),
+)
+
+
 @dataclass(frozen=True)
 class MetaworldSettings:
     """What --benchmark-arg takes.
 
     Attributes:
         resolution: Height and width of the image, in pixels, 16 to 4096.
+        goals: `sampled`: where objects and goals are follows from the episode's seed; `fixed`: episode k has number k
+            of the 50 goals that Meta-World draws for the task by the run's seed.
     """
 
-    resolution: int = setting(480, least=16, most=4096, only_seen=True)
+    resolution: int = image_side(480, "height and width of the image as it is rendered, in pixels")
+    goals: str = setting(
+        "sampled",
+        choices=("sampled", "fixed"),
+        what="whether each episode has a goal of its own, or one of the task's 50",
+        effect=Effect(other="either way, a little: other goals; higher with `fixed` for policies trained on those 50"),
+    )
 
 
 class Metaworld(Benchmark):
@@ -147,12 +189,25 @@ class Metaworld(Benchmark):
     extra: ClassVar[str] = "metaworld"
     image: ClassVar[WorkerImage | None] = WorkerImage("sparring/metaworld", "docker compose build worker-metaworld")
     expert: ClassVar[str] = "sparring.policy_server.policies.metaworld_expert:MetaworldExpert"
+    protocols: ClassVar[Sequence[Protocol]] = PROTOCOLS
+    fixed: ClassVar[Mapping[str, str]] = {
+        "success": "checked after every step; the first one ends the episode",
+        "limit": "500 steps",
+        "cameras": "corner2, moved to where LeRobot's data sets were made, turned by 180 degrees: observation.image",
+        "state": "the first four numbers; environment_state has all 39, the goal among them",
+        "actions": "4 numbers; Meta-World clips those outside [-1, 1]",
+        "settling steps": "none",
+        "sentence": "those of LeRobot's data sets",
+    }
 
     def tasks(self, selection: str) -> Sequence[Task]:
         return TASKS.select(selection)
 
     def groups(self) -> Mapping[str, Sequence[str]]:
         return TASKS.groups
+
+    def planned(self, tasks: Sequence[Task], settings: MetaworldSettings) -> Sequence[Task]:
+        return [replace(task, initial_states=GOALS) for task in tasks] if settings.goals == "fixed" else tasks
 
     def make(self, task: Task, settings: MetaworldSettings) -> Simulator:
         return MetaworldSimulator(task.name, settings)
@@ -167,11 +222,14 @@ class MetaworldSimulator(Simulator):
 
     camera = IMAGE
 
+    _without_gl: ClassVar[str | None] = None
+    """Why this process has no GL. MuJoCo aborts a process in which it looks for it a second time."""
+
     def __init__(self, name: str, settings: MetaworldSettings) -> None:
         from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
         side = settings.resolution
-        env = ALL_V3_ENVIRONMENTS[name](render_mode="rgb_array", camera_name="corner2", width=side, height=side)
+        env = ALL_V3_ENVIRONMENTS[name](render_mode="rgb_array", camera_name=_CAMERA, width=side, height=side)
         env.model.cam_pos[2] = [0.75, 0.075, 0.7]  # where the datasets' camera stood
         env._set_task_called = True
         env._partially_observable = False  # the goal is part of the state, as in MT1
@@ -180,6 +238,9 @@ class MetaworldSimulator(Simulator):
         env.seeded_rand_vec = True
         take_shortcuts(env, name)
         self._env: Any = env
+        self._name = name
+        self._fixed = settings.goals == "fixed"
+        self._drawn: tuple[int, Sequence[Any]] | None = None
         self.max_steps = int(env.max_path_length)
         self.meter = RenderMeter()
         self.offers = Offer(
@@ -199,6 +260,8 @@ class MetaworldSimulator(Simulator):
         # push and push-back measure where the object came to rest before they draw the goal's marker, so
         # that a first frame would differ, by micrometres, with the episode before. Start from nowhere.
         mujoco.mj_resetData(self._env.model, self._env.data)
+        if self._fixed:
+            self._env.set_task(self._goal(seed - index, index))
         self._env.seed(seed)  # reset() ignores its seed
         state, _ = self._env.reset()
         return self._observe(state, look)
@@ -209,6 +272,15 @@ class MetaworldSimulator(Simulator):
         return Step(
             self._observe(state, look), float(reward), terminated=success, truncated=bool(truncated), success=success
         )
+
+    def _goal(self, seed: int, index: int) -> Any:
+        """Returns one of the goals that Meta-World draws by a seed, which takes it as many resets."""
+        if self._drawn is None or self._drawn[0] != seed:
+            import metaworld
+
+            draw: Any = metaworld.MT1
+            self._drawn = seed, draw(self._name, seed=seed % 2**32).train_tasks
+        return self._drawn[1][index % GOALS]
 
     def prepare_images(self) -> None:
         self._render()
@@ -231,6 +303,9 @@ class MetaworldSimulator(Simulator):
             renderer.camera_id = usual
         return np.ascontiguousarray(np.flip(image, (0, 1))) if camera in _UPSIDE_DOWN else image
 
+    def snapshot(self) -> Array:
+        return self.picture(_CAMERA)
+
     def physics_state(self) -> Array:
         return np.concatenate([self._env.data.qpos, self._env.data.qvel])
 
@@ -247,13 +322,23 @@ class MetaworldSimulator(Simulator):
         return observation
 
     def _render(self) -> Array:
+        if MetaworldSimulator._without_gl is not None:
+            raise SparringError(MetaworldSimulator._without_gl)
         try:
             viewer = self._env.mujoco_renderer.viewer
             if viewer is not None:  # another simulator of this process may have made its own context current, or none
                 viewer.make_context_current()
             image: Array = self._env.render()
         except Exception as error:  # GL stacks raise what they please
-            raise SparringError(
-                f"no image can be rendered ({error}); `sparring doctor` finds the GL backends that work here."
-            ) from error
+            sentence = f"no image can be rendered ({error}); `sparring doctor` finds the GL backends that work here."
+            if _is_without_gl(error):
+                MetaworldSimulator._without_gl = sentence
+            raise SparringError(sentence) from error
         return image
+
+
+def _is_without_gl(error: Exception) -> bool:
+    """Returns whether MuJoCo has looked for GL's functions in vain: in that process it must not look again."""
+    import mujoco
+
+    return isinstance(error, mujoco.FatalError) and ("platform library" in str(error) or "gladLoad" in str(error))

@@ -11,6 +11,7 @@ from sparring.env_worker.compliance import catalogue, episodes, observations
 from sparring.env_worker.compliance.subject import EPISODES, STEPS, Subject
 from sparring.env_worker.gl import choose_backend
 from sparring.env_worker.registry import get_benchmark
+from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
 from sparring.protos.rules import Verdict, judge, raise_failures
 
@@ -76,7 +77,7 @@ def verdicts_of(
 
 
 def default_task(benchmark: Benchmark) -> str:
-    """The task that is tried where none is named.
+    """Returns the task that is tried where none is named.
 
     Raises:
         UsageError: If the benchmark says nothing of any.
@@ -85,4 +86,4 @@ def default_task(benchmark: Benchmark) -> str:
         return benchmark.smoke.task
     for names in benchmark.groups().values():
         return names[0]
-    raise UsageError(f"the benchmark {benchmark.name!r} has no list of tasks; name one with --task.")
+    raise UsageError(f"the benchmark {benchmark.name!r} has no list of tasks; name one with {Hint('task')}.")

@@ -11,7 +11,7 @@ import numpy as np
 from sparring.env_worker.benchmark import NOTHING, Names, Observation, Simulator
 from sparring.env_worker.compliance.subject import Subject, actions, bounds, fingerprint
 from sparring.protos.rules import NotApplicable, broken, expect
-from sparring.protos.spec import TensorSpec
+from sparring.protos.spec import TensorSpec, spec_of
 
 _FEW: Final = 3
 """Steps that are enough to see a type or a shape."""
@@ -54,27 +54,37 @@ def nothing_is_made_unseen(subject: Subject) -> None:
 
 
 def the_camera_is_an_image(subject: Subject) -> None:
-    """The camera, if one is named, is offered, as uint8 of height × width × 3."""
+    """The camera, if one is named, is offered, or one of `cameras`: uint8 of height × width × 3."""
     with subject.simulator() as simulator:
         camera, offered = simulator.camera, simulator.offers.observations
-    if camera is None:
-        raise NotApplicable("no camera is named.")
-    if camera not in offered:
-        broken(f"the camera {camera!r} is not among what is offered: {', '.join(offered)}.")
-    spec = offered[camera]
+        if camera is None:
+            raise NotApplicable("no camera is named.")
+        if camera in simulator.cameras:
+            episode = subject.episodes[0]
+            simulator.reset(seed=episode.seed, index=episode.index, look=NOTHING)
+            spec = spec_of(simulator.picture(camera))
+        elif camera in offered:
+            spec = offered[camera]
+        else:
+            there = ", ".join([*offered, *simulator.cameras])
+            broken(f"the camera {camera!r} is not among what is offered, nor among its cameras: {there}.")
     right = spec.dtype == "uint8" and spec.shape is not None and len(spec.shape) == 3 and spec.shape[2] == 3
     expect(right, f"the camera {camera!r} is {spec}.")
 
 
 def images_are_counted(subject: Subject) -> None:
-    """Images are counted: `meter.renders` goes up with every look at the camera."""
+    """Images are counted: `meter.renders` goes up with every look at the camera, and with every picture."""
     with subject.simulator() as simulator:
-        if simulator.camera is None:
+        camera = simulator.camera
+        if camera is None:
             raise NotApplicable("no camera is named.")
+        pictured = camera not in simulator.offers.observations
         before = simulator.meter.renders
-        for number, _ in enumerate(_looks(subject, simulator, frozenset([simulator.camera]))):
+        for number, _ in enumerate(_looks(subject, simulator, NOTHING if pictured else frozenset([camera]))):
+            if pictured:
+                simulator.picture(camera)
             now = simulator.meter.renders
-            expect(now > before, f"meter.renders stayed at {before} {_after(number)}, looking at {simulator.camera!r}.")
+            expect(now > before, f"meter.renders stayed at {before} {_after(number)}, looking at {camera!r}.")
             before = now
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, BinaryIO, Protocol
 
 import numpy as np
@@ -41,10 +42,9 @@ class Mp4File:
         """Adds a frame.
 
         Raises:
-            AttachmentMissing: If there is no more room on the disk.
+            AttachmentMissing: If there is no more room on the disk, or PyAV is not installed.
         """
-        import av
-
+        av = film_library("av", "av")
         if self._container is None:
             height, width = frame.shape[0] // 2 * 2, frame.shape[1] // 2 * 2  # H.264 wants even sides
             self._file = temporary_file()
@@ -91,10 +91,13 @@ class GifFile:
         self._file: BinaryIO | None = None
 
     def add(self, frame: Array) -> None:
-        """Adds a frame."""
-        from PIL import Image
+        """Adds a frame.
 
-        self._frames.append(Image.fromarray(np.ascontiguousarray(frame)).quantize(256))
+        Raises:
+            AttachmentMissing: If Pillow is not installed.
+        """
+        image = film_library("PIL.Image", "pillow")
+        self._frames.append(image.fromarray(np.ascontiguousarray(frame)).quantize(256))
 
     def finish(self) -> BinaryIO:
         """Returns the GIF."""
@@ -112,6 +115,21 @@ class GifFile:
         self._frames.clear()
         if self._file is not None:
             self._file.close()
+
+
+def film_library(module: str, package: str) -> Any:
+    """Imports what writes films, which the Python of a worker may lack: an image of somebody's own, for example.
+
+    Raises:
+        AttachmentMissing: If it is not there, or does not work.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise AttachmentMissing(
+            f"films need {package}, which the Python of the worker has not ({error}); install it there: "
+            f"pip install {package}"
+        ) from error
 
 
 def _not_written(error: OSError) -> AttachmentMissing:

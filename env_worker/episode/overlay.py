@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sparring.env_worker.episode.film_file import film_library
 from sparring.protos.tensor import Array
 
 _NARROWEST: Final = 240
@@ -33,15 +34,17 @@ class Overlay:
             step: How many have been made.
             reward: Of the last of them; None: there was none.
             success: Whether the task is done by now; None: that is not known.
-        """
-        from PIL import Image, ImageDraw
 
+        Raises:
+            AttachmentMissing: If Pillow is not installed.
+        """
+        image, image_draw = (film_library(f"PIL.{name}", "pillow") for name in ("Image", "ImageDraw"))
         factor = -(-_NARROWEST // frame.shape[1])
         frame = np.repeat(np.repeat(frame, factor, axis=0), factor, axis=1) if factor > 1 else frame
         height, width = frame.shape[:2]
         size = max(10, min(width, height) // 26)
-        strip = Image.new("RGB", (width, round(2.9 * size)), _BACKGROUND)
-        draw = ImageDraw.Draw(strip)
+        strip = image.new("RGB", (width, round(2.9 * size)), _BACKGROUND)
+        draw = image_draw.Draw(strip)
         font = self._font(size)
         told = f"step {step}" + ("" if reward is None else f"   reward {reward:.4g}")
         draw.text((size // 2, size // 4), self._title, _COLORS["plain"], font=font)
@@ -52,8 +55,6 @@ class Overlay:
         return np.concatenate([frame, np.asarray(strip)])
 
     def _font(self, size: int) -> Any:
-        from PIL import ImageFont
-
         if size not in self._fonts:
-            self._fonts[size] = ImageFont.load_default(size)
+            self._fonts[size] = film_library("PIL.ImageFont", "pillow").load_default(size)
         return self._fonts[size]

@@ -23,12 +23,21 @@ from sparring.protos.tensor import Array
 
 @dataclass(frozen=True)
 class Order:
-    """Which episode to run, and by which rules."""
+    """Which episode to run, and by which rules.
+
+    Attributes:
+        task: What is to be done.
+        index: Which of the task's episodes.
+        seed: Of the episode.
+        rules: By which it is played.
+        policy_seed: Of the policy, where it is not the episode's.
+    """
 
     task: Task
     index: int
     seed: int
     rules: EpisodeRules = field(default_factory=EpisodeRules)
+    policy_seed: int | None = None
 
 
 class UnusableStep(SparringError):
@@ -57,7 +66,8 @@ def run_episode(
     space = ActionSpace(simulator.offers, order.rules.out_of_range)
     limit = min(filter(None, (order.rules.max_steps, simulator.max_steps)))
 
-    session.start(task=order.task.name, instruction=order.task.instruction, seed=order.seed, index=order.index)
+    policy_seed = order.seed if order.policy_seed is None else order.policy_seed
+    session.start(task=order.task.name, instruction=order.task.instruction, seed=policy_seed, index=order.index)
     look = wanted | watching.looks(0)
     with _timed(simulator, record):
         observation = simulator.reset(seed=order.seed, index=order.index, look=look)
@@ -73,10 +83,11 @@ def run_episode(
         record.transport_s += chunk.transport_seconds
 
         outside = space.outside(chunk.actions)
-        for played, given in enumerate(chunk.actions, start=1):
+        playable = chunk.actions[: order.rules.actions_per_look or None]
+        for played, given in enumerate(playable, start=1):
             action = space.playable(given, outside=outside[played - 1], step=record.steps)
             record.out_of_range += int(outside[played - 1])
-            steps_to_next_look = len(chunk.actions) - played
+            steps_to_next_look = len(playable) - played
             may_go_on = record.steps + 1 < limit  # else nobody will look at what comes of this step
             looks = order.rules.observe == "every-step" or (may_go_on and steps_to_next_look < needs.history)
             look = (wanted if looks else NOTHING) | watching.looks(record.steps + 1)

@@ -19,8 +19,9 @@ from sparring.protos.pieces import MOST_BYTES, AttachmentMissing, check_size, si
 from sparring.protos.record import EpisodeRecord
 from sparring.protos.tensor import Array
 
-FORMAT: Final = 3
-"""Of what is said about the episode: 1 did not say what it was made with, 2 not how fast it goes."""
+FORMAT: Final = 4
+"""Of what is said about the episode: 1 did not say what it was made with, 2 not how fast it goes, 3 not what actions
+may be."""
 
 
 class Recording(EpisodeObserver):

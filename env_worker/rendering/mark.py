@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
 
+from sparring.env_worker.rendering.llvm import load_triton_first
+
 IDLE: Final = 0
 DRAWING: Final = 1
 RAISED: Final = 2
@@ -34,6 +36,7 @@ def share_mark(mark: Mark) -> None:
 @contextmanager
 def drawing() -> Iterator[None]:
     """Sets the mark while GL has its hands in this process: around every image, and the making of a context."""
+    load_triton_first()
     _mark.value = DRAWING
     try:
         yield

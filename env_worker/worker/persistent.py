@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal
 
@@ -153,16 +154,19 @@ class _Attempt:
         try:
             await asyncio.wait({stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
-                process.terminate()
+                with suppress(ProcessLookupError):  # it has just ended by itself, and nobody has been told yet
+                    process.terminate()
                 done, _ = await asyncio.wait({ended}, timeout=_STOP_SECONDS)
                 if not done:
                     log.warning("the worker did not stop within %g s and is killed", _STOP_SECONDS)
-                    process.kill()
+                    with suppress(ProcessLookupError):
+                        process.kill()
             code = await ended
             await listening
         finally:
             if process.returncode is None:  # only if this task was cancelled
-                process.kill()
+                with suppress(ProcessLookupError):
+                    process.kill()
             for task in (listening, stopping, ended):
                 task.cancel()
         return self._ending(code)

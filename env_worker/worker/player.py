@@ -11,6 +11,7 @@ import bdb
 import contextlib
 import gc
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -21,6 +22,7 @@ from sparring.env_worker.conditions import conditions_of, versions_of
 from sparring.env_worker.episode.actions import UnplayableAction
 from sparring.env_worker.episode.film import Film, FilmLook, check_camera
 from sparring.env_worker.episode.kept_actions import KeptActions
+from sparring.env_worker.episode.live_frames import FrameRequest, LiveFrames
 from sparring.env_worker.episode.observers import EpisodeObserver, ObserverFailed
 from sparring.env_worker.episode.play import Order, run_episode
 from sparring.env_worker.episode.recording import Recording, watched
@@ -33,6 +35,7 @@ from sparring.policy_server.client import (
     PolicyChanged,
     PolicyFailed,
     PolicyFull,
+    PolicyInterrupted,
     PolicyRefused,
     PolicyUnanswered,
     PolicyUnreachable,
@@ -95,6 +98,7 @@ class Player:
         sessions: Of the policy.
         attach: Takes films and recordings, in pieces, before the result that they belong to.
         on_error: Called with whatever an episode raised, before anything is made of it.
+        frames: Says whether somebody looks at what is played, and takes what they see.
     """
 
     def __init__(
@@ -104,8 +108,10 @@ class Player:
         sessions: Sessions,
         attach: Callable[[pb.Piece], None] = lambda piece: None,
         on_error: Callable[[Exception], None] = lambda error: None,
+        frames: FrameRequest | None = None,
     ) -> None:
         self._on_error = on_error
+        self._frames = frames
         self._benchmark = benchmark
         self._settings = settings
         self._sessions = sessions
@@ -170,8 +176,9 @@ class Player:
             connected = True
             order = Order(
                 task=stage.task,
-                index=lease.index,
+                index=lease.episode if lease.HasField("episode") else lease.index,
                 seed=lease.seed,
+                policy_seed=lease.policy_seed if lease.HasField("policy_seed") else None,
                 rules=rules,
             )
             attachments = self._attachments(stage, lease, order, assignment, session)
@@ -179,6 +186,8 @@ class Player:
                 kept.callback(attachment.close)
             actions = [KeptActions(stage.simulator)] if lease.keep_actions else []
             watching = [*attachments.values(), *actions, *observers]
+            if self._frames is not None:
+                watching.append(LiveFrames(stage.simulator, self._frames, lease.task, lease.index))
             if session is not None and assignment.renderers:
                 session = SameRendererSession(session, stage.simulator.meter, assignment.renderers)
             if session is None:
@@ -202,14 +211,16 @@ class Player:
             self._sessions.end()
             full = isinstance(loss, PolicyFull) and not connected
             unanswered, changed = isinstance(loss, PolicyUnanswered), isinstance(loss, PolicyChanged)
+            interrupted = connected and isinstance(loss, PolicyInterrupted)
             lost = pb.Lost(
                 lease=lease.lease,
                 reason=loss.sentence,
                 policy_unreachable=not connected and not full and not changed,
                 policy_unanswered=connected and unanswered,
-                policy_gone=connected and not unanswered,
+                policy_gone=connected and not unanswered and not interrupted,
                 policy_full=full,
                 policy_changed=changed,
+                interrupted=interrupted,
             )
             return pb.WorkerMessage(lost=lost), {}
         except bdb.BdbQuit:  # who quits the debugger wants all of it to end
@@ -247,6 +258,7 @@ class Player:
         if lease.record:
             about = self._about(order, getattr(session, "policy", None), assignment.benchmark)
             about["control_hz"] = stage.simulator.offers.control_hz
+            about["action_space"] = _about_actions(stage.simulator.offers)
             about["history"] = 1 if session is None else session.needs.history
             names = watched(stage.simulator, lease.watch)
             attachments["recording"] = Recording(about, watched=names, every=lease.watch_every or 1)
@@ -338,6 +350,14 @@ def _about_policy(policy: Description) -> dict[str, object]:
         "program_sha256": policy.program_sha256,
         "server_version": policy.server_version,
     }
+
+
+def _about_actions(offer: Offer) -> dict[str, object]:
+    """Returns what actions may be; JSON has no word for a bound that is not there."""
+    low, high = (
+        [bound if math.isfinite(bound) else None for bound in side] for side in (offer.action_low, offer.action_high)
+    )
+    return {"low": low, "high": high, "control": offer.control}
 
 
 def _kind(error: Exception) -> ErrorKind:

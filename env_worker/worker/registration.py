@@ -30,7 +30,7 @@ def registration(worker: str, *, slots: int, benchmark: str, evaluation: str) ->
         worker=worker,
         slots=slots,
         benchmarks=able,
-        versions=installed_versions([benchmark]),
+        versions=installed_versions(able),
         evaluation=evaluation,
         host=socket.gethostname(),
         files={name: sha256 for name, sha256 in source_files(able).items() if _is_sayable(name)},

@@ -16,11 +16,12 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
 from sparring.env_worker.conditions import assigned_conditions
+from sparring.env_worker.episode.live_frames import FrameRequest
 from sparring.env_worker.episode.progress import Progress
 from sparring.env_worker.registry import get_benchmark
 from sparring.env_worker.rendering.device import DEVICE_VARIABLE
@@ -57,7 +58,7 @@ def main(pipe: Connection, number: int, assignment_bytes: bytes, device: int | N
     assignment = pb.Assignment.FromString(assignment_bytes)
     slot = _Slot(pipe, number, assignment)
     try:
-        for order in _orders(pipe, slot.taken):
+        for order in _orders(pipe, slot.taken, slot.watched):
             kind = order.WhichOneof("message")
             if kind == "assignment":
                 slot.reassign(order.assignment)
@@ -69,12 +70,15 @@ def main(pipe: Connection, number: int, assignment_bytes: bytes, device: int | N
         slot.close()
 
 
-def _orders(pipe: Connection, taken: queue.SimpleQueue[int]) -> Iterator[pb.OrchestratorMessage]:
+def _orders(
+    pipe: Connection, taken: queue.SimpleQueue[int], watched: Callable[[pb.Watch], None]
+) -> Iterator[pb.OrchestratorMessage]:
     """Leases and assignments as they come. When the worker is gone the process ends at once, whatever it is doing.
 
     Args:
         pipe: To the worker.
         taken: Gets the leases of pieces that the worker has passed on.
+        watched: Hears that somebody looks.
     """
     received: queue.SimpleQueue[pb.OrchestratorMessage | None] = queue.SimpleQueue()
 
@@ -88,6 +92,8 @@ def _orders(pipe: Connection, taken: queue.SimpleQueue[int]) -> Iterator[pb.Orch
                     return
                 if kind == "taken":
                     taken.put(message.taken.lease)
+                elif kind == "watch":
+                    watched(message.watch)
                 else:
                     received.put(message)
         except (EOFError, OSError):
@@ -109,7 +115,8 @@ class _Slot:
         self._sessions = _RemoteSessions(number, assignment, self._wait)
         benchmark = get_benchmark(assignment.benchmark)
         settings = benchmark.read_settings(json.loads(assignment.benchmark_settings))
-        self._player = Player(benchmark, settings, self._sessions, self._attach)
+        self._frames = FrameRequest(self._show)
+        self._player = Player(benchmark, settings, self._sessions, self._attach, frames=self._frames)
         self._total_steps = 0
         self.taken: queue.SimpleQueue[int] = queue.SimpleQueue()
         """Leases of pieces that are on their way to the orchestrator."""
@@ -145,6 +152,15 @@ class _Slot:
             raise AttachmentMissing(
                 f"the orchestrator took none of it for {self._assignment.silence_seconds:g} s."
             ) from None
+
+    def watched(self, watch: pb.Watch) -> None:
+        """Hears that somebody looks; called from another thread."""
+        self._frames.ask(watch.seconds)
+
+    def _show(self, task: str, index: int, steps: int, image: bytes) -> None:
+        with contextlib.suppress(OSError):  # the worker is gone
+            frame = pb.Frame(slot=self._number, task=task, index=index, steps=steps, image=image)
+            self._say(pb.WorkerMessage(frame=frame))
 
     def close(self) -> None:
         """Frees the simulator and the connection."""
@@ -237,7 +253,7 @@ class _RemoteSessions:
                 address,
                 timeout=assignment.policy_seconds,
                 token=assignment.policy_token,
-                ca=assignment.policy_ca,
+                ca=b"" if address.is_unix else assignment.policy_ca,
                 identity=identity,
             ),
         )

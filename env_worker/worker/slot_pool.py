@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
-from sparring.env_worker.benchmark import Benchmark
+from sparring.env_worker.benchmark import Benchmark, asking
 from sparring.env_worker.registry import get_benchmark
 from sparring.env_worker.rendering.choice import ThisMachine, choose_devices
 from sparring.env_worker.rendering.devices import RenderDevices
@@ -57,6 +58,21 @@ class SlotPool:
         """Gives a lease to the slot that it is for."""
         self.handles[lease.slot].leases.put_nowait(lease)
 
+    def watch(self, watch: pb.Watch) -> None:
+        """Lets a slot show what it plays, for a while; nothing comes of one that there is not, or not yet."""
+        for slot in self.handles[watch.slot : watch.slot + 1]:
+            slot.watch(watch)
+
+    def take_nothing_new(self) -> None:
+        """Has slots play what they have to the end, and not say that they are free."""
+        for slot in self.handles:
+            slot.is_leaving = True
+
+    @property
+    def are_idle(self) -> bool:
+        """Whether nothing is being played, and nothing waits to be played."""
+        return all(slot.held is None and slot.leases.empty() for slot in self.handles)
+
     def piece_taken(self, piece: pb.Piece) -> None:
         """Tells whoever it concerns that a piece is on its way."""
         for slot in self.handles:
@@ -95,7 +111,7 @@ class SlotPool:
     async def _serve(self, preparation: pb.Preparation) -> None:
         benchmark = get_benchmark(self._assignment.benchmark)
         settings = benchmark.read_settings(json.loads(self._assignment.benchmark_settings))
-        await asyncio.to_thread(benchmark.prepare, settings)  # may download; heartbeats go on
+        await asyncio.to_thread(self._get_ready, benchmark, settings)  # may download; heartbeats go on
         devices = await _render_devices(self._assignment.render_device, benchmark)
         server, oom = ForkServer.of(benchmark), OomWatch()
         share = oom.fair_share(self._assignment.slots)
@@ -115,6 +131,10 @@ class SlotPool:
             for number in range(self._assignment.slots)
         ]
         await asyncio.gather(*(slot.serve() for slot in self.handles))
+
+    def _get_ready(self, benchmark: Benchmark, settings: Any) -> None:
+        with asking(self._assignment.benchmark, "prepare()"):
+            benchmark.prepare(settings)
 
 
 async def _render_devices(wanted: str, benchmark: Benchmark) -> RenderDevices:

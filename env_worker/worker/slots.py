@@ -70,7 +70,7 @@ class SlotHandle:
         self._devices = devices or RenderDevices()
         self._device: Device | None = None
         self._mark: Mark | None = None
-        self._doubting: asyncio.Task[None] | None = None
+        self._trying: asyncio.Task[None] | None = None
         self._preparation = preparation or pb.Preparation()
         self._is_preparing = False
         self._process: SlotProcess | None = None
@@ -82,6 +82,8 @@ class SlotHandle:
         self._was_stopped = False
         self._is_free = False
         """Whether it has said so, and has got nothing since."""
+        self.is_leaving = False
+        """Whether it takes nothing new."""
         self.unconfirmed: pb.WorkerMessage | None = None
         """How the last lease ended, until the next one comes: by then the orchestrator has heard of it for certain."""
         self.activity = pb.SlotActivity(slot=number)
@@ -140,6 +142,11 @@ class SlotHandle:
         self._heard = time.monotonic()  # it could not do anything meanwhile
         self._process.send(pb.OrchestratorMessage(taken=pb.PieceTaken(lease=piece.lease)))
 
+    def watch(self, watch: pb.Watch) -> None:
+        """Lets the process show what it plays, if it plays something."""
+        if self._lease is not None and self._process is not None:
+            self._process.send(pb.OrchestratorMessage(watch=watch))
+
     def kill_if_stalled(self) -> None:
         """Kills the process if it has not made a step for too long."""
         silent = time.monotonic() - self._heard
@@ -185,8 +192,8 @@ class SlotHandle:
     async def stop(self, *, grace: float) -> None:
         """Ends the process: politely if it is idle, at once if it is in an episode, or makes a simulator for one."""
         process, self._process = self._process, None
-        if self._doubting is not None:
-            self._doubting.cancel()
+        if self._trying is not None:
+            self._trying.cancel()
         if process is not None:
             await process.end(grace=grace, politely=self._lease is None and not self._is_preparing)
 
@@ -225,11 +232,11 @@ class SlotHandle:
         if kind == "activity":
             self.activity = message.activity
             return
-        if kind == "piece":
+        if kind in ("piece", "frame"):
             self._send(message)
             return
         if kind == "result" and message.result.outcome == pb.OUTCOME_ERROR and self._could_not_draw():
-            self._doubting = asyncio.create_task(self._doubt(message))
+            self._trying = asyncio.create_task(self._try_device(message))
             return
         self._end(message)
 
@@ -243,7 +250,7 @@ class SlotHandle:
         raised = self._mark is not None and self._mark.value == RAISED
         return raised and self._devices.has_another(self._device)
 
-    async def _doubt(self, message: pb.WorkerMessage) -> None:
+    async def _try_device(self, message: pb.WorkerMessage) -> None:
         """Tries the device that an episode could not be drawn on: if it is broken, the error is not the episode's."""
         device = self._device
         assert device is not None
@@ -269,7 +276,8 @@ class SlotHandle:
 
     def _ready(self) -> None:
         self._is_free = True
-        self._send(pb.WorkerMessage(ready=pb.Ready(slot=self._number)))
+        if not self.is_leaving:
+            self._send(pb.WorkerMessage(ready=pb.Ready(slot=self._number)))
 
     def _drew(self, exit_code: int | None, *, stalled: bool) -> bool:
         """Returns whether the process has crashed, or hung, in the middle of drawing."""

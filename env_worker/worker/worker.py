@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
+from sparring.env_worker.benchmark import BenchmarkBroken
 from sparring.env_worker.worker.addresses import from_here, knock
 from sparring.env_worker.worker.outbox import Outbox, lease_of
 from sparring.env_worker.worker.registration import registration
 from sparring.env_worker.worker.slot_pool import SlotPool
+from sparring.env_worker.worker.stream import refusal_of, say_goodbye, write
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkStub
@@ -50,6 +52,10 @@ class WorkerRefused(UsageError):
     """The orchestrator does not want this worker."""
 
 
+class CannotPlay(SparringError):
+    """The benchmark's own code raised before there were slots; the orchestrator was told, and may start another one."""
+
+
 class Worker:
     """One worker's life.
 
@@ -60,6 +66,7 @@ class Worker:
         benchmark: The only benchmark to work for; empty for any that is installed.
         connect_timeout: Seconds to wait for the orchestrator to be reached.
         on_joined: Called when the orchestrator has taken this worker in.
+        leave: Once it is set, slots play what they have to the end and take nothing new, and the worker ends.
     """
 
     def __init__(
@@ -72,6 +79,7 @@ class Worker:
         evaluation: str = "",
         connect_timeout: float = 30.0,
         on_joined: Callable[[pb.Assignment], None] = lambda assignment: None,
+        leave: asyncio.Event | None = None,
     ) -> None:
         self._connection = connection
         self._address = connection.address
@@ -83,6 +91,8 @@ class Worker:
         self._assignment = pb.Assignment()
         self._offered: frozenset[str] = frozenset()
         self._on_joined = on_joined
+        self._leave = leave or asyncio.Event()
+        self._has_left = False
         self._outbox = Outbox()
         self._unconfirmed: list[pb.WorkerMessage] = []
         self._slots = SlotPool(self._outbox.put)
@@ -93,6 +103,7 @@ class Worker:
         Raises:
             OrchestratorGone: If it cannot be reached or its stream breaks.
             WorkerRefused: If it refuses this worker.
+            CannotPlay: If the benchmark's own code raised when it was to get ready.
             UsageError: If this worker cannot do what it was started for.
         """
         async with self._connection.channel() as channel:
@@ -131,23 +142,23 @@ class Worker:
             async with asyncio.timeout(self._connect_timeout):
                 await call.wait_for_connection()
             try:
-                await _write(call, pb.WorkerMessage(register=self._register()))
+                await write(call, pb.WorkerMessage(register=self._register()))
             except grpc.RpcError as error:
                 raise await self._refusal(channel) or error from error
             return await self._assigned(call)
 
         asking = asyncio.create_task(ask(), name="dial")
         stopping = asyncio.create_task(stop.wait(), name="stop")
-        doubting = asyncio.create_task(self._connection.fault(channel), name="fault")
+        checking = asyncio.create_task(self._connection.fault(channel), name="fault")
         try:
-            await asyncio.wait({asking, stopping, doubting}, return_when=asyncio.FIRST_COMPLETED)
-            if doubting.done() and not asking.done():
-                raise WorkerRefused(doubting.result())
+            await asyncio.wait({asking, stopping, checking}, return_when=asyncio.FIRST_COMPLETED)
+            if checking.done() and not asking.done():
+                raise WorkerRefused(checking.result())
             return asking.result() if asking.done() else None
         finally:
-            for task in (asking, stopping, doubting):
+            for task in (asking, stopping, checking):
                 task.cancel()
-            await asyncio.gather(asking, stopping, doubting, return_exceptions=True)
+            await asyncio.gather(asking, stopping, checking, return_exceptions=True)
 
     async def _refusal(self, channel: grpc.aio.Channel) -> StreamEnded | None:
         """Asks once more, silently, why this worker is not let in; None if that is not it.
@@ -223,9 +234,13 @@ class Worker:
             asyncio.create_task(stop.wait(), name="stop"),
         ]
         try:
-            done, _ = await asyncio.wait(chores, return_when=asyncio.FIRST_COMPLETED)
+            done, others = await asyncio.wait(chores, return_when=asyncio.FIRST_COMPLETED)
             for chore in done:
                 chore.result()
+        except BenchmarkBroken as broken:
+            self._outbox.put(refusal_of(broken))
+            await asyncio.wait(others, timeout=_STOP_GRACE, return_when=asyncio.FIRST_COMPLETED)
+            raise CannotPlay(broken.sentence) from broken
         finally:
             for chore in chores:
                 chore.cancel()
@@ -317,7 +332,7 @@ class Worker:
         # What was sent last may have been on its way when the stream broke.
         self._unconfirmed = self._slots.unconfirmed(unsent)
         register.held.extend(sorted(self._slots.held | unsent | set(map(lease_of, self._unconfirmed))))
-        await _write(call, pb.WorkerMessage(register=register))
+        await write(call, pb.WorkerMessage(register=register))
         message = await call.read()
         if message is grpc.aio.EOF:
             raise StreamEnded(await call.code(), await call.details())
@@ -345,28 +360,29 @@ class Worker:
                 self._assign(self._as_seen_from_here(message.assignment))
             elif kind == "lease":
                 self._slots.give(message.lease)
-        raise StreamEnded(await call.code(), await call.details())
+            elif kind == "watch":
+                self._slots.watch(message.watch)
+        if not self._has_left:
+            raise StreamEnded(await call.code(), await call.details())
 
     async def _send(self, call: Any) -> None:
-        while True:
-            message = await self._outbox.send_next(lambda message: _write(call, message))
+        while not self._has_left:
+            message = await self._outbox.send_next(lambda message: write(call, message))
             if message.WhichOneof("message") == "piece":
                 self._slots.piece_taken(message.piece)
+            self._has_left = self._leave.is_set() and self._outbox.is_empty and self._slots.are_idle
+        log.info("leaving, as told: every slot has come to the end of its episode")
+        await say_goodbye(call)
 
     async def _watch(self) -> None:
         watch = FreezeWatch()
         while True:
+            if self._leave.is_set():
+                self._slots.take_nothing_new()
             frozen = watch.was_frozen(expected=self._assignment.heartbeat_seconds)
             activities = self._slots.check(frozen=frozen)
             self._outbox.put(pb.WorkerMessage(heartbeat=pb.Heartbeat(slots=activities)))
             await asyncio.sleep(self._assignment.heartbeat_seconds)
-
-
-async def _write(call: Any, message: pb.WorkerMessage) -> None:
-    try:
-        await call.write(message)
-    except asyncio.InvalidStateError:  # the stream had ended before this message
-        raise StreamEnded(await call.code(), await call.details()) from None
 
 
 def _translated(error: grpc.RpcError, address: Address) -> SparringError:

@@ -11,15 +11,19 @@ from sparring.env_worker.registry import get_benchmark
 from sparring.env_worker.worker.memory import format_memory
 from sparring.orchestrator.coordination.admission import Admission, check_admission
 from sparring.orchestrator.display.screen import count
+from sparring.orchestrator.execution.run_files import check_output
 from sparring.orchestrator.launchers.base import share_slots
+from sparring.orchestrator.launchers.registry import hosting_of
 from sparring.orchestrator.machine.capacity import SLOT_BYTES, capacity
 from sparring.orchestrator.machine.environments import interpreter
 from sparring.orchestrator.machine.memory import parse_memory
+from sparring.orchestrator.plan import EpisodeId, Plan
 from sparring.orchestrator.results.journal import check_identity
 from sparring.orchestrator.results.reading import FILE_NAME, read_journal
-from sparring.orchestrator.run.plan import EpisodeId, Plan, identity, make_plan
-from sparring.orchestrator.run.run_files import check_output
+from sparring.orchestrator.run.early_stopping import early_stopping
+from sparring.orchestrator.run.make_plan import identity, make_plan
 from sparring.orchestrator.settings import RunSettings
+from sparring.orchestrator.trackers.tracking import make_trackers
 from sparring.protos.advice import FLAGS, Hint, render
 
 
@@ -39,6 +43,8 @@ def preview(settings: RunSettings, *, accept_changes: bool = False) -> list[str]
         check_output(folder)
     if not settings.plan.in_process:
         check_admission(settings)
+    early_stopping(settings, plan)
+    make_trackers(settings)
     done = _recorded(settings, plan, accept_changes)
     waiting = Counter(episode.benchmark for episode in plan.ids() if episode not in done)
     left = waiting.total()
@@ -57,20 +63,33 @@ def preview(settings: RunSettings, *, accept_changes: bool = False) -> list[str]
 
 def _plan(settings: RunSettings, plan: Plan) -> Iterator[str]:
     tasks, each, all_of_them = len(plan.labels()), count(plan.episodes, "episode"), count(len(plan.ids()), "episode")
+    if plan.repeats > 1:
+        each, all_of_them = f"{each} × {count(plan.repeats, 'policy seed')}", count(len(plan.ids()), "play")
     yield f"plan: {count(tasks, 'task')} × {each} = {all_of_them}"
-    last = plan.seed + plan.episodes - 1
-    yield f"  seeds of each task's episodes: {plan.seed}{f' to {last}' if last > plan.seed else ''}"
+    if settings.stop.is_asked:
+        yield "  at most: it may stop early, after a whole round (one episode of every task)"
+    if not plan.seeds:
+        yield f"  seeds of each task's episodes: {_seeds(plan.seed, plan.episodes)}"
     for part in settings.plan.parts:
+        if part.protocol is not None:
+            whole = part.protocol.whole()
+            yield f"  {part.label} by the protocol {whole.label} ({whole.sha256[:12]})"
+        if part.label in plan.seeds:
+            yield f"  seeds of {part.label}: {_seeds(plan.seeds[part.label], plan.episodes)}"
         given = "".join(f" {key}={value}" for key, value in part.benchmark_arg.items())
         yield f"  {part.label}{given}: {', '.join(task.name for task in plan.tasks[part.label])}"
-    most = [_most_steps(settings, task.max_steps) for tasks in plan.tasks.values() for task in tasks]
+    asked = {part.label: settings.plan.rules_of(part).max_steps for part in settings.plan.parts}
+    most = [_most_steps(asked[label], task.max_steps) for label, tasks in plan.tasks.items() for task in tasks]
     if all(most):
-        yield f"  at most {sum(most) * plan.episodes} steps"
+        yield f"  at most {sum(most) * plan.plays} steps"
 
 
-def _most_steps(settings: RunSettings, own: int) -> int:
+def _seeds(first: int, episodes: int) -> str:
+    return f"{first} to {first + episodes - 1}" if episodes > 1 else str(first)
+
+
+def _most_steps(asked: int, own: int) -> int:
     """Returns how many steps an episode has at most; 0: only the simulator knows."""
-    asked: int = settings.plan.rules.max_steps
     return min(asked, own) if asked and own else asked or own
 
 
@@ -98,6 +117,9 @@ def _folder(folder: Path | None, done: int, left: int) -> Iterator[str]:
 
 
 def _slots(settings: RunSettings, left: int, slots: int) -> Iterator[str]:
+    if not settings.plan.in_process and settings.launcher.slot_count(settings) is not None:
+        yield f"slots: {slots}: as the launcher {settings.worker.launcher} is told"
+        return
     here = capacity()
     why = f"as {render(str(Hint('slots')), FLAGS)} says"
     if settings.plan.in_process:
@@ -121,9 +143,14 @@ def _policy(settings: RunSettings) -> Iterator[str]:
     where = (
         "made in this process"
         if settings.plan.in_process
-        else f"served by a process of {sys.executable} at a unix socket"
+        else f"served by a process of {sys.executable} at a unix socket and a TCP port"
     )
-    yield f"policy: {policy.name}{given}, {where}"
+    hosting = hosting_of(settings)
+    if hosting is None:
+        yield f"policy: {policy.name}{given}, {where}"
+        return
+    yield f"policy: {policy.name}{given}, hosted on {policy.serve_on}"
+    yield from (f"  {line}" for line in hosting.preview())
 
 
 def _workers(settings: RunSettings, waiting: Mapping[str, int], slots: int) -> Iterator[str]:

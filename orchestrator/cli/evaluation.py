@@ -8,7 +8,7 @@ import logging
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -19,23 +19,28 @@ from rich.console import Console, Group
 from rich.logging import RichHandler
 from rich.text import Text
 
+from sparring.orchestrator.cli.by_protocols import by_protocols_json, show_by_protocols
 from sparring.orchestrator.cli.finished import finished_already
+from sparring.orchestrator.cli.viewing import ViewFlags, viewed
 from sparring.orchestrator.display.errors import attempts_in_short
 from sparring.orchestrator.display.progress import make_display
 from sparring.orchestrator.display.screen import error_console, show
 from sparring.orchestrator.display.table import print_table
 from sparring.orchestrator.display.title import title
+from sparring.orchestrator.execution.broken_code import broken_code_kept
+from sparring.orchestrator.execution.execution import run as run_plan
+from sparring.orchestrator.execution.invocation import Invocation
+from sparring.orchestrator.execution.prepare import prepare
+from sparring.orchestrator.plan import Plan
 from sparring.orchestrator.results.finite import finite
 from sparring.orchestrator.results.results import Results
-from sparring.orchestrator.run.broken_code import broken_code_kept
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
-from sparring.orchestrator.run.execution import prepare
-from sparring.orchestrator.run.execution import run as run_plan
-from sparring.orchestrator.run.invocation import Invocation
-from sparring.orchestrator.run.plan import Plan, make_plan
+from sparring.orchestrator.run.listeners import RunListener
+from sparring.orchestrator.run.make_plan import make_plan
 from sparring.orchestrator.settings import (
     RunSettings,
 )
+from sparring.orchestrator.trackers.tracking import tracking
 from sparring.protos.advice import FLAGS, Dialect, RenderedFormatter
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.plain_text import plain
@@ -56,7 +61,12 @@ _SECRET: Final = re.compile(
 
 
 def evaluate_settings(
-    settings: RunSettings, as_json: bool, dialect: Dialect = FLAGS, *, accept_changes: bool = False
+    settings: RunSettings,
+    as_json: bool,
+    dialect: Dialect = FLAGS,
+    *,
+    accept_changes: bool = False,
+    view: ViewFlags | None = None,
 ) -> int:
     """Runs what settings ask for, tells what came of it in the user's words, and returns the exit code.
 
@@ -65,27 +75,50 @@ def evaluate_settings(
         as_json: Whether results are told for a program.
         dialect: The user's words.
         accept_changes: Whether a run goes on though the policy or a benchmark is another one now.
+        view: What was said of the live page.
     """
     if (finished := finished_already(settings)) is not None:
+        if view is not None and view.wanted:
+            log.info(
+                "this run is finished; look at it with: sparring view %s", shlex.quote(str(settings.output.folder))
+            )
         return tell_results(finished, as_json)
     folder = settings.output.folder or _new_folder(settings)
     with broken_code_told(folder, dialect):
         plan = make_plan(settings)
-        prepare(settings)
+        prepare(settings, plan)
     _note_wrapping(plan)
     settings = settings.writing_to(folder)
     invocation = Invocation(command_line(sys.argv), accept_changes)
     errors = error_console()
     log_through(errors, dialect)
+    page = viewed(view or ViewFlags(), folder, insecure=settings.worker.insecure)
+    with page as viewers, tracking(settings) as trackers:  # who may still be busy when the table is on the screen
+        return _run(settings, plan, folder, [*trackers, *viewers], errors, as_json, dialect, invocation)
+
+
+def _run(
+    settings: RunSettings,
+    plan: Plan,
+    folder: Path,
+    listeners: Iterable[RunListener],
+    errors: Console,
+    as_json: bool,
+    dialect: Dialect,
+    invocation: Invocation,
+) -> int:
     policy = settings.policy.name or f"policy at {settings.policy.policy_server}"
     display = make_display(errors, title(policy, plan), plain=settings.plan.in_process)
+    watching = [display, *listeners]
     try:
         if settings.plan.in_process:
-            from sparring.orchestrator.run.in_process import run_in_process  # imports what is a worker's otherwise
+            from sparring.orchestrator.execution.in_process import (
+                run_in_process,  # imports what is a worker's otherwise
+            )
 
-            results = run_in_process(settings, plan, folder, [display], dialect=dialect, invocation=invocation)
+            results = run_in_process(settings, plan, folder, watching, dialect=dialect, invocation=invocation)
         else:
-            running = run_plan(settings, plan, folder, [display], dialect=dialect, invocation=invocation)
+            running = run_plan(settings, plan, folder, watching, dialect=dialect, invocation=invocation)
             results = asyncio.run(running)
     except SparringError as error:
         display.close()
@@ -122,9 +155,10 @@ def broken_code_told(folder: Path | None, dialect: Dialect = FLAGS) -> Iterator[
 def tell_results(results: Results, as_json: bool) -> int:
     """Prints the results on standard output, and returns the exit code."""
     if as_json:
-        sys.stdout.write(json.dumps(finite(results.to_json()), allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps(finite(results.to_json() | by_protocols_json(results)), allow_nan=False) + "\n")
     else:
         print_table(results, Console())
+        show_by_protocols(results)
     return EXIT_ERRORS if results.overall.errors else 0
 
 

@@ -13,6 +13,8 @@ from sparring.orchestrator.results.finite import finite
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.films import EVENT as FILM
 from sparring.orchestrator.settings import RunSettings, setting_fields
+from sparring.orchestrator.settings.run import fields_of
+from sparring.orchestrator.settings.stopping import StopSettings
 from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import UsageError
 
@@ -21,12 +23,15 @@ _DECIDING: Final = (
     "task",
     "benchmark_arg",
     "evaluations",
+    "protocol",
     "episodes",
+    "policy_seeds",
     "seed",
     "policy",
     "policy_arg",
     "rename",
     "policy_server",
+    *fields_of(StopSettings),
     *(rule.name for rule in fields(EpisodeRules)),
 )
 """Settings that say what was evaluated on what: with the same ones, the results are those that there are."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sparring.orchestrator.cli.lerobot_flags import OBSERVATIONS
+from sparring.orchestrator.cli.lerobot_environments import ENVIRONMENTS
 from sparring.protos.advice import Hint, flag, word
 
 _SETTINGS: Final = {
@@ -25,6 +25,8 @@ _BENCHMARK_ARGUMENTS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "resolution": ("env.observation_height", "env.observation_width"),
         "control": ("env.control_mode",),
     },
+    "aloha": {"max_steps": ("env.episode_length",)},
+    "pusht": {"max_steps": ("env.episode_length",)},
 }
 
 
@@ -46,7 +48,7 @@ class LeRobotFlags:
         ours: list[str] = []
         names: dict[str, str] = {}
         for hint in hints:
-            if hint.setting == "rename" and (not hint.key or hint.value in OBSERVATIONS.get(self.benchmark, {})):
+            if hint.setting == "rename" and (not hint.key or hint.value in self._observations):
                 names |= {hint.value: hint.key} if hint.key else {}  # LeRobot maps the other way round
                 if not hint.key:
                     theirs.append("--rename_map")
@@ -59,6 +61,11 @@ class LeRobotFlags:
             theirs.insert(0, f"--rename_map={shlex.quote(json.dumps(names))}")
         said = list(dict.fromkeys(theirs))
         return " ".join([*said, "--", *dict.fromkeys(ours)] if ours else said)
+
+    @property
+    def _observations(self) -> Mapping[str, str]:
+        known = ENVIRONMENTS.get(self.benchmark)
+        return {} if known is None else known.observations
 
     def _flags(self, hint: Hint) -> Sequence[str]:
         if hint.setting == "policy_arg" and hint.key:

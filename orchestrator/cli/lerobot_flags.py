@@ -12,7 +12,9 @@ from typing import Any, Final
 import yaml
 
 from sparring.env_worker.registry import get_benchmark
+from sparring.orchestrator.cli.lerobot_environments import CAMERAS, ENVIRONMENTS, FIXED, WITHOUT_EFFECT
 from sparring.orchestrator.settings import RunSettings, read_settings
+from sparring.protos.comma_list import comma_list
 from sparring.protos.errors import UsageError, unknown
 
 _SEE: Final = "See docs/lerobot-eval.md."
@@ -43,17 +45,8 @@ _FLAGS: Final = (
 )
 """Beside `policy.ANYTHING`, which goes to the policy."""
 
-_LIBERO_FLAGS: Final = (
-    "env.task_ids",
-    "env.camera_name",
-    "env.camera_name_mapping",
-    "env.control_mode",
-    "env.hard_reset",
-    "env.init_states",
-    "env.is_libero_plus",
-    "env.observation_height",
-    "env.observation_width",
-)
+_OWN_FLAGS: Final = tuple(dict.fromkeys(flag for kind in ENVIRONMENTS.values() for flag in kind.flags))
+"""Those that not all environments have."""
 
 _TEXTS: Final = frozenset(
     (
@@ -80,51 +73,12 @@ _NOT_TAKEN: Final = {
 }
 """Flags that LeRobot has, and why there is no doing what they say."""
 
-_FIXED: Final = {
-    "env.render_mode": (("rgb_array",), "frames are rendered to arrays and nothing else"),
-    "env.init_states": ((True,), "episodes begin in LIBERO's own initial states"),
-    "env.hard_reset": ((True,), "episodes begin as after a hard reset"),
-    "env.camera_name": (
-        ("agentview_image,robot0_eye_in_hand_image",),
-        "LIBERO has these two cameras, and a policy sees those it asks for",
-    ),
-    "env.is_libero_plus": ((False,), "LIBERO-plus is not among the benchmarks"),
-    "eval.recording": (
-        (False,),
-        "`sparring run --record DIR` records episodes, in a format of its own (docs/recordings.md)",
-    ),
-    "eval.recording_repo_id": ((None,), "recordings are not pushed anywhere"),
-    "eval.recording_private": ((False,), "recordings are not pushed anywhere"),
-}
-"""Flags that can say one thing only."""
-
-_WITHOUT_EFFECT: Final = {
-    "env.obs_type": (("pixels", "pixels_agent_pos"), "a policy sees what it asks for"),
-    "env.fps": ((20, 30, 80), "a simulator has the rate of its benchmark: LIBERO 20, Meta-World 80"),
-    "env.multitask_eval": ((True, False), "it has no effect on an evaluation by LeRobot either"),
-    "env.disable_env_checker": ((True, False), "it has no effect on this benchmark in LeRobot either"),
-    "eval.use_async_envs": ((True, False), "simulators always run in processes of their own"),
-    "trust_remote_code": ((True, False), "no code is fetched"),
-}
-"""Flags that are taken, with what they may say, and why they change nothing."""
-
 FILMED_EPISODES: Final = 10
 """Of each task, as LeRobot films them."""
 
 _SECTIONS: Final = ("policy", "env", "eval")
-_DEFAULT_TASK: Final = {"libero": "libero_10"}
 _DEFAULT_SIDE: Final = 360
 _IMAGES: Final = "observation.images."
-_CAMERAS: Final = {
-    "agentview_image": f"{_IMAGES}image",
-    "robot0_eye_in_hand_image": f"{_IMAGES}image2",
-}
-_STATE: Final = "observation.state"
-OBSERVATIONS: Final = {
-    "libero": {name: name for name in (*_CAMERAS.values(), _STATE)},
-    "metaworld": {name: name for name in ("observation.image", _STATE)},
-}
-"""What the policies of LeRobot are shown on a benchmark, by the names that LeRobot gives it."""
 _MOST_CONFIG: Final = 8 << 20
 """Of a checkpoint's configuration, in bytes; more than that the policy server refuses."""
 
@@ -159,8 +113,8 @@ def translate(
     if flags.get("config_path"):
         flags = {**_read_file(Path(flags["config_path"])), **flags}
     kind = _required(flags, "env.type")
-    if kind not in OBSERVATIONS:
-        raise unknown("--env.type", kind, OBSERVATIONS, hint=_SEE)
+    if kind not in ENVIRONMENTS:
+        raise unknown("--env.type", kind, ENVIRONMENTS, hint=_SEE)
     _check(flags, kind)
     path = _required(flags, "policy.path")
     episodes = _integer(flags, "eval.n_episodes", 50, least=1)
@@ -185,9 +139,8 @@ def translate(
         values["policy_arg"].setdefault("any_resolution", "warn")
     for name, value in own.items():
         values[name] = {**values[name], **value} if name in ("policy_arg", "benchmark_arg") else value
-    vain = {flag: why for flag, (_, why) in _WITHOUT_EFFECT.items()}
-    if kind == "metaworld":
-        vain["env.episode_length"] = "LeRobot does not hand it to Meta-World either; episodes have up to 500 steps"
+    known = ENVIRONMENTS[kind]
+    vain = {flag: why for flag, (_, why) in {**WITHOUT_EFFECT, **known.without_effect}.items()} | dict(known.vain)
     notes = [f"--{flag} changes nothing here: {why}" for flag, why in vain.items() if flag in flags]
     return Translated(read_settings(values), notes)
 
@@ -237,15 +190,18 @@ def _known(name: str) -> None:
         raise UsageError(f"--{name} is not taken here: {_NOT_TAKEN[name]}.")
     if name.startswith("policy.") and len(name) > len("policy."):
         return  # a setting of the checkpoint's own configuration: the policy knows which there are
-    if name not in (*_FLAGS, *_LIBERO_FLAGS):
-        raise unknown("flag", f"--{name}", [f"--{flag}" for flag in (*_FLAGS, *_LIBERO_FLAGS)], hint=_SEE)
+    if name not in (*_FLAGS, *_OWN_FLAGS):
+        raise unknown("flag", f"--{name}", [f"--{flag}" for flag in (*_FLAGS, *_OWN_FLAGS)], hint=_SEE)
 
 
 def _check(flags: Mapping[str, Any], kind: str) -> None:
+    known = ENVIRONMENTS[kind]
+    limits = {**FIXED, **WITHOUT_EFFECT, **known.fixed, **known.without_effect}
     for flag in flags:
-        if flag in _LIBERO_FLAGS and kind != "libero":
-            raise UsageError(f"--{flag} is for --env.type=libero; LeRobot has no use for it with {kind}.")
-        allowed, why = {**_FIXED, **_WITHOUT_EFFECT}.get(flag, (None, ""))
+        if flag in _OWN_FLAGS and flag not in known.flags:
+            whose = " or ".join(name for name, other in ENVIRONMENTS.items() if flag in other.flags)
+            raise UsageError(f"--{flag} is for --env.type={whose}; LeRobot has no use for it with {kind}.")
+        allowed, why = limits.get(flag, (None, ""))
         if allowed is not None and flags[flag] not in allowed:
             wanted = " or ".join(json.dumps(value) for value in allowed)
             raise UsageError(f"--{flag} can only be {wanted} here: {why}.")
@@ -272,7 +228,7 @@ def _mapping(flags: Mapping[str, Any], flag: str) -> dict[str, str]:
 
 
 def _tasks(flags: Mapping[str, Any], kind: str) -> str:
-    task = flags.get("env.task", _DEFAULT_TASK.get(kind))
+    task = flags.get("env.task", ENVIRONMENTS[kind].task)
     if not isinstance(task, str) or not task.strip():
         raise UsageError(f"--env.task is missing; see: sparring ls tasks --benchmark {kind}")
     ids = flags.get("env.task_ids")
@@ -280,13 +236,15 @@ def _tasks(flags: Mapping[str, Any], kind: str) -> str:
         return task
     if not isinstance(ids, list) or not ids or not all(type(number) is int and number >= 0 for number in ids):
         raise UsageError(f"--env.task_ids must be a list of numbers, like [0,3], not {ids!r}.")
-    suites = [suite.strip() for suite in task.split(",") if suite.strip()]
+    suites = comma_list(task)
     if any("/" in suite for suite in suites):
         raise UsageError(f"--env.task {task!r} names single tasks already; leave out --env.task_ids, or name suites.")
     return ",".join(f"{suite}/{number}" for suite in suites for number in sorted(set(ids)))
 
 
 def _benchmark_arguments(flags: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    if length := ENVIRONMENTS[kind].episode_length:
+        return {"max_steps": _integer(flags, "env.episode_length", length, least=1)}
     if kind != "libero":
         return {}
     height = _integer(flags, "env.observation_height", _DEFAULT_SIDE, least=1)
@@ -344,11 +302,11 @@ def _policy_arguments(flags: Mapping[str, Any], kind: str, path: str) -> dict[st
 
 def _names(flags: Mapping[str, Any], kind: str) -> dict[str, str]:
     """Returns what the policy calls each observation: LeRobot names cameras first, then maps names of observations."""
-    names = dict(OBSERVATIONS[kind])
+    names = dict(ENVIRONMENTS[kind].observations)
     for camera, name in _mapping(flags, "env.camera_name_mapping").items():
-        if camera not in _CAMERAS:
-            raise unknown("camera in --env.camera_name_mapping:", camera, _CAMERAS)
-        offered = _CAMERAS[camera]
+        if camera not in CAMERAS:
+            raise unknown("camera in --env.camera_name_mapping:", camera, CAMERAS)
+        offered = CAMERAS[camera]
         names = {_IMAGES + name if ours == offered else known: ours for known, ours in names.items()}
     renames = _mapping(flags, "rename_map")
     for name in renames:

@@ -111,7 +111,10 @@ def _run() -> NoReturn:
     except click.exceptions.Abort:
         raise SystemExit(EXIT_INTERRUPTED) from None
     except click.ClickException as error:
-        _tell(error.format_message())
+        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # new in click 8.2: the whole help
+            _show(error.format_message())
+        else:
+            _tell(error.format_message())
         raise SystemExit(EXIT_USAGE) from None
     except SparringError as error:
         if isinstance(error, CodeBroken) and error.__cause__ is not None:  # no run has kept it

@@ -61,7 +61,11 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         if name not in known or value is None or value == ():
             continue
-        settings[name] = parse_pairs(value, f"--{name.replace('_', '-')}") if isinstance(value, tuple) else value
+        if isinstance(value, tuple):
+            text = get_args(known[name].annotation) == (str, str)
+            settings[name] = parse_pairs(value, f"--{name.replace('_', '-')}", text=text)
+        else:
+            settings[name] = value
     return settings
 
 

@@ -16,10 +16,10 @@ from sparring.orchestrator.cli.evaluation import log_through
 from sparring.orchestrator.cli.options import setting_options
 from sparring.orchestrator.display.progress import make_display
 from sparring.orchestrator.display.screen import count, error_console
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.replays import Replayed, Wanted, replay, working_folder
 from sparring.orchestrator.replay.settings import NOW
-from sparring.orchestrator.run.plan import EpisodeId
 from sparring.orchestrator.settings import launcher_fields
 from sparring.protos.advice import FLAGS
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
 from sparring.orchestrator.results.results import Results
+from sparring.protos.advice import Hint
 from sparring.protos.episode_rules import EpisodeRules
+from sparring.protos.errors import UsageError
 
 _OURS: Final = ("sparring", "grpcio", "protobuf", "python", "av")
 """Packages of a worker that decide nothing about what a simulator does."""
@@ -15,10 +17,53 @@ _OURS: Final = ("sparring", "grpcio", "protobuf", "python", "av")
 
 def obstacles(first: Results, second: Results) -> list[str]:
     """Returns, in sentences, what makes two runs not comparable; empty if nothing does."""
-    return [*_rules(first, second), *_arguments(first, second), *_states(first, second), *_versions(first, second)]
+    return [
+        *_protocols(first, second),
+        *_rules(first, second),
+        *_arguments(first, second),
+        *_states(first, second),
+        *_versions(first, second),
+    ]
+
+
+def refuse_obstacles(found: Sequence[str], *, force: bool) -> None:
+    """Refuses runs that are not comparable, unless the user wants it all the same.
+
+    Raises:
+        UsageError: With what makes them so.
+    """
+    if found and not force:
+        raise UsageError(
+            "these runs are not comparable: what moves a score is not the same in both:\n"
+            + "\n".join(f"  {sentence}" for sentence in found)
+            + f"\n{Hint('force')} compares them all the same, and the result says so."
+        )
+
+
+def _protocols(first: Results, second: Results) -> Iterator[str]:
+    """Says which rules differ; those of a run by an earlier release are known by its settings only."""
+    for label in _known_in_both(first, second):
+        there, here = first.protocols[label], second.protocols[label]
+        if there.sha256 == here.sha256 or there.benchmark != here.benchmark:
+            continue
+        if there.name == here.name and (there.settings, there.rules) == (here.settings, here.rules):
+            continue  # another seed: other episodes by the same rules
+        yield f"{label} was played by {there.label} ({there.sha256[:12]}) and by {here.label} ({here.sha256[:12]})."
+        for kind in ("settings", "rules"):
+            values = getattr(there, kind), getattr(here, kind)
+            for name in sorted(values[0].keys() | values[1].keys()):
+                said = [side.get(name, "not known") for side in values]
+                if said[0] != said[1]:
+                    yield f"{label}, {name}: {said[0]} and {said[1]}."
+
+
+def _known_in_both(first: Results, second: Results) -> list[str]:
+    return sorted(first.protocols.keys() & second.protocols.keys())
 
 
 def _rules(first: Results, second: Results) -> Iterator[str]:
+    if _known_in_both(first, second):
+        return
     for rule in fields(EpisodeRules):
         if rule.metadata["moves"]:
             values = [run.settings.get(rule.name, rule.default) for run in (first, second)]
@@ -29,7 +74,9 @@ def _rules(first: Results, second: Results) -> Iterator[str]:
 def _arguments(first: Results, second: Results) -> Iterator[str]:
     there, here = (_arguments_of(run) for run in (first, second))
     for label in sorted(there.keys() & here.keys()):
-        for name in sorted(there[label].keys() | here[label].keys()):
+        told = {name for run in (first, second) if label in run.protocols for name in run.protocols[label].settings}
+        told = told if label in _known_in_both(first, second) else set()
+        for name in sorted((there[label].keys() | here[label].keys()) - told):
             values = [side[label].get(name, "its default") for side in (there, here)]
             if values[0] != values[1]:
                 yield f"{label}, {name}: {values[0]} and {values[1]}."

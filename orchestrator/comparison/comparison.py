@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
-from sparring.orchestrator.comparison.comparable import obstacles
+from sparring.orchestrator.comparison.comparable import obstacles, refuse_obstacles
 from sparring.orchestrator.comparison.differences import PairCounts, paired_interval, unpaired_interval
 from sparring.orchestrator.comparison.planning import Difference, pairs_needed
 from sparring.orchestrator.comparison.rounds import Rounds, rounds_of
-from sparring.orchestrator.comparison.significance import holm, mcnemar, unpaired
+from sparring.orchestrator.comparison.shares import EpisodeKey, Share, shares
+from sparring.orchestrator.comparison.significance import holm, mcnemar, sign_flips, unpaired
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.results.intervals import student
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
-from sparring.orchestrator.run.plan import EpisodeId
-from sparring.protos.advice import Hint
+from sparring.orchestrator.results.statistics import Summary
 from sparring.protos.errors import UsageError
 
 ALPHA: Final = 0.05
@@ -32,11 +34,16 @@ class Compared:
         pairs: The same episodes in both, by who succeeded; None where the runs have no pairs.
         first: Successes and judged episodes of the first run: of the pairs, or of all.
         second: Likewise of the second.
+        differences: The second's share of successes less the first's, of each episode, where a run has played them
+            several times; empty: none has.
+        worth: Of how many pairs that were played once each pair is worth then.
     """
 
     pairs: PairCounts | None
-    first: tuple[int, int]
-    second: tuple[int, int]
+    first: tuple[float, float]
+    second: tuple[float, float]
+    differences: Sequence[float] = ()
+    worth: float = 1.0
 
     @property
     def rates(self) -> tuple[float | None, float | None]:
@@ -53,14 +60,18 @@ class Compared:
     @cached_property
     def interval(self) -> tuple[float, float]:
         """95 % interval of the difference: Tango's for pairs, Miettinen and Nurminen's otherwise."""
-        return unpaired_interval(self.first, self.second) if self.pairs is None else paired_interval(self.pairs)
+        if self.pairs is None:
+            return unpaired_interval(self.first, self.second)
+        return paired_interval(self.pairs if self.worth == 1.0 else self.pairs.times(self.worth))
 
     @cached_property
     def p_value(self) -> float:
         """Of the exact test that there is no difference: McNemar's for pairs, otherwise Boschloo's or Fisher's."""
         if self.pairs is None:
-            return unpaired(self.first, self.second)
-        return mcnemar(self.pairs.only_first, self.pairs.only_second)
+            return unpaired(whole_counts(self.first), whole_counts(self.second))
+        if self.differences:
+            return sign_flips(self.differences)
+        return mcnemar(int(self.pairs.only_first), int(self.pairs.only_second))
 
     def to_json(self) -> dict[str, Any]:
         """Returns its form in `--json`."""
@@ -83,9 +94,9 @@ class Compared:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
-    """Two runs side by side; the first is what the second is held against.
+    """Two runs side by side; the first is what the second is held against. In a notebook it shows a table.
 
     Attributes:
         first: One run.
@@ -95,8 +106,8 @@ class Comparison:
         flipped: Episodes that one of them did and the other did not, and whether the second did.
         left_out: Pairs of which one ended in an error, or was not judged.
         unmatched: Episodes that only one of them has a row of.
-        rounds: Whole rounds of pairs, where one of the runs is not finished: what may be judged while it goes on. None
-            where both are, and without pairs.
+        rounds: Whole rounds of pairs, where one of the runs is not finished, or stopped early: what may be judged at
+            any time. None where both played their plans, and without pairs.
         obstacles: What makes them not comparable, if they are compared all the same.
     """
 
@@ -109,6 +120,21 @@ class Comparison:
     unmatched: int
     rounds: Rounds | None = None
     obstacles: Sequence[str] = ()
+
+    def __repr__(self) -> str:
+        from sparring.orchestrator.display.comparison_notebook import comparison_text  # which shows what is here
+
+        return comparison_text(self)
+
+    def _repr_html_(self) -> str:
+        from sparring.orchestrator.display.comparison_notebook import comparison_html
+
+        return comparison_html(self)
+
+    def __rich__(self) -> object:
+        from sparring.orchestrator.display.comparison import comparison_table, run_names
+
+        return comparison_table(self, run_names((self.first, self.second)))
 
     @property
     def paired(self) -> bool:
@@ -127,7 +153,8 @@ class Comparison:
         None where tasks say nothing of how tasks differ: there are fewer than two, or all differ by the same.
         """
         found = [task.difference for task in self.tasks.values() if task.difference is not None]
-        return student(found) if len(set(found)) > 1 else None
+        interval = student(found) if len(set(found)) > 1 else None
+        return None if interval is None else (max(-1.0, interval[0]), min(1.0, interval[1]))
 
     @property
     def cautions(self) -> list[str]:
@@ -194,18 +221,18 @@ def compare(first: Results, second: Results, *, force: bool = False) -> Comparis
     Raises:
         UsageError: If they have no task in common, nothing can be judged, or they are not comparable.
     """
-    labels = _common(first, second)
+    labels = common_tasks(first, second)
     found = obstacles(first, second)
-    if found and not force:
-        raise UsageError(
-            "these runs are not comparable: what moves a score is not the same in both:\n"
-            + "\n".join(f"  {sentence}" for sentence in found)
-            + f"\n{Hint('force')} compares them all the same, and the result says so."
-        )
+    refuse_obstacles(found, force=force)
     there, here = (_by_id(run.rows, set(labels.values())) for run in (first, second))
-    same = [id for id in there if id in here and there[id].seed == here[id].seed]
+    repeats = first.plan.repeats, second.plan.repeats
+    # With other numbers of plays, a play has no partner, and only episodes have.
+    same = [id for id in there if id in here and there[id].seed == here[id].seed] if repeats[0] == repeats[1] else []
     judged = [id for id in same if _is_judged(there[id]) and _is_judged(here[id])]
-    if same and not judged:
+    episodes = shares(there.values(), first.plan), shares(here.values(), second.plan)
+    common = [key for key in episodes[0] if key in episodes[1] and episodes[0][key].seed == episodes[1][key].seed]
+    both = [key for key in common if None not in (episodes[0][key].success, episodes[1][key].success)]
+    if common and not both:
         raise UsageError(
             "there is no episode that has an outcome in both of these runs: where one has, the other ended in an error."
         )
@@ -213,30 +240,32 @@ def compare(first: Results, second: Results, *, force: bool = False) -> Comparis
         raise UsageError(
             "one of these runs has no episode that ended in a success or a failure: there is no rate to compare."
         )
-    tasks = {
-        label: _compared(
-            [id for id in judged if (id.benchmark, id.task) == key] if same else None,
-            *({id: row for id, row in side.items() if (id.benchmark, id.task) == key} for side in (there, here)),
-        )
-        for label, key in labels.items()
-    }
+    if max(repeats) > 1:
+        compared = partial(_by_episode, both if common else None, episodes, (there, here), max(repeats))
+    else:
+        compared = partial(_compared, judged if same else None, there, here)
+    tasks = {label: compared(key) for label, key in labels.items()}
     return Comparison(
         first=first,
         second=second,
         tasks=tasks,
-        overall=_compared(judged if same else None, there, here),
+        overall=compared(None),
         flipped=[(id, here[id].outcome == "success") for id in judged if there[id].outcome != here[id].outcome],
-        left_out=len(same) - len(judged),
-        unmatched=len(there.keys() ^ here.keys()) if same else 0,
-        rounds=rounds_of(there, here, list(labels.values()), first.plan.episodes)
-        if same and not (first.status == second.status == "finished")
+        left_out=len(common) - len(both),
+        unmatched=len(episodes[0].keys() ^ episodes[1].keys()) if common else 0,
+        rounds=rounds_of(*episodes, list(labels.values()), first.plan.episodes, repeats)
+        if common and not (is_settled(first) and is_settled(second))
         else None,
         obstacles=found,
     )
 
 
-def _common(first: Results, second: Results) -> dict[str, tuple[str, str]]:
-    """Returns the tasks that both have, by their label in the first."""
+def common_tasks(first: Results, second: Results) -> dict[str, tuple[str, str]]:
+    """Returns the tasks that both have, by their label in the first.
+
+    Raises:
+        UsageError: If there is none.
+    """
     tasks = [
         {label: (benchmark, task.name) for label, (benchmark, task) in run.plan.labels().items()}
         for run in (first, second)
@@ -248,6 +277,11 @@ def _common(first: Results, second: Results) -> dict[str, tuple[str, str]]:
             "these runs have no task in common: " + ", and ".join(f"one is of {_few(found)}" for found in tasks) + "."
         )
     return common
+
+
+def is_settled(run: Results) -> bool:
+    """Returns whether how much a run has played was settled before it began."""
+    return run.status == "finished" and (run.early_stop is None or not run.early_stop.stopped)
 
 
 def _few(labels: Iterable[str], most: int = 3) -> str:
@@ -264,12 +298,20 @@ def _is_judged(row: EpisodeRow) -> bool:
 
 
 def _compared(
-    judged: Sequence[EpisodeId] | None, there: Mapping[EpisodeId, EpisodeRow], here: Mapping[EpisodeId, EpisodeRow]
+    judged: Sequence[EpisodeId] | None,
+    there: Mapping[EpisodeId, EpisodeRow],
+    here: Mapping[EpisodeId, EpisodeRow],
+    task: tuple[str, str] | None,
 ) -> Compared:
-    """Compares some episodes; those that are judged in both, or all of both if there are no pairs."""
+    """Compares episodes of a task, or of all: those that are judged in both, or all of both if there are no pairs."""
+
+    def chosen(id: EpisodeId) -> bool:
+        return task is None or (id.benchmark, id.task) == task
+
     if judged is None:
-        return Compared(None, _counted(there.values()), _counted(here.values()))
-    won = [(there[id].outcome == "success", here[id].outcome == "success") for id in judged]
+        first, second = (_counted(row for id, row in side.items() if chosen(id)) for side in (there, here))
+        return Compared(None, first, second)
+    won = [(there[id].outcome == "success", here[id].outcome == "success") for id in judged if chosen(id)]
     pairs = PairCounts(
         both=won.count((True, True)),
         only_first=won.count((True, False)),
@@ -277,6 +319,52 @@ def _compared(
         neither=won.count((False, False)),
     )
     return Compared(pairs, (pairs.both + pairs.only_first, pairs.n), (pairs.both + pairs.only_second, pairs.n))
+
+
+def _by_episode(
+    both: Sequence[EpisodeKey] | None,
+    episodes: tuple[Mapping[EpisodeKey, Share], Mapping[EpisodeKey, Share]],
+    rows: tuple[Mapping[EpisodeId, EpisodeRow], Mapping[EpisodeId, EpisodeRow]],
+    most: int,
+    task: tuple[str, str] | None,
+) -> Compared:
+    """Compares episodes of a task, or of all, by shares of their plays; all plays of both if there are no pairs."""
+    if both is None:
+        there, here = ([r for r in side.values() if task in (None, (r.benchmark, r.task))] for side in rows)
+        return Compared(None, _worth(there), _worth(here))
+    chosen = [key for key in both if task is None or key[:2] == task]
+    first, second = ([side[key].success or 0.0 for key in chosen] for side in episodes)
+    pairs = list(zip(first, second, strict=True))
+    counts = sum((PairCounts(a * b, a * (1 - b), (1 - a) * b, (1 - a) * (1 - b)) for a, b in pairs), PairCounts())
+    differences = [b - a for a, b in pairs]
+    gain = _gain(counts, differences, most)
+    return Compared(counts, (math.fsum(first), len(pairs)), (math.fsum(second), len(pairs)), differences, gain)
+
+
+def _gain(pairs: PairCounts, differences: Sequence[float], most: int) -> float:
+    """Returns how many pairs that were played once each pair is worth: by how much less differences of shares vary.
+
+    At least 1, where plays of an episode are all alike, and where nothing varies; at most as many as there are plays.
+    """
+    n = len(differences)
+    if n < 2:
+        return 1.0
+    mean = math.fsum(differences) / n
+    seen = math.fsum((difference - mean) ** 2 for difference in differences) / (n - 1)
+    once = (pairs.only_first + pairs.only_second) / n - mean**2
+    return min(float(most), max(1.0, once / seen)) if seen > 0 else 1.0
+
+
+def _worth(rows: Iterable[EpisodeRow]) -> tuple[float, float]:
+    """Returns successes and plays, as many as would be worth the same if none were a repeat."""
+    found = Summary.of(rows)
+    return found.successes * found.worth, found.judged * found.worth
+
+
+def whole_counts(counted: tuple[float, float]) -> tuple[int, int]:
+    """Returns counts as an exact test takes them, rounded to what is less certain."""
+    n = int(counted[1] + 1e-9)
+    return (min(n, round(counted[0] / counted[1] * n)), n) if n else (0, 0)
 
 
 def _counted(rows: Iterable[EpisodeRow]) -> tuple[int, int]:

@@ -20,15 +20,15 @@ _EDGE: Final = 1e-12
 
 @dataclass(frozen=True)
 class PairCounts:
-    """Pairs of the same episode in two runs, by who succeeded."""
+    """Pairs of the same episode in two runs, by who succeeded; shares of pairs, where episodes are repeated."""
 
-    both: int = 0
-    only_first: int = 0
-    only_second: int = 0
-    neither: int = 0
+    both: float = 0
+    only_first: float = 0
+    only_second: float = 0
+    neither: float = 0
 
     @property
-    def n(self) -> int:
+    def n(self) -> float:
         """All pairs."""
         return self.both + self.only_first + self.only_second + self.neither
 
@@ -36,6 +36,10 @@ class PairCounts:
     def difference(self) -> float | None:
         """The second's success rate less the first's; None if there is no pair."""
         return (self.only_second - self.only_first) / self.n if self.n else None
+
+    def times(self, factor: float) -> PairCounts:
+        """Returns so many times as many."""
+        return PairCounts(*(factor * count for count in (self.both, self.only_first, self.only_second, self.neither)))
 
     def __add__(self, other: PairCounts) -> PairCounts:
         return PairCounts(
@@ -59,7 +63,9 @@ def paired_interval(pairs: PairCounts, level: float = LEVEL) -> tuple[float, flo
     return _inverted(score, (gained - lost) / n, level)
 
 
-def unpaired_interval(first: tuple[int, int], second: tuple[int, int], level: float = LEVEL) -> tuple[float, float]:
+def unpaired_interval(
+    first: tuple[float, float], second: tuple[float, float], level: float = LEVEL
+) -> tuple[float, float]:
     """Returns Miettinen and Nurminen's score interval of the difference of two rates; (-1, 1) if one has no episode.
 
     Args:
@@ -95,7 +101,7 @@ def _standardized(distance: float, variance: float) -> float:
     return distance / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, distance)
 
 
-def _lost_share(gained: int, lost: int, n: int, difference: float) -> float:
+def _lost_share(gained: float, lost: float, n: float, difference: float) -> float:
     """Returns the likeliest share of pairs that only the first won, if the difference is this one."""
     a = 2 * n
     b = -gained - lost + (2 * n - gained + lost) * difference
@@ -103,7 +109,7 @@ def _lost_share(gained: int, lost: int, n: int, difference: float) -> float:
     return (math.sqrt(max(0.0, b * b - 4 * a * c)) - b) / (2 * a)
 
 
-def _first_rate(x1: int, n1: int, x2: int, n2: int, difference: float) -> float:
+def _first_rate(x1: float, n1: float, x2: float, n2: float, difference: float) -> float:
     """Returns the likeliest rate of the first, if the second's is so much higher: the root of a cubic."""
     low, high = max(0.0, -difference), min(1.0, 1.0 - difference)
 

@@ -39,7 +39,7 @@ class SuiteMean:
     such_tasks: tuple[float, float] | None
 
 
-def suite_mean(tasks: Sequence[tuple[int, int]]) -> SuiteMean | None:
+def suite_mean(tasks: Sequence[tuple[float, float]]) -> SuiteMean | None:
     """Returns the mean over tasks that have an episode; None if none has.
 
     Args:

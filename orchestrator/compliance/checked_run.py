@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Final
 
 from sparring.orchestrator.coordination.coordinator import Coordinator
+from sparring.orchestrator.execution.execution import Execution, RunLocation, RunningWorkers
+from sparring.orchestrator.execution.run_files import output_folder
 from sparring.orchestrator.launchers.base import WorkerOrder
 from sparring.orchestrator.machine.processes import Process, all_processes, can_be_seen, with_descendants
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
-from sparring.orchestrator.run.execution import Execution, RunLocation, RunningWorkers
 from sparring.orchestrator.run.listeners import Listeners, RunListener
-from sparring.orchestrator.run.plan import make_plan
-from sparring.orchestrator.run.run_files import output_folder
+from sparring.orchestrator.run.make_plan import make_plan
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos.errors import SparringError

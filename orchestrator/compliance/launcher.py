@@ -20,10 +20,13 @@ from sparring.env_worker.compliance import default_task
 from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.compliance.checked_run import GONE_SECONDS, Seen, left_of, play, processes_of
 from sparring.orchestrator.launchers.base import LaunchFailed, WorkerOrder
+from sparring.orchestrator.launchers.cluster import ClusterSettings
+from sparring.orchestrator.launchers.registry import get_launcher
 from sparring.orchestrator.machine.child import open_socket
 from sparring.orchestrator.machine.processes import Process, can_be_seen
+from sparring.orchestrator.machine.self_signed import self_signed
 from sparring.orchestrator.machine.sockets import socket_folder
-from sparring.orchestrator.run.retry import DEFAULT_RULES
+from sparring.orchestrator.retry import DEFAULT_RULES
 from sparring.orchestrator.settings import RunSettings, read_settings
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.evaluation_pb2_grpc import WorkServicer, add_WorkServicer_to_server
@@ -66,7 +69,9 @@ def check_launcher(
 def settings_of_check(name: str, settings: dict[str, Any]) -> RunSettings:
     """Returns the settings of the tiny run that a launcher is tried with."""
     task = settings.get("task") or default_task(get_benchmark(settings["benchmark"]))
-    tiny = {"policy": "zero", "episodes": _EPISODES, "slots": 1, "max_steps": _STEPS}
+    cluster = issubclass(get_launcher(name).settings, ClusterSettings)
+    slots = {"workers": 1, "slots_per_worker": 1} if cluster else {"slots": 1}
+    tiny = {"policy": "zero", "episodes": _EPISODES, **slots, "max_steps": _STEPS}
     return read_settings({**tiny, **settings, "task": task, "launcher": name})
 
 
@@ -250,7 +255,7 @@ async def _dialled(run: RunSettings, service: WorkServicer) -> AsyncIterator[Wor
     with socket_folder() as sockets, tempfile.TemporaryDirectory(prefix="sparring-check-") as folder:
         local = bind(server, Address.unix(sockets / "work.sock"))
         listen = await asyncio.to_thread(run.launcher.listen, run)
-        public = local if listen is None else bind(server, listen)
+        public, ca = (local, b"") if listen is None else await asyncio.to_thread(_bind_public, server, run, listen)
         await server.start()
         open_socket(local)
         try:
@@ -266,9 +271,20 @@ async def _dialled(run: RunSettings, service: WorkServicer) -> AsyncIterator[Wor
                 results_of=lambda worker: 0,
                 explain=lambda worker, reason: None,
                 join_token=new_token(),
+                ca=ca,
             )
         finally:
             await server.stop(None)
+
+
+def _bind_public(server: grpc.aio.Server, run: RunSettings, listen: Address) -> tuple[Address, bytes]:
+    """Listens as a run does, encrypted where workers are to be told a name of this machine."""
+    host = "" if listen.is_unix else run.launcher.advertise(run, listen)
+    if not host:
+        return bind(server, listen), b""
+    identity = self_signed(host)
+    credentials = grpc.ssl_server_credentials([(identity.key, identity.cert)])
+    return bind(server, listen, credentials).with_host(host), identity.cert
 
 
 def _expect_none(left: Iterable[Process]) -> None:

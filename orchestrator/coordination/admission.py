@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-import os
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import grpc
 
+from sparring.orchestrator.machine.private_file import private_file
+from sparring.orchestrator.machine.self_signed import self_signed
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos.advice import FLAGS, Hint, render
-from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.errors import UsageError
 from sparring.protos.net.access import brought, check_reach, new_token, read_token
 from sparring.protos.net.address import Address, came_by_socket
 from sparring.protos.net.credentials import server_credentials
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "join-token"
 """Of the file in the run's folder that holds the secret, where workers come by themselves and nobody has named one."""
+CA_NAME: Final = "join-ca.pem"
+"""Of the file beside it that holds the run's certificate, where that was made for the run."""
 
 NEW_FOLDER: Final = "OUTPUT"
 """Stands in commands for the folder of a run that has not begun: its name has the time in it."""
@@ -44,6 +47,8 @@ class Admission:
         tcp_without: Whether over TCP nobody needs it: a certificate lets them in, or the user lets in everybody.
         credentials: Encrypt what comes over TCP.
         client_ca: Whether over TCP a certificate must be shown.
+        ca: PEM certificates that show who dials that this is the run; empty: nothing is encrypted.
+        made: Whether they were made for this run, and nobody else has them.
     """
 
     token: str = field(repr=False)
@@ -52,21 +57,34 @@ class Admission:
     tcp_without: bool = False
     credentials: grpc.ServerCredentials | None = field(default=None, repr=False)
     client_ca: bool = False
+    ca: bytes = field(default=b"", repr=False)
+    made: bool = False
 
     @classmethod
-    def of(cls, settings: RunSettings, listen: Address | None) -> Admission:
+    def of(cls, settings: RunSettings, listen: Address | None, *, made_for: str = "") -> Admission:
         """Returns what settings say of who may join a run that listens there.
+
+        Args:
+            settings: Of the run.
+            listen: Where it listens.
+            made_for: A certificate is made for this name or number of this machine, unless settings name one.
 
         Raises:
             UsageError: If the file of the token, of a certificate or of a key cannot be used.
+            SparringError: If no certificate can be made.
         """
         worker, file = settings.worker, settings.worker.join_token_file
         token = new_token() if file is None else read_token(file, flag=str(_FILE))
         paths = (worker.listen_tls_cert, worker.listen_tls_key, worker.listen_client_ca)
         credentials = server_credentials(*paths, flags=_TLS)
+        made = self_signed(made_for) if made_for and credentials is None else None
+        ca = b"" if worker.listen_tls_cert is None else worker.listen_tls_cert.read_bytes()
+        if made is not None:
+            credentials, ca = grpc.ssl_server_credentials([(made.key, made.cert)]), made.cert
         insecure = worker.insecure and listen is not None and listen.leaves_the_machine
         shown = worker.listen_client_ca is not None
-        return cls(token, new_token(), file, file is None and (shown or insecure), credentials, shown)
+        without = file is None and (shown or insecure)
+        return cls(token, new_token(), file, without, credentials, shown, ca, made=made is not None)
 
     def fault(self, context: grpc.aio.ServicerContext[Any, Any]) -> str:
         """Returns why a call is not let in; empty if it is."""
@@ -97,6 +115,8 @@ class Admission:
             folder: Of the run, where its own token is if it needs one; None: that is not made yet.
         """
         shown = " --tls-cert FILE --tls-key FILE" if self.client_ca else ""
+        if self.made:
+            shown += f" --ca {NEW_FOLDER}/{CA_NAME}" if folder is None else f" --ca {_quoted(folder / CA_NAME)}"
         if self.tcp_without:
             return shown
         if self.file is not None:
@@ -108,24 +128,17 @@ class Admission:
     def written_to(self, folder: Path) -> Iterator[str]:
         """Has the token in a file that only this user can read, if nobody has one; yields the flag that names it.
 
+        So it has the certificate, if that was made for this run.
+
         Raises:
             SparringError: If it cannot be written.
         """
-        path = folder / FILE_NAME
-        if not self._writes:
+        with ExitStack() as stack:
+            if self._writes:
+                stack.enter_context(private_file(folder / FILE_NAME, f"{self.token}\n".encode()))
+            if self.made:
+                stack.enter_context(private_file(folder / CA_NAME, self.ca))
             yield self.flags(folder)
-        else:
-            try:
-                path.unlink(missing_ok=True)  # of an execution that was killed
-                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                with os.fdopen(descriptor, "w") as file:
-                    file.write(f"{self.token}\n")
-            except OSError as error:
-                raise SparringError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
-            try:
-                yield self.flags(folder)
-            finally:
-                path.unlink(missing_ok=True)
 
 
 def _quoted(path: Path) -> str:
@@ -145,7 +158,7 @@ def check_admission(settings: RunSettings) -> None:
         check_reach(
             listen,
             who="the run",
-            secret=admission.file is not None or admission.client_ca,
+            secret=admission.file is not None or admission.client_ca or settings.launcher.secures,
             insecure=worker.insecure,
             advice=f"give {_FILE}, or {_TLS[2]}",
         )
@@ -159,7 +172,8 @@ def check_admission(settings: RunSettings) -> None:
             f"{Hint('insecure')} would hand {what} ({Hint(handed)}) to everybody who reaches {listen}: "
             f"give {_FILE} instead."
         )
-    if listen is not None and listen.leaves_the_machine and admission.credentials is None:
+    encrypted = admission.credentials is not None or settings.launcher.secures
+    if listen is not None and listen.leaves_the_machine and not encrypted:
         _check_plain(settings, listen)
 
 

@@ -8,7 +8,7 @@ from sparring.protos import action_list, trace
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import shortened
 from sparring.protos.errors import UsageError
-from sparring.protos.limits import MAX_FACT
+from sparring.protos.limits import MAX_FACT, MAX_FRAME
 from sparring.protos.record import MAX_SENTENCE
 from sparring.protos.tracebacks import LONGEST as MAX_TRACEBACK
 
@@ -87,6 +87,11 @@ def bounded(message: pb.WorkerMessage, slots: int) -> pb.WorkerMessage:
         for activity in message.heartbeat.slots:
             _check_slot(activity.slot, slots)
             _check_name(activity.task)
+    elif kind == "frame":
+        _check_slot(message.frame.slot, slots)
+        _check_name(message.frame.task)
+        size = len(message.frame.image)
+        _check(size <= MAX_FRAME, f"a frame has {size:,} bytes; {MAX_FRAME:,} are the most")
     elif kind == "result":
         metrics = message.result.metrics
         _check(len(metrics) <= MAX_METRICS, f"a result has {len(metrics)} metrics; {MAX_METRICS} are the most")

@@ -10,18 +10,21 @@ from pathlib import Path
 
 from sparring.orchestrator.coordination.bounds import bounded, check_register
 from sparring.orchestrator.coordination.departures import Departures
+from sparring.orchestrator.coordination.dispatch import Dispatch
 from sparring.orchestrator.coordination.policy_reports import PolicyReports
 from sparring.orchestrator.coordination.policy_state import PolicyState
+from sparring.orchestrator.coordination.program_check import ChangedProgram, ProgramCheck
+from sparring.orchestrator.coordination.recorder import Recorder
 from sparring.orchestrator.coordination.refusals import Refusals
+from sparring.orchestrator.coordination.slot_news import SlotNews
 from sparring.orchestrator.coordination.workers import Workers
+from sparring.orchestrator.plan import EpisodeId, Plan
 from sparring.orchestrator.results.journal import Journal, JournalError
+from sparring.orchestrator.retry import RetryRules
+from sparring.orchestrator.run.early_stopping import EarlyStopping
 from sparring.orchestrator.run.errors import RunStopped
-from sparring.orchestrator.run.listeners import RunListener, SlotActivity
-from sparring.orchestrator.run.orders import Order, lease_message, unchanged
-from sparring.orchestrator.run.plan import EpisodeId, Plan
-from sparring.orchestrator.run.program_check import ChangedProgram, ProgramCheck
-from sparring.orchestrator.run.recorder import Recorder
-from sparring.orchestrator.run.retry import RetryRules
+from sparring.orchestrator.run.listeners import RunListener
+from sparring.orchestrator.run.orders import Order, unchanged
 from sparring.orchestrator.run.scheduler import Lease, Scheduler, SlotId
 from sparring.orchestrator.serving.policy_host import ServerEnd
 from sparring.orchestrator.settings import RunSettings
@@ -51,9 +54,12 @@ class Coordinator:
         dialect: Dialect = FLAGS,
         programs: ProgramCheck | None = None,
         order: Order = unchanged,
+        stopping: EarlyStopping | None = None,
+        *,
+        drain: bool = False,
     ) -> None:
         self._programs = programs or ProgramCheck(settings, plan, journal, accept=False, warn=listener.on_warning)
-        self._plan, self._order = plan, order
+        self._plan = plan
         self._settings = settings
         self._journal = journal
         self._listener = listener
@@ -65,14 +71,21 @@ class Coordinator:
             failed_before=journal.failed_attempts(),
             rules=rules,
             max_parallel_tasks=settings.plan.max_parallel_tasks,
+            by_rounds=stopping is not None and stopping.may_stop,
         )
         played = {episode.benchmark for episode in journal.judged()}
         self.workers = Workers(dialect, run_starts_own=settings.launcher.starts_workers, played=played)
-        self._recorder = Recorder(plan, settings, journal, folder, listener, self._scheduler, dialect, self.workers)
+        self._recorder = Recorder(
+            plan, settings, journal, folder, listener, self._scheduler, dialect, self.workers, stopping, drain=drain
+        )
         self._films, self._replays = self._recorder.films, self._recorder.replays
         self._refusals = Refusals(self.workers)
         self.policy = PolicyState(settings.policy.policy_timeout, rules, dialect)
         self.policy_reports = PolicyReports(self.policy, self.workers, self._scheduler, listener)
+        self._dispatch = Dispatch(
+            settings, plan, self._scheduler, self._recorder, self.workers, self.policy, listener, order
+        )
+        self._slot_news = SlotNews(self.workers, self._scheduler, self._films, self.policy, listener)
         self._departures = Departures()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when nothing is left to run; fails with RunStopped when the run cannot go on."""
@@ -86,6 +99,10 @@ class Coordinator:
     def pending(self, benchmark: str) -> int:
         """Returns how many episodes of a benchmark wait for a slot, to be played or to be filmed."""
         return self._scheduler.pending(benchmark) + self._films.pending(benchmark)
+
+    def left(self, benchmark: str) -> int:
+        """Returns how many episodes and films of a benchmark have not come to an end."""
+        return self._scheduler.left(benchmark) + self._films.left(benchmark)
 
     def need(self, benchmark: str, *, coming: int = 0) -> float:
         """Returns how much a benchmark needs one more worker: the episodes that wait, for each slot that it has.
@@ -196,13 +213,13 @@ class Coordinator:
             told = assignment(self.workers.benchmark_of(name), slots)
             self.workers.send(name, pb.OrchestratorMessage(assignment=told))
             self._listener.on_worker(name, slots)
-        self._serve_waiting()
+        self._dispatch.serve()
 
     def abandon(self) -> None:
         """Ends the run for those who wait for it: whatever else comes in changes nothing."""
         self.ended.cancel()
         self._recorder.close()
-        self._order = unchanged  # whose it was may hold a policy, and warm workers keep this until the next run
+        self._dispatch.forget_order()
 
     def leave(self, worker: str, reason: str) -> None:
         """Lets go a worker whose stream has ended: its leases go back in the queue at once."""
@@ -218,7 +235,7 @@ class Coordinator:
                     self._replays.lost(worker, replay, reason)
                 self._listener.on_worker(worker, 0)
                 self._end_if_finished()
-                self._serve_waiting()
+                self._dispatch.serve()
         self._recorder.left(worker)
 
     def handle(self, worker: str, message: pb.WorkerMessage) -> None:
@@ -230,7 +247,7 @@ class Coordinator:
         message = bounded(message, self.workers.slots_of(worker))
         if self.ended.done():
             if message.WhichOneof("message") == "ready":  # for the run that may come after this one
-                self._ready(worker, message.ready.slot)
+                self._dispatch.ready(worker, message.ready.slot)
             return
         with self._or_stop():
             self._handle(worker, message)
@@ -252,7 +269,7 @@ class Coordinator:
         """Goes on, with a policy server that is back."""
         self.policy.is_up = True
         with self._or_stop():
-            self._serve_waiting()
+            self._dispatch.serve()
 
     def _convict(self, episode: EpisodeId, end: ServerEnd) -> None:
         sentence = f"the policy server {end.sentence} each time this episode was played, the last time by itself."
@@ -286,10 +303,10 @@ class Coordinator:
     def _handle(self, worker: str, message: pb.WorkerMessage) -> None:
         kind = message.WhichOneof("message")
         if kind == "ready":
-            self._ready(worker, message.ready.slot)
-            self._serve_waiting()
+            self._dispatch.ready(worker, message.ready.slot)
+            self._dispatch.serve()
         elif kind == "piece":
-            if self._held(worker, message.piece.lease, "piece of a film or a recording") is not None:
+            if self._dispatch.held(worker, message.piece.lease, "piece of a film or a recording") is not None:
                 self._recorder.attachments.piece(message.piece)
         elif (replay := self._replays.ended_by(message)) is not None:
             if replay.slot.worker == worker:
@@ -297,7 +314,7 @@ class Coordinator:
         elif kind == "result":
             self._result(worker, message.result)
         elif kind == "lost":
-            if (lease := self._held(worker, message.lost.lease, "loss")) is None:
+            if (lease := self._dispatch.held(worker, message.lost.lease, "loss")) is None:
                 return
             reason = message.lost.reason
             if message.lost.policy_changed:
@@ -307,80 +324,28 @@ class Coordinator:
                 self.stop(self.policy_reports.full(worker, lease, reason))
             else:
                 self.policy.lost(lease, message.lost, believed=self.workers.may_be_right(worker))
-                self._lost(lease, reason, worker)
+                if not (message.lost.interrupted and self._recorder.interrupted(worker, lease, reason)):
+                    self._lost(lease, reason, worker)
                 if message.lost.policy_unreachable:
-                    self.stop(self.policy_reports.unreachable(worker, reason))
-            self._serve_waiting()
+                    self.stop(self.policy_reports.unreachable(worker, lease, reason))
+            if not self._scheduler.is_open(lease.episode):  # its round was cut meanwhile
+                self.policy.closed(lease.episode)
+            self._end_if_finished()
+            self._dispatch.serve()
         elif kind == "refused":
-            lease = self._held(worker, message.refused.lease, "refusal")
-            if lease is not None:
-                reason = self._recorder.with_traceback(message.refused.reason, message.refused.traceback)
-                self._refused(worker, lease, reason)
+            self._refused(worker, message.refused)
         elif kind == "heartbeat":
-            for activity in message.heartbeat.slots:
-                self._heartbeat(worker, activity)
-
-    def _ready(self, worker: str, slot: int) -> None:
-        """Notes that a slot is free: once, however often it says so, and not while it has something on loan."""
-        if self.workers.is_leaving(worker):
-            return
-        free = SlotId(self.workers.benchmark_of(worker), worker, slot)
-        if self._scheduler.lent_to(free) is None and self._films.lent_to(free) is None:
-            self.workers.asks(free)
-
-    def _heartbeat(self, worker: str, activity: pb.SlotActivity) -> None:
-        """Passes on what a slot is doing, if it is what it was given to do."""
-        slot = SlotId(self.workers.benchmark_of(worker), worker, activity.slot)
-        lease, replay = self._scheduler.lent_to(slot), self._films.lent_to(slot)
-        playing = lease or replay
-        given = ("", 0) if playing is None else (playing.episode.task, playing.episode.index)
-        if not activity.task or (activity.task, activity.index) == given:
-            if lease is not None and activity.task and activity.steps:
-                self.policy.has_steps()
-            self._listener.on_activity(
-                SlotActivity(worker, slot.number, activity.task, activity.index, activity.steps, replay is not None)
-            )
-
-    def _serve_waiting(self) -> None:
-        group = self.policy.suspects
-        if not self.policy.is_up or (group is not None and not self._is_alone(group)):
-            return
-        for asking in self.workers.asking():
-            while asking:
-                slot = next(iter(asking))
-                lease, replay = self._scheduler.lease(slot, among=group), None
-                if lease is not None:
-                    order = lease_message(self._settings, self._plan, self._films, lease, self._order)
-                elif group is None and (replay := self._replays.lease(slot)) is not None:
-                    order = self._films.message(replay)
-                else:
-                    break  # what one slot cannot have, the others of this benchmark cannot have either
-                del asking[slot]
-                self.workers.send(slot.worker, pb.OrchestratorMessage(lease=order))
-                self._listener.on_activity(
-                    SlotActivity(slot.worker, slot.number, order.task, order.index, replay=replay is not None)
-                )
-
-    def _is_alone(self, group: Collection[EpisodeId]) -> bool:
-        return all(lease.episode in group for lease in self._scheduler.in_flight())
-
-    def _held(self, worker: str, number: int, what: str) -> Lease | None:
-        """Returns the lease that a worker speaks of, if it has that on loan; about others it has nothing to say."""
-        lease = self._scheduler.holder(number) or self._films.holder(number)
-        if lease is None:
-            log.info("a late %s of worker %s changes nothing: its lease had ended", what, worker)
-        elif lease.slot.worker != worker:
-            log.warning("a %s of worker %s for a lease that it does not hold changes nothing", what, worker)
-            return None
-        return lease
+            self._slot_news.heartbeat(worker, message.heartbeat)
+        elif kind == "frame":
+            self._slot_news.frame(worker, message.frame)
 
     def _result(self, worker: str, result: pb.Result) -> None:
-        lease = self._held(worker, result.lease, "result")
+        lease = self._dispatch.held(worker, result.lease, "result")
         if lease is None:
             return
         if not self._recorder.attachments.is_whole(result):
             self._lost(lease, f"of the film or the recording that worker {worker!r} sent, a part is missing.", worker)
-            self._serve_waiting()
+            self._dispatch.serve()
             return
         if not self._recorder.result(worker, result):
             return
@@ -388,14 +353,14 @@ class Coordinator:
         self.policy.has_result(worker, lease.episode, answered=result.round_trips > 0)
         self.workers.results_of[worker] += 1
         self._end_if_finished()
-        self._serve_waiting()
+        self._dispatch.serve()
 
     def _replay_ended(self, worker: str, replay: Lease, message: pb.WorkerMessage) -> None:
         """Deals with what came of an episode that was played again to be filmed; its outcome stays what it was."""
         if self._replays.ended(worker, replay, message):
             self.workers.results_of[worker] += 1
         self._end_if_finished()
-        self._serve_waiting()
+        self._dispatch.serve()
 
     def _lost(self, lease: Lease, reason: str, worker: str) -> None:
         before = self._departures.reason_before(lease.episode)
@@ -406,14 +371,23 @@ class Coordinator:
             self.policy.closed(lease.episode)
         self._end_if_finished()
 
-    def _refused(self, worker: str, lease: Lease, reason: str) -> None:
-        if self._refusals.ends_run(worker, lease.slot.benchmark):
+    def _refused(self, worker: str, refused: pb.Refused) -> None:
+        """Deals with a worker that cannot play an episode; or any, as its benchmark's code raised before."""
+        lease = self._dispatch.held(worker, refused.lease, "refusal") if refused.lease else None
+        if lease is None and (refused.lease or self.workers.is_leaving(worker)):
+            return
+        whose = "benchmark" if lease is None else "simulator"
+        reason = self._recorder.with_traceback(refused.reason, refused.traceback, whose=whose)
+        if self._refusals.ends_run(worker, began=lease is not None):
             self.stop(UsageError(reason))
             return
-        self._lost(lease, reason, worker)
+        if lease is not None:
+            self._lost(lease, reason, worker)
         self.workers.send_away(worker, f"it says that it cannot play: {reason}")
-        self._serve_waiting()
+        self._dispatch.serve()
 
     def _end_if_finished(self) -> None:
+        while self._recorder.cut_off:
+            self.policy.closed(self._recorder.cut_off.pop())
         if not self.unfinished and not self.ended.done():
             self.ended.set_result(None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sparring.orchestrator.run.plan import EpisodeId
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.run.scheduler import Lease
 
 

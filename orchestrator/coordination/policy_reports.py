@@ -32,7 +32,7 @@ class PolicyReports:
         self._workers = workers
         self._scheduler = scheduler
         self._listener = listener
-        self.on_doubt: Callable[[str, str], None] | None = None
+        self.on_report: Callable[[str, str], None] | None = None
         """Finds out whether it is so what a worker says of the policy, and sends it away if not; gets its name, and
         what it says."""
 
@@ -46,7 +46,7 @@ class PolicyReports:
         if not self._workers.may_be_right(worker):
             self._workers.send_away(worker, f"it says that the policy is another one: {reason}")
             return False
-        self._doubt(worker, reason)
+        self._check(worker, reason)
         return True
 
     def full(self, worker: str, lease: Lease, reason: str) -> RunStopped | None:
@@ -63,7 +63,7 @@ class PolicyReports:
             self._workers.send_away(worker, f"it says that it finds no place at the policy: {reason}")
         return None
 
-    def unreachable(self, worker: str, reason: str) -> RunStopped | None:
+    def unreachable(self, worker: str, lease: Lease, reason: str) -> RunStopped | None:
         """Gives the run up when all who play say that the policy is gone; while others play, it is one's own affair.
 
         Where a run starts no workers, it looks for itself first.
@@ -72,20 +72,20 @@ class PolicyReports:
             Why the run is to end, if it is.
         """
         busy = self._scheduler.busy_workers()
-        verdict = self._policy.unreachable(worker, believed=self._workers.may_be_right(worker), busy=busy)
+        verdict = self._policy.unreachable(worker, lease, believed=self._workers.may_be_right(worker), busy=busy)
         if verdict == "stop" and self._workers.is_launched(worker):
             return RunStopped(reason)
         if verdict == "stop":
-            self._doubt(worker, reason)
+            self._check(worker, reason)
         if verdict == "send away":
             self._workers.send_away(worker, f"it says that it cannot reach the policy: {reason}")
         return None
 
-    def _doubt(self, worker: str, reason: str) -> None:
+    def _check(self, worker: str, reason: str) -> None:
         """Has somebody find out whether it is so; meanwhile that worker gets nothing."""
         self._workers.pass_over(worker)
-        if self.on_doubt is not None:
-            self.on_doubt(worker, reason)
+        if self.on_report is not None:
+            self.on_report(worker, reason)
 
     def _give_back(self, worker: str, lease: Lease) -> None:
         self._scheduler.give_back(lease.number)

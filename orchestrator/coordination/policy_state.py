@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparring.orchestrator.coordination.suspects import Suspects
+from sparring.orchestrator.plan import EpisodeId
+from sparring.orchestrator.retry import RetryRules
 from sparring.orchestrator.run.errors import RunStopped
-from sparring.orchestrator.run.plan import EpisodeId
-from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.run.scheduler import Lease
 from sparring.orchestrator.serving.policy_host import ServerEnd
 from sparring.protos import evaluation_pb2 as pb
@@ -55,7 +55,9 @@ class PolicyState:
         self._suspects = Suspects(rules.policy_server_restarts)
         self.is_up = True
         self.restart: Callable[..., bool] | None = None
-        """`PolicyHost.restart`, if the policy is ours to host."""
+        """`Hosting.restart`, if the policy is ours to host."""
+        self.session_broke: Callable[[], bool] | None = None
+        """`Hosting.session_broke`, if it is."""
         self._gone: list[tuple[float, EpisodeId]] = []
         """Episodes whose slots have said that the policy server went away, and when."""
         self._doomed: set[int] = set()
@@ -151,6 +153,8 @@ class PolicyState:
         if lost.policy_unanswered or lost.policy_gone:
             self._gone = [(when, who) for when, who in self._gone if _now() - when < _GONE_SECONDS]
             self._gone.append((_now(), lease.episode))
+        if lost.policy_gone and believed and self.is_up and self.session_broke is not None and self.session_broke():
+            self.is_up = False
         if lost.policy_unanswered and believed:
             self._warn_of_first_answer()
             if self.restart(f"did not answer within {self._seconds:g} s and was killed"):
@@ -169,20 +173,22 @@ class PolicyState:
                 render(reason, self._dialect),
                 render(str(Hint("slots")), self._dialect),
             )
+        now = _now()
         if self._no_place_since is None:
-            self._no_place_since = _now()
-        if _now() - self._no_place_since < self._seconds:
+            self._no_place_since = now
+        if now - self._no_place_since < self._seconds:
             return None
         return RunStopped(
             f"no slot found a place at the policy server for {self._seconds:g} s ({Hint('policy_timeout')} waits for "
             f"longer). {reason}"
         )
 
-    def unreachable(self, worker: str, *, believed: bool, busy: Collection[str]) -> str:
+    def unreachable(self, worker: str, lease: Lease, *, believed: bool, busy: Collection[str]) -> str:
         """Hears that a worker waited in vain for the server.
 
         Args:
             worker: Its name.
+            lease: That it could not play.
             believed: Whether what it says is about the run, and not only about itself.
             busy: The workers that play.
 
@@ -190,6 +196,8 @@ class PolicyState:
             "stop" to give the run up, because all who play say so; "send away" to do without this worker, while others
             play; else nothing.
         """
+        if self.restart is not None and (not self.is_up or lease.number in self._doomed):
+            return ""  # that it is away is known, and that it is waited for; or that it was
         if self.restart is not None and self.restart("does not answer and was killed", only_if_stopped=True):
             self.is_up = False
             return ""

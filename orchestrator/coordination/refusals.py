@@ -25,19 +25,27 @@ class Refusals:
         if result.outcome not in (pb.OUTCOME_UNSPECIFIED, pb.OUTCOME_ERROR):
             self._workers.has_played(benchmark)
 
-    def ends_run(self, worker: str, benchmark: str) -> bool:
+    def ends_run(self, worker: str, *, began: bool) -> bool:
         """Hears that a worker cannot play; returns whether that is the user's mistake, and the run to end with it.
 
         Its word is enough where nobody else is there to play that benchmark. Where others are, two must say so, and
         none may have played it. It never is with one that came by itself to a run that starts workers of its own: those
-        will say so, too, if it is true; nor with one that came by itself after somebody has played.
+        will say so, too, if it is true; nor with one that came by itself after somebody has played. Where one could not
+        even begin and others have played, it may be its machine's own affair, or for now.
+
+        Args:
+            worker: That says so.
+            began: Whether it had slots to play with.
         """
+        benchmark = self._workers.benchmark_of(worker)
         if not self._workers.is_believed(worker):
             return False
         refusers = self._refusers.setdefault(benchmark, set())
         refusers.add(worker)
         believed = {name for name in self._workers.playing(benchmark) if self._workers.is_believed(name)}
-        return not believed - refusers or (len(refusers) > 1 and benchmark not in self._played)
+        if benchmark not in self._played:
+            return not believed - refusers or len(refusers) > 1
+        return began and not believed - refusers
 
     def newcomer_ends_run(self, benchmark: str, reason: str, *, launched: bool) -> bool:
         """Hears of one that may not join, because it has another program; returns the same of it.

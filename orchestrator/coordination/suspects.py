@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sparring.orchestrator.run.plan import EpisodeId
+from sparring.orchestrator.plan import EpisodeId
 
 Finding = Literal["nobody", "suspected", "narrowed", "convicted", "hopeless"]
 

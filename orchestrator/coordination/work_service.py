@@ -17,6 +17,7 @@ from sparring.orchestrator.coordination.admission import Admission
 from sparring.orchestrator.coordination.attendance import REJOIN_SECONDS, Attendance
 from sparring.orchestrator.coordination.bounds import MAX_MESSAGE, MAX_PEER_CONNECTIONS, MAX_WORKERS, OutOfBounds
 from sparring.orchestrator.coordination.coordinator import Coordinator
+from sparring.orchestrator.coordination.members import Member, Members
 from sparring.orchestrator.coordination.replica_balance import ReplicaBalance
 from sparring.orchestrator.coordination.waiting_room import WaitingRoom
 from sparring.orchestrator.launchers.base import DEFAULT_LISTEN
@@ -43,8 +44,6 @@ SILENCE_SECONDS: Final = 30.0
 _LOAD_SECONDS: Final = START_SECONDS + 60.0
 """A policy that is not there by then is given up; those who wait are to outlast that."""
 _LAST_SECONDS: Final = 5.0
-_LEAVE_SECONDS: Final = 5.0
-_MOST_GONE: Final = 1000
 _STOP_GRACE: Final = 1.0
 _MOST_NOTES: Final = 20
 _MOST_CALLS: Final = MAX_WORKERS + 256
@@ -71,17 +70,6 @@ class _Stream:
     """When its last message came."""
     silence: float
     """Seconds without a message after which it ends."""
-
-
-@dataclass(frozen=True)
-class _Member:
-    """A worker that was taken in, by the secret that it is known by if it comes back."""
-
-    worker: str
-    part: str
-    slots: int
-    reading: asyncio.Task[None]
-    left: asyncio.Event
 
 
 class WorkService(WorkServicer):
@@ -111,14 +99,14 @@ class WorkService(WorkServicer):
         self._balance = ReplicaBalance(self._policy.addresses)
         self._default_slots = default_slots
         self._admission = admission
-        self._turned_away = 0
+        self._notes: set[str] = set()
         self._outboxes: set[asyncio.Queue[pb.OrchestratorMessage]] = set()
         self._stopping = ""
         self._orders: dict[str, pb.Assignment] = {}
         """How episodes are played, by benchmark."""
         self.attendance = Attendance()
         self._sweeping: asyncio.Task[None] | None = None
-        self._members: dict[str, _Member] = {}
+        self._members = Members()
 
     async def start(self, sockets: Path, listen: Address | None = None) -> tuple[Address, Address]:
         """Listens on a unix socket for workers on this machine and on TCP for others; returns both addresses.
@@ -170,6 +158,25 @@ class WorkService(WorkServicer):
         self._balance = ReplicaBalance(policy.addresses)
         self._waiting.end()
 
+    def move(self, policy: PolicyAccess) -> None:
+        """Tells the workers that are here, and those that come, that the policy is somewhere else from now on.
+
+        Slots end the episode that they are in, as far as they can, and look for it there with the next one.
+
+        Args:
+            policy: Where workers find it: the same policy of the same run.
+        """
+        self._policy = policy
+        self._balance = ReplicaBalance(policy.addresses)
+        workers = self.coordinator.workers
+        parts = {part.label: part for part in self._settings.plan.parts}
+        for name in workers:
+            assignment = self._assignment_of(parts[workers.benchmark_of(name)], workers.slots_of(name))
+            assignment.membership, assignment.rejoin_seconds = self._members.membership_of(name), REJOIN_SECONDS
+            if policy.replicas:
+                assignment.policy_addresses[:] = map(str, self._balance.assign(name, assignment.slots))
+            workers.send(name, pb.OrchestratorMessage(assignment=assignment))
+
     def hand_over(self, coordinator: Coordinator, settings: RunSettings, policy: PolicyAccess) -> None:
         """Begins another run with the workers that are here. Settings that make workers what they are must be the same.
 
@@ -219,9 +226,9 @@ class WorkService(WorkServicer):
             return
         outbox: asyncio.Queue[pb.OrchestratorMessage] = asyncio.Queue()
         try:
-            member = await self._returning(first.register)
-            register = first.register
-            part = self._part(first) if member is None else self._part_of(member)
+            parts, register = {part.label: part for part in self._settings.plan.parts}, first.register
+            member = await self._members.returning(register, parts)
+            part = self._part(first) if member is None else parts[member.part]
             slots = (register.slots or self._default_slots) if member is None else member.slots
             if not self._waiting.is_over:
                 await self._get_ready(context, register, part, slots)
@@ -250,8 +257,7 @@ class WorkService(WorkServicer):
         stream = _Stream(name, asyncio.get_running_loop().time(), SILENCE_SECONDS)
         reading = asyncio.create_task(self._read(context, stream))
         left = asyncio.Event()
-        self._forget_members()
-        self._members[assignment.membership] = _Member(name, part.label, assignment.slots, reading, left)
+        self._members.add(assignment.membership, Member(name, part.label, assignment.slots, reading, left))
         sender = asyncio.create_task(self._send(context, outbox))
         try:
             if await self._silent(stream, reading):
@@ -262,7 +268,7 @@ class WorkService(WorkServicer):
         except OutOfBounds as error:
             log.warning("worker %s is sent away: %s", name, error.sentence)
             reason = f"worker {name!r} was sent away: {error.sentence}"
-            del self._members[assignment.membership]
+            self._members.remove(assignment.membership)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.sentence)
         finally:
             self._outboxes.discard(outbox)
@@ -272,38 +278,6 @@ class WorkService(WorkServicer):
             self.attendance.left(name, reason, silent=silent)
             self.coordinator.leave(name, reason)
             left.set()
-
-    async def _returning(self, register: pb.Register) -> _Member | None:
-        """Returns who it is that comes back; None if it is a new one.
-
-        A stream that broke at the worker's end may not have done so at this one: it ends now.
-
-        Raises:
-            UsageError: If it was never here.
-        """
-        if not register.membership:
-            return None
-        member = self._members.get(register.membership)
-        if member is None or member.part not in {part.label for part in self._settings.plan.parts}:
-            raise UsageError("this run does not know a worker that was here before; another run has begun.")
-        member.reading.cancel()
-        try:
-            async with asyncio.timeout(_LEAVE_SECONDS):
-                await member.left.wait()
-        except TimeoutError:
-            raise UsageError("the worker's earlier stream has not ended.") from None
-        register.worker = member.worker
-        return member
-
-    def _forget_members(self) -> None:
-        """Forgets who has left the longest ago, if there are many of them."""
-        gone = [key for key, member in self._members.items() if member.left.is_set()]
-        for key in gone[:-_MOST_GONE]:
-            del self._members[key]
-
-    def _part_of(self, member: _Member) -> Evaluation:
-        parts = {part.label: part for part in self._settings.plan.parts}
-        return parts[member.part]
 
     async def _read(self, context: grpc.aio.ServicerContext[Any, Any], stream: _Stream) -> None:
         """Passes on what a worker says, to the end of its stream."""
@@ -330,9 +304,9 @@ class WorkService(WorkServicer):
         return False
 
     def _note(self, sentence: str) -> None:
-        """Logs that somebody was turned away; a few times, as they may ask without end."""
-        self._turned_away += 1
-        if self._turned_away <= _MOST_NOTES:
+        """Logs that somebody was turned away: once, and a few of them, as they may ask again without end."""
+        if sentence not in self._notes and len(self._notes) < _MOST_NOTES:
+            self._notes.add(sentence)
             log.warning("%s", render(sentence, FLAGS))
 
     async def _say_stop(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:

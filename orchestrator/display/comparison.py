@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sparring.orchestrator.comparison.comparison import ALPHA, Compared, Comparison
+from sparring.orchestrator.comparison.comparison import ALPHA, Compared, Comparison, whole_counts
 from sparring.orchestrator.comparison.significance import unpaired_test
 from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.display.title import results_title, status
@@ -27,16 +27,45 @@ def comparison_table(comparison: Comparison, names: tuple[str, str]) -> Renderab
     """
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("task", no_wrap=True)
-    for heading in ("n", *names, "difference", "95 % interval", "won - lost", "p", "p by Holm"):
+    for heading in comparison_headings(names):
         table.add_column(heading, justify="right", no_wrap=True)
-    for label, task in comparison.tasks.items():
-        adjusted = comparison.adjusted.get(label)
-        shown = "-" if adjusted is None else _p(adjusted)
-        table.add_row(Text(label), *_cells(task), shown, style=_style(task, adjusted))
+    for label, cells, style in task_lines(comparison):
+        table.add_row(Text(label), *cells, style=style)
     table.add_section()
     table.add_row()
-    table.add_row("overall", *_cells(comparison.overall), "", style="bold")
-    return Group(table, Text(), *(Text(sentence, style=style) for sentence, style in _sentences(comparison, names)))
+    table.add_row("overall", *overall_cells(comparison), style="bold")
+    told = (Text(sentence, style=style) for sentence, style in comparison_sentences(comparison, names))
+    return Group(table, Text(), *told)
+
+
+def comparison_headings(names: tuple[str, str]) -> list[str]:
+    """Returns the headings of the columns after the first."""
+    return ["n", *names, "difference", "95 % interval", "won - lost", "p", "p by Holm"]
+
+
+def task_lines(comparison: Comparison) -> Iterator[tuple[str, list[str], str]]:
+    """Yields the label of each task, its cells, and a colour: green if it got better beyond doubt, red if worse."""
+    for label, task in comparison.tasks.items():
+        adjusted = comparison.adjusted.get(label)
+        yield label, [*_cells(task), "-" if adjusted is None else p_shown(adjusted)], _style(task, adjusted)
+
+
+def overall_cells(comparison: Comparison) -> list[str]:
+    """Returns the cells of all tasks together."""
+    return [*_cells(comparison.overall), ""]
+
+
+def run_names(runs: tuple[Results, Results] | None) -> tuple[str, str]:
+    """Returns what two runs are called where nobody has said so: by their folders, where these differ."""
+    folders = [run.folder.resolve().name if run.folder is not None else "" for run in runs or ()]
+    return (folders[0], folders[1]) if folders and all(folders) and folders[0] != folders[1] else ("first", "second")
+
+
+def comparison_sentences(comparison: Comparison, names: tuple[str, str]) -> Iterator[tuple[str, str]]:
+    """Yields all that is said below the table, each sentence with a style; the first is the verdict."""
+    yield verdict(comparison, names), "bold"
+    yield from sentences(comparison, names)
+    yield from _flips(comparison)
 
 
 def runs_compared(names: tuple[str, str], runs: tuple[Results, Results]) -> Text:
@@ -55,10 +84,10 @@ def verdict(comparison: Comparison, names: tuple[str, str]) -> str:
     difference = overall.difference
     assert difference is not None, "compare() refuses runs without rates"
     low, high = overall.interval
-    told = f"{_points(difference)} points ({_points(low)} to {_points(high)}), {_p_told(overall.p_value)}"
+    told = f"{_points(difference)} points ({_points(low)} to {_points(high)}), {p_told(overall.p_value)}"
     if comparison.is_decided:
         return f"{names[1]} is {'better' if difference > 0 else 'worse'} than {names[0]}: {told}."
-    n = overall.pairs.n if overall.pairs is not None else min(overall.first[1], overall.second[1])
+    n = round(overall.pairs.n if overall.pairs is not None else min(overall.first[1], overall.second[1]))
     sentence = f"not distinguishable with these {count(n, 'episode')}: {told}."
     needed = comparison.episodes_needed()
     if needed is None:
@@ -67,8 +96,8 @@ def verdict(comparison: Comparison, names: tuple[str, str]) -> str:
     return f"{sentence} To see a difference of {100 * needed[0]:.1f} points you would need {about} episodes."
 
 
-def _sentences(comparison: Comparison, names: tuple[str, str]) -> Iterator[tuple[str, str]]:
-    yield verdict(comparison, names), "bold"
+def sentences(comparison: Comparison, names: tuple[str, str]) -> Iterator[tuple[str, str]]:
+    """Yields what is to be said beside the verdict, each with its style; yellow is what one should know."""
     yield from ((f"warning: not comparable: {sentence}", "yellow") for sentence in comparison.obstacles)
     yield from ((f"warning: {sentence}", "yellow") for sentence in comparison.cautions)
     if comparison.such_tasks is not None:
@@ -76,17 +105,26 @@ def _sentences(comparison: Comparison, names: tuple[str, str]) -> Iterator[tuple
         yield f"on tasks like these, of which these are a sample: {_points(low)} to {_points(high)} points", "dim"
     if comparison.rounds is not None:
         rounds = comparison.rounds
+        going = not comparison.first.status == comparison.second.status == "finished"
         sentence = (
-            "not finished: the p above holds for one look at the end, and not for looking again and again. After "
-            f"{count(rounds.n, 'whole round')}, {_p_told(rounds.p_value)} holds whenever you look; the chance that "
-            f"the rest of the plan shows a difference is {100 * rounds.chance:.0f} %"
+            f"{'not finished' if going else 'stopped early'}: the p above holds for one look at an end that was "
+            f"settled before. After {count(rounds.n, 'whole round')}, {p_told(rounds.p_value)} holds whenever you look"
         )
-        yield sentence, "yellow"
+        chance = f"; the chance that the rest of the plan shows a difference is {100 * rounds.chance:.0f} %"
+        yield sentence + (chance if going else ""), "yellow"
     changed = [label for label, value in comparison.adjusted.items() if value <= ALPHA]
     if changed and len(comparison.tasks) > 1:
         yield f"tasks that differ (p by Holm at most {ALPHA}): {', '.join(changed)}", ""
+    plays = [run.plan.repeats for run in (comparison.first, comparison.second)]
+    if max(plays) > 1:
+        told = f"{plays[0]}" if plays[0] == plays[1] else f"{plays[0]} and {plays[1]}"
+        yield (
+            f"episodes were played {told} times: pairs are of episodes, by the share of plays that succeeded; p is of "
+            "the exact test of signs over episodes",
+            "dim",
+        )
     if not comparison.paired:
-        test = unpaired_test(comparison.overall.first, comparison.overall.second)
+        test = unpaired_test(*(whole_counts(side) for side in (comparison.overall.first, comparison.overall.second)))
         yield f"the runs have no episodes in common (other seeds): unpaired, by {test}'s exact test", "yellow"
     for number, what in (
         (comparison.left_out, "left out: not judged in both, as one that ended in an error"),
@@ -94,6 +132,9 @@ def _sentences(comparison: Comparison, names: tuple[str, str]) -> Iterator[tuple
     ):
         if number:
             yield f"{count(number, 'episode')} {what}", "yellow"
+
+
+def _flips(comparison: Comparison) -> Iterator[tuple[str, str]]:
     if comparison.flipped:
         yield "episodes that flipped:", ""
         for id, won in comparison.flipped[:_MOST_FLIPPED]:
@@ -105,13 +146,13 @@ def _sentences(comparison: Comparison, names: tuple[str, str]) -> Iterator[tuple
 def _cells(compared: Compared) -> list[str]:
     first, second = (f"{100 * rate:.1f} %" if rate is not None else "-" for rate in compared.rates)
     pairs = compared.pairs
-    n = str(pairs.n) if pairs is not None else f"{compared.first[1]}, {compared.second[1]}"
+    n = f"{pairs.n:.0f}" if pairs is not None else f"{compared.first[1]:.0f}, {compared.second[1]:.0f}"
     if compared.difference is None:
         return [n, first, second, "-", "-", "-", "-"]
     low, high = compared.interval
-    flips = "-" if pairs is None else f"{pairs.only_second} - {pairs.only_first}"
+    flips = "-" if pairs is None else f"{pairs.only_second:.3g} - {pairs.only_first:.3g}"
     interval = f"{_points(low)} to {_points(high)}"
-    return [n, first, second, _points(compared.difference), interval, flips, _p(compared.p_value)]
+    return [n, first, second, _points(compared.difference), interval, flips, p_shown(compared.p_value)]
 
 
 def _style(task: Compared, adjusted: float | None) -> str:
@@ -124,12 +165,14 @@ def _points(difference: float) -> str:
     return f"{100 * difference:+.1f}"
 
 
-def _p(value: float) -> str:
+def p_shown(value: float) -> str:
+    """Returns a p-value as a cell shows it."""
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _p_told(value: float) -> str:
-    return "p < 0.001" if value < 0.001 else f"p = {_p(value)}"
+def p_told(value: float) -> str:
+    """Returns a p-value as a sentence tells it."""
+    return "p < 0.001" if value < 0.001 else f"p = {p_shown(value)}"
 
 
 def _rounded(number: int) -> int:

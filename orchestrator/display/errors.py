@@ -15,12 +15,12 @@ from rich.text import Text
 
 from sparring.orchestrator.display.notes import Notes
 from sparring.orchestrator.display.screen import count
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.results.reading import JournalEvent
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.results.statistics import kind_of
 from sparring.orchestrator.run.error_limit import same_for_all
-from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.tracebacks import located
 
 

@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from sparring.orchestrator.display.screen import bounds, count, numbers
 from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.results.several_protocols import protocols_side_by_side
 from sparring.orchestrator.results.statistics import Mean, Summary
 
 Level = Literal["task", "group", "benchmark", "overall", "gap"]
@@ -49,6 +50,8 @@ def is_marked(results: Results) -> bool:
 def result_lines(results: Results, most: int | None = None) -> Iterator[Line]:
     """Yields the lines: of each benchmark its tasks, groups and itself, if there are several, and the whole.
 
+    There is no whole of the same tasks by several protocols.
+
     Args:
         results: What they are of.
         most: How many tasks of a benchmark have a line; None: all.
@@ -75,7 +78,8 @@ def result_lines(results: Results, most: int | None = None) -> Iterator[Line]:
         if several:
             yield line("benchmark", benchmark, whole)
         yield _GAP
-    yield line("overall", "overall", results.overall)
+    if not protocols_side_by_side(results):  # a rate of several protocols is by the rules of none
+        yield line("overall", "overall", results.overall)
 
 
 def mean_lines(results: Results) -> Iterator[tuple[str, str, str, str]]:
@@ -131,7 +135,8 @@ def cautions(results: Results, missing: int | None = None) -> list[str]:
         results: What it is about.
         missing: How many episodes have not been run, where the results are of some tasks only.
     """
-    said = [f"warning: {sentence}" for sentence in results.warnings]
+    said = [] if results.early_stop is None else [results.early_stop.sentence]
+    said += [f"warning: {sentence}" for sentence in results.warnings]
     left = results.missing if missing is None else missing
     return [*said, f"{count(left, 'episode')} not run yet"] if left else said
 

@@ -37,34 +37,38 @@ def results_text(results: Results) -> str:
 def results_html(results: Results) -> str:
     """Returns the table as HTML; what comes from tasks, policies and errors is escaped."""
     rows = [
-        _row([line.name, *line.cells], level=line.level)
+        html_row([line.name, *line.cells], level=line.level)
         for line in result_lines(results, MOST_TASKS)
         if line.level != "gap"
     ]
-    means = [_row(cells) for cells in mean_lines(results)]
+    means = [html_row(cells) for cells in mean_lines(results)]
     below = [*counts(results), *cautions(results), *filter(None, [errors_left_out(results)])]
     return "\n".join(
         [
             "<div>",
-            f"<p>{_text(results_title(results))}<br>{_text(status(results))}</p>",
-            *_table(["task", *headings(results)], rows),
-            *(_table(["mean of", "n", "", "95 % interval"], means) if means else []),
-            f"<p>{'<br>'.join(map(_text, below))}</p>",
+            f"<p>{html_text(results_title(results))}<br>{html_text(status(results))}</p>",
+            *html_table(["task", *headings(results)], rows),
+            *(html_table(["mean of", "n", "", "95 % interval"], means) if means else []),
+            f"<p>{'<br>'.join(map(html_text, below))}</p>",
             "</div>",
         ]
     )
 
 
-def _table(titles: Sequence[str], rows: Iterable[str]) -> list[str]:
-    head = "".join(f"<th>{_text(title)}</th>" for title in titles)
+def html_table(titles: Sequence[str], rows: Iterable[str]) -> list[str]:
+    """Returns a table of rows, by lines; titles are text."""
+    head = "".join(f"<th>{html_text(title)}</th>" for title in titles)
     return ["<table>", f"<thead><tr>{head}</tr></thead>", "<tbody>", *rows, "</tbody>", "</table>"]
 
 
-def _row(cells: Sequence[str], level: str = "") -> str:
+def html_row(cells: Sequence[str], level: str = "", color: str = "") -> str:
+    """Returns a row of a table; cells are text, of an important `level` in bold."""
     strong = level in ("benchmark", "overall")
-    texts = [f"<b>{_text(cell)}</b>" if strong else _text(cell) for cell in cells]
-    return f"<tr>{''.join(f'<td>{text}</td>' for text in texts)}</tr>"
+    texts = [f"<b>{html_text(cell)}</b>" if strong else html_text(cell) for cell in cells]
+    style = f' style="color: {color}"' if color else ""
+    return f"<tr{style}>{''.join(f'<td>{text}</td>' for text in texts)}</tr>"
 
 
-def _text(text: str) -> str:
+def html_text(text: str) -> str:
+    """Returns a text as text, whatever is in it."""
     return escape(plain(text.strip()))

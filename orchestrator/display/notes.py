@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from sparring.orchestrator.display.screen import count
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.run.error_limit import same_for_all
-from sparring.orchestrator.run.plan import EpisodeId
 
 
 @dataclass

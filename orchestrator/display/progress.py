@@ -14,9 +14,9 @@ from rich.text import Text
 
 from sparring.orchestrator.display.notes import Note, Notes
 from sparring.orchestrator.display.screen import Plain, bounds, count, numbers
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.listeners import FilmCount, RunEnd, RunListener, RunStart, SlotActivity
-from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.plain_text import plain
 from sparring.protos.tracebacks import located
 

@@ -40,14 +40,14 @@ def results_table(results: Results, most: int | None = None, missing: int | None
         most: How many tasks of a benchmark have a line; None: all.
         missing: How many episodes have not been run, where the results are of some tasks only.
     """
-    table = _table("task", headings(results))
+    table = plain_table("task", headings(results))
     for line in result_lines(results, most):
         cells: list[RenderableType] = list(line.cells)
         if line.errors:
             cells[1] = Text(line.cells[1], style="red bold")
         table.add_row(Text(line.name), *cells, style=_STYLES.get(line.level, ""))
     lines: list[RenderableType] = [table, Text()]
-    means = _table("mean of", ["n", "", "95 % interval"])
+    means = plain_table("mean of", ["n", "", "95 % interval"])
     for cells_of_mean in mean_lines(results):
         means.add_row(*map(Text, cells_of_mean))
     if means.row_count:
@@ -66,7 +66,8 @@ def print_table(results: Results, console: Console, missing: int | None = None) 
     show(results_table(results, missing=missing), console)
 
 
-def _table(first: str, others: Sequence[str]) -> Table:
+def plain_table(first: str, others: Sequence[str]) -> Table:
+    """Returns an empty table without lines: a column of words, and others of numbers."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column(first, no_wrap=True)
     for heading in others:

@@ -12,6 +12,7 @@ from typing import Literal
 from sparring.orchestrator.export.destination import whole_or_nothing
 from sparring.orchestrator.export.formats import FORMATS, ExportOptions
 from sparring.orchestrator.export.recorded import RecordedEpisode, recordings_in
+from sparring.protos.comma_list import comma_list
 from sparring.protos.errors import UsageError, unknown
 
 Only = Literal["all", "successes", "failures"]
@@ -65,7 +66,7 @@ def chosen_recordings(folder: Path, *, only: Only = "all", tasks: str | None = N
     if tasks is not None:
         names = sorted({episode.about.task for episode in found})
         wanted: set[str] = set()
-        for part in filter(None, (part.strip() for part in tasks.split(","))):
+        for part in comma_list(tasks):
             if not (matching := fnmatch.filter(names, part)):
                 raise unknown("task of these recordings:", part, names)
             wanted |= set(matching)

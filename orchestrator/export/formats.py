@@ -14,8 +14,7 @@ from typing import Any, Final
 from sparring.orchestrator.export.lerobot_dataset import LeRobotDatasetWriter, fits, layout_of
 from sparring.orchestrator.export.lerobot_files import write_json
 from sparring.orchestrator.export.recorded import RecordedEpisode
-from sparring.orchestrator.run.attachments import recording_file
-from sparring.orchestrator.run.plan import EpisodeId
+from sparring.orchestrator.run.file_names import file_name
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
 from sparring.protos.installing import install_command
@@ -125,9 +124,9 @@ class NpzFormat(ExportFormat):
                     f"{str(episode.path)!r} says that it is of {str(about)!r}, and {name!r} cannot be the name of a "
                     "folder. Leave that file out."
                 )
-        place = recording_file(self.folder, EpisodeId(about.benchmark, about.task, about.index))
+        inside = f"{file_name(about.benchmark)}/{file_name(about.task)}/{about.index:04d}.npz"
+        place = self.folder / inside
         if place.exists():
-            inside = str(place.relative_to(self.folder))
             raise UsageError(f"two episodes would be in {inside!r}, one is {about}. Export their tasks apart.")
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(episode.path, place)

@@ -22,16 +22,16 @@ EPISODES_PATH: Final = f"meta/episodes/{_FILE}.parquet"
 
 
 @dataclass(frozen=True)
-class Place:
+class FileNumber:
     """Which of the files of a kind."""
 
     chunk: int = 0
     file: int = 0
 
     @property
-    def next(self) -> Place:
+    def next(self) -> FileNumber:
         """The one after it."""
-        return Place(self.chunk, self.file + 1) if self.file + 1 < CHUNK else Place(self.chunk + 1, 0)
+        return FileNumber(self.chunk, self.file + 1) if self.file + 1 < CHUNK else FileNumber(self.chunk + 1, 0)
 
     def in_(self, folder: Path, pattern: str, **names: str) -> Path:
         """Returns its path."""
@@ -48,7 +48,7 @@ class GrowingTable:
     """
 
     def __init__(self, folder: Path, pattern: str, *, most: int) -> None:
-        self.place = Place()
+        self.place = FileNumber()
         """Where the next rows go."""
         self._folder = folder
         self._pattern = pattern
@@ -95,7 +95,7 @@ class GrowingVideo:
     def __init__(
         self, folder: Path, camera: str, shape: tuple[int, ...], *, fps: float, most: int = MOST_VIDEO
     ) -> None:
-        self.place = Place()
+        self.place = FileNumber()
         """Where the next images go."""
         self._folder = folder
         self._camera = camera

@@ -22,6 +22,30 @@ _BROKEN: Final = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True)
+class ActionBounds:
+    """What the actions of an episode may be.
+
+    Attributes:
+        low: The least of each number; infinite where there is no bound.
+        high: The greatest.
+        control: What the numbers mean, where the benchmark says so: `relative` or `absolute`.
+    """
+
+    low: Array
+    high: Array
+    control: str
+
+    @classmethod
+    def read(cls, said: Any) -> ActionBounds | None:
+        """Reads what a recording says; None, if it does not."""
+        if said is None:
+            return None
+        low = [-np.inf if bound is None else float(bound) for bound in said["low"]]
+        high = [np.inf if bound is None else float(bound) for bound in said["high"]]
+        return cls(np.array(low), np.array(high), str(said["control"]))
+
+
+@dataclass(frozen=True)
 class About:
     """Which episode a recording is of, and what is known of it.
 
@@ -30,6 +54,7 @@ class About:
         control_hz: Steps per simulated second; 0: the recording does not say.
         history: How many observations the policy was shown at each look, the newest last.
         provenance: Conditions and policy, as the recording has them.
+        action_space: What actions may be; None: the recording does not say.
     """
 
     benchmark: str
@@ -41,6 +66,7 @@ class About:
     control_hz: float
     history: int
     provenance: dict[str, Any]
+    action_space: ActionBounds | None = None
 
     def __str__(self) -> str:
         return f"{self.benchmark}/{self.task} #{self.index}"
@@ -113,6 +139,7 @@ class RecordedEpisode:
                 control_hz=float(said.get("control_hz", 0.0)),
                 history=int(said.get("history", 1)),
                 provenance={name: said.get(name) for name in ("settings", "conditions", "policy")},
+                action_space=ActionBounds.read(said.get("action_space")),
             )
 
     def _one(self, shape: tuple[int, ...]) -> tuple[int, ...]:

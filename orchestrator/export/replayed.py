@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from sparring.orchestrator.export.recorded import RecordedEpisode
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.replay.replays import Replayed
-from sparring.orchestrator.run.plan import EpisodeId
 
 log = logging.getLogger(__name__)
 

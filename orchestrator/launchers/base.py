@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from sparring.orchestrator.machine.finding import Finding
-from sparring.orchestrator.run.retry import RetryRules
+from sparring.orchestrator.retry import RetryRules
 from sparring.protos.errors import CodeBroken, SparringError
 from sparring.protos.net.address import Address
 
 if TYPE_CHECKING:  # which have the launcher's settings in them
+    from sparring.orchestrator.serving.hosting import ClusterHosting
     from sparring.orchestrator.settings import Evaluation, RunSettings
 
 
@@ -34,10 +36,12 @@ class Leftover:
     Attributes:
         what: It is, for people.
         remove: Ends and removes it.
+        kept: Why it is not removed, and what to do about it; empty: it is.
     """
 
     what: str
     remove: Callable[[], None]
+    kept: str = ""
 
 
 async def never(worker: str) -> str:
@@ -76,6 +80,8 @@ class WorkerOrder:
         join_token: The run's secret: who brings it is let in. To be handed over where nobody else can read it: on
             standard input, as `program` wants it, or in a file that `--join-token-file` names; never in arguments, an
             environment or a label, which others are shown.
+        ca: PEM certificates that show whoever dials `public` that it is this run; for `--ca`. Empty: not encrypted.
+        left: How many episodes and films of a benchmark have not come to an end; more slots than that are of no use.
     """
 
     run: RunSettings
@@ -90,6 +96,8 @@ class WorkerOrder:
     explain: Callable[[str, str], None]
     join_token: str = field(repr=False)
     given_up: Callable[[str], Awaitable[str]] = never
+    ca: bytes = field(default=b"", repr=False)
+    left: Callable[[str], int] = lambda benchmark: sys.maxsize
 
     def part(self, label: str) -> Evaluation:
         """Returns the part of the run that one of `slots` is of: its benchmark, by the name that it is found by."""
@@ -108,14 +116,18 @@ class WorkerOrder:
 
         It dials another address if one is given.
         """
-        part = self.part(benchmark)
-        return [
-            f"--orchestrator={orchestrator or self.orchestrator}",
-            f"--benchmark={part.benchmark}",
-            f"--slots={self.slots[benchmark]}",
-            f"--name={name}",
-            f"--evaluation={part.label}",  # also where it has no name: the run may have another one of its benchmark
-        ]
+        flags = worker_flags(self.part(benchmark), orchestrator or self.orchestrator, self.slots[benchmark])
+        return [*flags, f"--name={name}"]
+
+
+def worker_flags(part: Evaluation, orchestrator: Address, slots: int) -> list[str]:
+    """Returns the flags of `sparring worker` for one that works for a part of a run, but its name and its secret."""
+    return [
+        f"--orchestrator={orchestrator}",
+        f"--benchmark={part.benchmark}",
+        f"--slots={slots}",
+        f"--evaluation={part.label}",  # also where it has no name: the run may have another one of its benchmark
+    ]
 
 
 class LauncherSettings(BaseModel):
@@ -135,9 +147,14 @@ class Launcher(ABC, Generic[S]):
         summary: A line for people.
         settings: The class of its own settings.
         starts_workers: Whether it does; otherwise they come by themselves.
+        secures: Whether it hands its workers the run's secret and certificate wherever they are: see `advertise`.
+        may_queue: Whether its workers may have to wait for their turn, for hours. A run does not give up for want of
+            them then: the launcher says so, if none will come.
     """
 
     starts_workers: ClassVar[bool] = True
+    secures: ClassVar[bool] = False
+    may_queue: ClassVar[bool] = False
     name: str
     summary: str
     settings: type[S]
@@ -161,6 +178,22 @@ class Launcher(ABC, Generic[S]):
         """
         return run.worker.listen_address
 
+    def advertise(self, run: RunSettings, listen: Address) -> str:
+        """Returns the name or number by which its workers dial this machine; empty: they dial where it listens.
+
+        If there is one, all that they say is encrypted: with the user's certificate, else with one that is made for
+        that name, for this execution of the run. May take seconds; it is called in a thread of its own.
+
+        Args:
+            run: Its settings.
+            listen: Where the run listens for them.
+        """
+        return ""
+
+    def slot_count(self, run: RunSettings) -> int | None:
+        """Returns how many slots there are in all, where its own settings say so; None: the run's `slots` do."""
+        return None
+
     def preview(self, run: RunSettings, slots: Mapping[str, int]) -> Sequence[str]:
         """Returns lines on what it would start, for `sparring run --dry-run`; starts and fetches nothing.
 
@@ -182,6 +215,13 @@ class Launcher(ABC, Generic[S]):
         Raises:
             LaunchFailed: If replacing them is of no use, with their last words.
         """
+
+    def hosting(self, run: RunSettings) -> ClusterHosting | None:
+        """Returns what hosts the policy of a run on its machines, for `serve_on`; None: it hosts none.
+
+        Whoever starts the workers of that run may be another launcher.
+        """
+        return None
 
     def leftovers(self, *, everything: bool = False) -> Sequence[Leftover]:
         """Returns what runs have left that were killed, and nobody watches over: for `sparring clean`.

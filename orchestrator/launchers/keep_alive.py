@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from sparring.orchestrator.launchers.base import LaunchFailed, never
-from sparring.orchestrator.run.retry import RetryRules
+from sparring.orchestrator.retry import RetryRules
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from sparring.orchestrator.launchers.command import CommandWorker
 from sparring.orchestrator.launchers.keep_alive import keep_all, keep_worker
 from sparring.orchestrator.machine.environments import interpreter
 from sparring.orchestrator.machine.sockets import temporary_folder
-from sparring.orchestrator.run.plan import fetch_assets
 from sparring.orchestrator.settings import RunSettings
+from sparring.orchestrator.settings.assets import fetch_assets
 
 
 class ProcessLauncher(Launcher[LauncherSettings]):

@@ -8,14 +8,20 @@ import pkgutil
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import EntryPoint
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sparring.orchestrator import launchers
 from sparring.orchestrator.launchers.base import Launcher, LauncherBroken, LauncherSettings
 from sparring.protos.errors import SparringError, unknown
 from sparring.protos.plugins import entry_points_of
 
+if TYPE_CHECKING:  # which have the launcher's settings in them
+    from sparring.orchestrator.serving.hosting import ClusterHosting
+    from sparring.orchestrator.settings import RunSettings
+
 ENTRY_POINTS: Final = "sparring.launchers"
+HERE: Final = "here"
+"""Where a policy is hosted that is hosted beside its run."""
 
 
 def get_launcher(name: str) -> Launcher[Any]:
@@ -34,6 +40,21 @@ def get_launcher(name: str) -> Launcher[Any]:
     if isinstance(launcher, SparringError):
         raise launcher
     return launcher
+
+
+def hosting_of(run: RunSettings) -> ClusterHosting | None:
+    """Returns what hosts the policy of a run on machines of a cluster; None: it is hosted here, or by somebody else.
+
+    Raises:
+        UsageError: If it cannot be hosted where it is to be.
+    """
+    where = run.policy.serve_on
+    if where == HERE:
+        return None
+    able = {name: found for name, one in working_launchers().items() if (found := one.hosting(run)) is not None}
+    if where not in able:
+        raise unknown("place for a policy:", where, [HERE, *able])
+    return able[where]
 
 
 def working_launchers() -> dict[str, Launcher[Any]]:
@@ -67,6 +88,8 @@ def _load(point: EntryPoint) -> Launcher[Any] | SparringError:
         launcher = point.load()()
         if not isinstance(launcher, Launcher) or not issubclass(launcher.settings, LauncherSettings):
             raise TypeError("it is not a sparring Launcher with a class of LauncherSettings as its `settings`")
+        if not isinstance(launcher.summary, str):
+            raise TypeError("its `summary` is no text")
         launcher.name = point.name  # that users know it by
     except (Exception, SystemExit) as error:  # noqa: BLE001  # somebody else's package; it is named when somebody asks for it
         broken = LauncherBroken(

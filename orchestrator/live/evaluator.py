@@ -15,17 +15,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
+from sparring.orchestrator.execution.broken_code import broken_code_kept
+from sparring.orchestrator.execution.in_process import evaluate_in_process
+from sparring.orchestrator.execution.prepare import prepare
 from sparring.orchestrator.live.background import Background
 from sparring.orchestrator.live.keywords import KEYWORDS, told_in_keywords
 from sparring.orchestrator.live.warm_workers import WarmWorkers
+from sparring.orchestrator.plan import Plan
 from sparring.orchestrator.results.reading import FILE_NAME
 from sparring.orchestrator.results.results import Results
-from sparring.orchestrator.run.broken_code import broken_code_kept
-from sparring.orchestrator.run.execution import prepare
-from sparring.orchestrator.run.in_process import evaluate_in_process
 from sparring.orchestrator.run.listeners import Listeners, RunListener
-from sparring.orchestrator.run.plan import Plan, make_plan
+from sparring.orchestrator.run.make_plan import make_plan
 from sparring.orchestrator.settings import RunSettings, read_settings, setting_fields
+from sparring.orchestrator.trackers.tracking import tracking
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError, unknown
 
@@ -44,6 +46,10 @@ _NOT_HERE: Final = {
     "policy_ca": "the policy is served from this process",
     "policy_tls_cert": "the policy is served from this process",
     "policy_tls_key": "the policy is served from this process",
+    "serve_on": "the policy is served from this process",
+    "serve_replicas": "the policy is served from this process",
+    "serve_slurm": "the policy is served from this process",
+    "serve_folder": "the policy is served from this process",
 }
 
 
@@ -88,7 +94,8 @@ class Evaluator:
             watchers: Listeners: they hear of this evaluation as it goes, in a thread of ours (`sparring.RunListener`).
             progress: Whether to show how far it is, on standard error: a live picture on a terminal, elsewhere a line
                 every few seconds.
-            settings: Any other setting of `sparring run`: `seed=0`, `benchmark_arg={"resolution": 64}`, …
+            settings: Any other setting of `sparring run`: `seed=0`, `benchmark_arg={"resolution": 64}`, `track="wandb"`
+                with `track_step=1000`, …
 
         Returns:
             What `sparring run` comes to: the episodes, and success rates with intervals.
@@ -109,10 +116,12 @@ class Evaluator:
             resolved = _settings(name, values, settings)
             with broken_code_kept(resolved.output.folder):
                 plan = make_plan(resolved)
-                prepare(resolved)
+                prepare(resolved, plan)
             if progress:
                 listener.add(_display(name, resolved, plan))
-            with self._lock, _training_preserved(policy):
+            with self._lock, _training_preserved(policy), tracking(resolved) as trackers:
+                for tracker in trackers:
+                    listener.add(tracker)
                 if resolved.plan.in_process:
                     return evaluate_in_process(policy, resolved, plan, listener, KEYWORDS)
                 background = self._background = self._background or Background()

@@ -6,19 +6,20 @@ import asyncio
 import itertools
 import shutil
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sparring.orchestrator.coordination.coordinator import Coordinator
+from sparring.orchestrator.execution.execution import Execution, RunLocation, RunningWorkers
 from sparring.orchestrator.live.keywords import KEYWORDS
 from sparring.orchestrator.machine.child import open_socket
 from sparring.orchestrator.machine.sockets import socket_folder
+from sparring.orchestrator.plan import Plan
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.results import Results
-from sparring.orchestrator.run.execution import Execution, RunLocation, RunningWorkers
 from sparring.orchestrator.run.listeners import Listeners
-from sparring.orchestrator.run.plan import Plan
-from sparring.orchestrator.serving.policy_host import PolicyAccess
+from sparring.orchestrator.serving.policy_host import PolicyAccess, tls_files
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description
 from sparring.protos.net.access import new_token
@@ -47,7 +48,7 @@ class WarmWorkers:
     def fits(self, settings: RunSettings, plan: Plan) -> bool:
         """Returns whether these are the workers that settings ask for."""
         wanted = settings.slot_count(len(plan.ids()))
-        enough = self._slots >= wanted if settings.plan.slots == "auto" else self._slots == wanted
+        enough = self._slots >= wanted if settings.fixed_slots is None else self._slots == wanted
         return enough and self._made_of == _made_of(settings)
 
     @property
@@ -97,6 +98,7 @@ class _LiveExecution(Execution):
     """A run whose policy is an object in this process and whose workers are there before it and after it."""
 
     starts_early = False
+    drains = True
 
     def __init__(
         self,
@@ -125,7 +127,10 @@ class _LiveExecution(Execution):
         options = self._settings.policy.server_options(insecure=self._settings.worker.insecure)
         token = new_token()
         tracebacks = Tracebacks(self._settings.output.folder)
-        server = PolicyServer(self._live, options, checkpoint_sha256="", token=token, tracebacks=tracebacks)
+        identity = await self._policy_identity(listen)
+        with tls_files(identity) as (tls, _):
+            options = replace(options, **tls)
+            server = PolicyServer(self._live, options, checkpoint_sha256="", token=token, tracebacks=tracebacks)
         # A socket of this call's own: what is left of a connection to the policy before cannot reach this one. Beside
         # the workers' own, which containers have been shown.
         local = Address.unix(self._workers.sockets / f"policy-{self._number}.sock")
@@ -135,7 +140,7 @@ class _LiveExecution(Execution):
         await server.load()
         self._description = Description.from_message(server.description)
         open_socket(local)
-        return PolicyAccess(addresses, token=token)
+        return await self._as_workers_reach(PolicyAccess(addresses, token=token), listen, identity)
 
     async def _describe(self, access: PolicyAccess) -> Description:
         assert self._description is not None

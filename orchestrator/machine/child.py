@@ -12,6 +12,7 @@ from typing import Final
 
 from sparring.orchestrator.machine.logs import is_long, last_words, shorten
 from sparring.protos.net.address import Address
+from sparring.protos.net.frames import frames_path
 
 _END_GRACE: Final = 5.0
 _LOG_SECONDS: Final = 1.0
@@ -138,5 +139,7 @@ class Child:
 
 
 def open_socket(address: Address) -> None:
-    """Lets every user connect to a unix socket who can get to its folder."""
+    """Lets every user connect to a unix socket who can get to its folder, and to the one for frames beside it."""
     Path(address.path).chmod(0o666)
+    if (frames := frames_path(address)) is not None and frames.exists():
+        frames.chmod(0o666)

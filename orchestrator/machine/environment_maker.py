@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -26,6 +27,8 @@ from sparring.orchestrator.machine.same_again import requirement
 from sparring.protos.errors import SparringError
 from sparring.protos.installing import OURS
 
+BEGUN: Final = ".sparring-begun"
+"""A file in a folder that an environment is made in, by which it is known for ours before it is ready."""
 STEP_SECONDS: Final = 3600.0
 _END_GRACE: Final = 5.0
 _LAST_LINES: Final = 12
@@ -86,12 +89,12 @@ class EnvironmentMaker:
         self._log = folder.with_name(f"{folder.name}.log")
         self._lock = lock
 
-    def make(self, benchmark: Benchmark, recipe: Path, packages: Sequence[str]) -> Path:
+    def make(self, benchmark: Benchmark, recipe: Path | None, packages: Sequence[str]) -> Path:
         """Makes the environment of a benchmark and returns its Python.
 
         Args:
             benchmark: Whose it is.
-            recipe: The folder that says what is in it.
+            recipe: The folder that says what is in it; None: what is installed here, in the same versions.
             packages: What else is installed there, as pip is told of it.
 
         Raises:
@@ -104,17 +107,20 @@ class EnvironmentMaker:
         install = (*(pip if has_pip else own_pip), "install", "--no-input", "--progress-bar=off")
         venv = (sys.executable, "-I", "-m", "venv", *(["--without-pip"] if has_pip else []), str(self._folder))
         modules = ("sparring.env_worker", *benchmark.requires)
-        self._log.write_bytes(b"")
+        self._folder.mkdir(parents=True)
+        (self._folder / BEGUN).touch()
+        self._log.unlink(missing_ok=True)
         # pip that is ended in the middle leaves what it was unpacking.
         with tempfile.TemporaryDirectory(prefix="sparring-env-", ignore_cleanup_errors=True) as temporary:
+            constraints = _versions_here(Path(temporary)) if recipe is None else recipe / "constraints.txt"
             asked = (*requirements(benchmark, Path(temporary)), *packages)
             what = " and ".join(["sparring", *packages])
             steps: list[tuple[str, Sequence[str]]] = [
                 ("making it", venv),
-                (f"installing {what}", (*install, "-c", str(recipe / "constraints.txt"), *asked)),
+                (f"installing {what}", (*install, "-c", str(constraints), *asked)),
                 ("looking it over", (str(self._python), "-I", "-c", _CHECK, *modules)),
             ]
-            if (recipe / "no-deps.txt").exists():
+            if recipe is not None and (recipe / "no-deps.txt").exists():
                 without = (*install, "--no-deps", "-r", str(recipe / "no-deps.txt"))
                 steps.insert(2, (f"installing {benchmark.name}", without))
             for number, (title, command) in enumerate(steps, start=1):
@@ -124,7 +130,11 @@ class EnvironmentMaker:
     def _step(self, title: str, command: Sequence[str], temporary: str) -> None:
         last: deque[str] = deque(maxlen=_LAST_LINES)
         offline, lacking = False, ""
-        with _shown(title) as show, self._log.open("a") as log, self._running(command, temporary) as process:
+        with (
+            _shown(title) as show,
+            open(self._log, "a", opener=_no_link) as log,
+            self._running(command, temporary) as process,
+        ):
             log.write(f"$ {' '.join(command)}\n")
             assert process.stdout is not None
             for line in process.stdout:
@@ -182,6 +192,20 @@ class EnvironmentMaker:
         return EnvironmentFailed(
             f"the environment {name!r} could not be made: {what}\nThe log {str(self._log)!r} ends with:\n{end}"
         )
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Opens a file, and not what a link leads to: others may write in a folder that is shared."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o644)
+
+
+def _versions_here(folder: Path) -> Path:
+    """Writes down the versions of all that is installed here, but for what is none of an index: a file for pip."""
+    here = importlib.metadata.distributions()
+    found = {one.name: one.version for one in here if one.name != OURS and not one.read_text("direct_url.json")}
+    path = folder / "versions-here.txt"
+    path.write_text("".join(f"{name}=={version}\n" for name, version in sorted(found.items())))
+    return path
 
 
 class _Shown:

@@ -12,6 +12,7 @@ import json
 import os
 import shlex
 import shutil
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,10 +21,11 @@ from pathlib import Path
 from typing import Final, Literal
 
 from sparring.env_worker.benchmark import Benchmark
-from sparring.env_worker.locks import one_at_a_time
+from sparring.env_worker.locks import one_at_a_time, say
 from sparring.env_worker.own_python import STAMP, packages_of, read_stamp
 from sparring.env_worker.registry import all_benchmarks, distribution_of, get_benchmark
 from sparring.orchestrator.machine.environment_maker import (
+    BEGUN,
     STEP_SECONDS,
     EnvironmentFailed,
     EnvironmentMaker,
@@ -70,8 +72,10 @@ def interpreter(benchmark: Benchmark) -> Path:
 
 def state(benchmark: Benchmark) -> EnvironmentState:
     """Returns where a benchmark can be run, and what to do if it cannot."""
-    own = environment_state(benchmark.name) if benchmark.environment is not None else None
-    if own is not None and own.packages and Path(sys.prefix) != venvs_folder() / benchmark.name:
+    elsewhere = _is_elsewhere(benchmark.name)
+    own = environment_state(benchmark.name) if benchmark.environment is not None or elsewhere else None
+    wanted = own is not None and (own.packages or elsewhere)
+    if own is not None and wanted and Path(sys.prefix) != environment_folder(benchmark.name):
         return own
     missing = benchmark.missing()
     if not missing:
@@ -84,7 +88,7 @@ def state(benchmark: Benchmark) -> EnvironmentState:
 
 def environment_state(name: str) -> EnvironmentState:
     """Returns the state of the environment of that name, whatever is installed here."""
-    folder = venvs_folder() / name
+    folder = environment_folder(name)
     stamp = read_stamp(folder)
     packages = packages_of(stamp)
     command = shlex.join(["sparring", "env", "create", name, *(f"--with={package}" for package in packages)])
@@ -103,8 +107,8 @@ def environment_state(name: str) -> EnvironmentState:
 
 
 def recipes() -> list[str]:
-    """Returns the names of the benchmarks that have an environment of their own."""
-    return sorted(name for name, benchmark in all_benchmarks().items() if benchmark.environment is not None)
+    """Returns the names of the benchmarks that have an environment of their own: by a recipe, or made elsewhere."""
+    return sorted(name for name, one in all_benchmarks().items() if one.environment is not None or _is_elsewhere(name))
 
 
 def venvs_folder() -> Path:
@@ -117,12 +121,23 @@ def venvs_folder() -> Path:
     return (data if data.is_absolute() else Path.home() / ".local" / "share") / "sparring" / "venvs"
 
 
+def environment_folder(name: str) -> Path:
+    """Returns where the environment of a benchmark is, or would be made: beside the others, or where it was put."""
+    folder = venvs_folder() / name
+    return folder.resolve() if _is_elsewhere(name) else folder
+
+
+def _is_elsewhere(name: str) -> bool:
+    """Returns whether the environment of a benchmark was put elsewhere: a link among the others says where."""
+    return (venvs_folder() / name).is_symlink()
+
+
 def fingerprint(name: str) -> str:
     """Returns a hash of everything that decides what is in an environment."""
     benchmark = get_benchmark(name)
     known = [part for own, extra in distributions(benchmark).items() for part in known_by(own, extra)]
     digest = hashlib.sha256(json.dumps(known).encode())
-    for file in sorted(Path(benchmark.environment or "").glob("*.txt")):
+    for file in sorted(benchmark.environment.glob("*.txt")) if benchmark.environment is not None else ():
         digest.update(file.name.encode() + file.read_bytes())
     if checkout := source_checkout():
         project = project_of(checkout)
@@ -131,7 +146,7 @@ def fingerprint(name: str) -> str:
     return digest.hexdigest()
 
 
-def create(name: str, *, packages: Sequence[str] = (), force: bool = False) -> Path:
+def create(name: str, *, packages: Sequence[str] = (), force: bool = False, prefix: Path | None = None) -> Path:
     """Makes the environment of a benchmark, unless it is ready; returns its Python.
 
     Until the new one is ready, an older one stays aside; it comes back if the new one cannot be made.
@@ -140,6 +155,9 @@ def create(name: str, *, packages: Sequence[str] = (), force: bool = False) -> P
         name: The benchmark's.
         packages: What else is installed there, as pip is told of it; none: what it was made with before.
         force: Makes it anew even if it is ready.
+        prefix: Folder to make it in, instead of beside the others, which then have a link to it; None: where it was
+            before. With one, any benchmark may have an environment of its own; one without a recipe gets the versions
+            that are installed here.
 
     Raises:
         UsageError: If there is no such benchmark, or it needs no environment of its own.
@@ -147,23 +165,29 @@ def create(name: str, *, packages: Sequence[str] = (), force: bool = False) -> P
     """
     benchmark = get_benchmark(name)
     recipe = benchmark.environment
-    if recipe is None:
+    if recipe is None and prefix is None and not _is_elsewhere(name):
         raise UsageError(
             f"the benchmark {name!r} has no environment of its own; {_what_would_help(benchmark)}. "
-            f"Those that have one: {', '.join(recipes())}."
+            f"Those that have one: {', '.join(recipes())}. In a folder that is named, any may have "
+            "one; see: sparring env create"
         )
     packages = [_checked(package) for package in packages]
-    folder = venvs_folder() / name
+    folder = environment_folder(name) if prefix is None else prefix.expanduser().absolute() / name
+    if prefix is not None:
+        _check_prefix(folder)
     waiting = f"another process makes the environment {name!r}"
     try:
         with one_at_a_time(folder.with_name(f"{name}.lock"), deadline=STEP_SECONDS, waiting=waiting) as lock:
             before = environment_state(name)
             wanted = tuple(packages) or before.packages
-            if before.python is not None and before.packages == wanted and not force:
+            is_there = before.python is not None and environment_folder(name) == folder
+            if before.python is not None and is_there and before.packages == wanted and not force:
                 return before.python
             with _older_aside(folder):
                 python = EnvironmentMaker(folder, lock).make(benchmark, recipe, wanted)
                 _write_stamp(folder, name, wanted)
+                if folder != venvs_folder() / name:
+                    _link(folder, venvs_folder() / name)
                 return python
     except OSError as error:
         raise EnvironmentFailed(
@@ -179,19 +203,22 @@ def remove(name: str) -> bool:
         UsageError: If no benchmark of that name has an environment.
         EnvironmentFailed: If it cannot be removed.
     """
-    if get_benchmark(name).environment is None:
+    if get_benchmark(name).environment is None and not _is_elsewhere(name):
         raise UsageError(
             f"the benchmark {name!r} has no environment of its own. Those that have: {', '.join(recipes())}."
         )
-    folder = venvs_folder() / name
+    folder = environment_folder(name)
     if not folder.parent.is_dir():
         return False
     waiting = f"another process makes the environment {name!r}"
     try:
         with one_at_a_time(folder.with_name(f"{name}.lock"), deadline=STEP_SECONDS, waiting=waiting):
             there = folder.exists()
-            _remove(folder)
-            _remove(folder.with_name(f"{name}.older"))
+            for path in (folder, _aside(folder)):
+                if _is_ours(path) or not _is_elsewhere(name):  # the folder of all environments is ours as a whole
+                    _remove(path)
+            if _is_elsewhere(name):
+                (venvs_folder() / name).unlink()
     except OSError as error:
         raise EnvironmentFailed(
             f"the environment {str(folder)!r} cannot be removed: {error.strerror or error}."
@@ -209,10 +236,35 @@ def _checked(package: str) -> str:
     return str(Path(package).absolute()) if os.sep in package and Path(package).exists() else package
 
 
+def _check_prefix(folder: Path) -> None:
+    """Checks that an environment may be made in a folder that a user has named: nothing of theirs is in its place.
+
+    Raises:
+        UsageError: If something is there that is not to be removed.
+    """
+    for path in (folder, _aside(folder)):
+        if os.path.lexists(path) and (path.is_symlink() or not _is_ours(path)):
+            raise UsageError(
+                f"{str(path)!r} is there already, and was not made by `sparring env create`. Remove it yourself, "
+                "or name another folder to make the environment in."
+            )
+    nearest = next(parent for parent in folder.parents if parent.exists())
+    if nearest.stat().st_mode & stat.S_IWOTH:
+        say(f"{str(nearest)!r} may be written by everybody on this machine, who so decide what workers run from there")
+
+
+def _is_ours(folder: Path) -> bool:
+    return any((folder / mark).is_file() for mark in (STAMP, BEGUN))
+
+
+def _aside(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.older")
+
+
 @contextmanager
 def _older_aside(folder: Path) -> Iterator[None]:
     """Moves what is there out of the way, and back if the block fails; an environment works only in its own place."""
-    aside = folder.with_name(f"{folder.name}.older")
+    aside = _aside(folder)
     if aside.exists() and read_stamp(folder) is None:  # a creator was killed between the two
         _remove(folder)
         aside.replace(folder)
@@ -229,6 +281,17 @@ def _older_aside(folder: Path) -> Iterator[None]:
             aside.replace(folder)
         raise
     _remove(aside)
+
+
+def _link(folder: Path, link: Path) -> None:
+    """Has a link to an environment that is elsewhere, in the place of whatever was there."""
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if not link.is_symlink():
+        _remove(link)
+    draft = link.with_name(f"{link.name}.link")
+    draft.unlink(missing_ok=True)
+    draft.symlink_to(folder, target_is_directory=True)
+    draft.replace(link)
 
 
 def _remove(folder: Path) -> None:

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import Distribution, PackagePath, distribution
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
+from urllib.parse import unquote, urlsplit
 
 from sparring import env_worker
 from sparring.protos.installing import OURS
@@ -102,7 +101,7 @@ def _editable(name: str) -> Path | None:
     origin = json.loads(distribution(name).read_text("direct_url.json") or "{}")
     if not origin.get("dir_info", {}).get("editable"):
         return None
-    return Path(url2pathname(urlsplit(origin["url"]).path))
+    return Path(unquote(urlsplit(origin["url"]).path))
 
 
 def _files(installed: Distribution) -> list[PackagePath] | None:

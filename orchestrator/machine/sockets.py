@@ -16,7 +16,7 @@ from sparring.protos.errors import SparringError
 _PREFIX: Final = "sparring-"
 _LOCK: Final = "lock"
 _LONGEST_SOCKET: Final = 107  # bytes in a socket's path, on Linux
-_OURS: Final = f"{_PREFIX}12345678/s/policy.sock"
+_OURS: Final = f"{_PREFIX}12345678/s/policy.sock.frames"
 _FORK_SERVERS: Final = "pymp-12345678/listener-12345678"  # as multiprocessing names it
 
 

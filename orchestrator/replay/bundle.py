@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.replay.derived_files import derived_problems
 from sparring.orchestrator.replay.plan_check import plan_problems
 from sparring.orchestrator.replay.recorded_run import RecordedRun
@@ -25,7 +26,6 @@ from sparring.orchestrator.results.files import open_regular
 from sparring.orchestrator.results.reading import FILE_NAME, KeptEpisode, read_journal
 from sparring.orchestrator.results.results import RESULT_FILES
 from sparring.orchestrator.results.row import COLUMNS, EpisodeRow, is_sound
-from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.action_list import MOST_BYTES as MOST_ACTIONS
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.trace import MOST_BYTES as MOST_TRACE

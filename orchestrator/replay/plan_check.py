@@ -9,6 +9,7 @@ from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.results.finite import finite
 from sparring.orchestrator.settings import Evaluation
+from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import SparringError
 
 
@@ -25,9 +26,12 @@ def plan_problems(run: RecordedRun, identity: object = None) -> Iterator[str]:
         UsageError: If its settings have no sense.
     """
     document, plan = run.document, run.plan
-    for name, planned in (("seed", plan.seed), ("episodes", plan.episodes)):
+    for name, planned in (("seed", plan.seed), ("episodes", document.episodes), ("policy_seeds", plan.repeats)):
         if name in document.settings and document.settings[name] != planned:
             yield f"run.json has the {name} {document.settings[name]!r} in its settings, and {planned} in its plan."
+    seeds = {part.label: part.seed for part in run.parts if part.seed is not None}
+    if seeds != plan.seeds:
+        yield f"run.json has the seeds {seeds!r} of evaluations in its settings, and {dict(plan.seeds)!r} in its plan."
     tasks = {label: [task.name for task in found] for label, found in plan.tasks.items()}
     for part in run.parts:
         selected, planned_tasks = _selected(part), tasks.get(part.label, [])
@@ -38,11 +42,13 @@ def plan_problems(run: RecordedRun, identity: object = None) -> Iterator[str]:
         return
     arguments = {part.label: dict(part.benchmark_arg) for part in run.parts}
     told: Mapping[str, Any] = {
-        **{name: document.settings[name] for name in ("max_steps", "out_of_range") if name in document.settings},
+        **{name: document.settings[name] for name in EpisodeRules().that_move() if name in document.settings},
         "tasks": tasks,
         "benchmark_arg": arguments,
-        "episodes": plan.episodes,
+        "episodes": document.episodes,
         "seed": plan.seed,
+        "policy_seeds": plan.repeats,
+        "seeds": dict(plan.seeds),
     }
     tied = identity if isinstance(identity, Mapping) else {}
     for name, value in told.items():

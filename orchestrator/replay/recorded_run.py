@@ -8,14 +8,15 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from sparring.orchestrator.plan import EpisodeId, Plan
 from sparring.orchestrator.results.document import RunDocument, read_document
 from sparring.orchestrator.results.makers import Maker
 from sparring.orchestrator.results.reading import KeptEpisode, read_kept
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
-from sparring.orchestrator.run.plan import EpisodeId, Plan
 from sparring.orchestrator.settings import Evaluation
 from sparring.protos.advice import Hint
+from sparring.protos.comma_list import comma_list
 from sparring.protos.errors import UsageError, unknown
 
 
@@ -110,7 +111,7 @@ class RecordedRun:
             named.setdefault(names_of(episode)[0], []).append(episode)
         named |= {names_of(episode)[1]: [episode] for episode in order}
         found: dict[EpisodeId, EpisodeRow] = {}
-        for name in filter(None, (part.strip() for part in selection.split(","))):
+        for name in comma_list(selection):
             if name not in named:
                 raise unknown("episode (TASK:INDEX) of this run:", name, list(named))
             one, *others = named[name]

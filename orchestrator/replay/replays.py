@@ -1,7 +1,7 @@
 """Playing recorded episodes again: a run of its own, in a folder of its own, whose policy is what was recorded.
 
-Launchers, workers, containers, deadlines and retries are those of any run (`orchestrator/run/execution.py`); what is
-different is that every lease has the actions, and says what is wanted of the replay.
+Launchers, workers, containers, deadlines and retries are those of any run (`orchestrator/execution/execution.py`); what
+is different is that every lease has the actions, and says what is wanted of the replay.
 """
 
 from __future__ import annotations
@@ -16,6 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from sparring.orchestrator.coordination.coordinator import Coordinator
+from sparring.orchestrator.execution.execution import Execution
+from sparring.orchestrator.execution.prepare import prepare
+from sparring.orchestrator.execution.run_files import output_folder
+from sparring.orchestrator.execution.tasks import until_signal
+from sparring.orchestrator.plan import EpisodeId, Plan
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.settings import NOBODY, ReplaySettings
 from sparring.orchestrator.replay.trust import check_trusted
@@ -23,13 +28,10 @@ from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.makers import Maker, makers_of
 from sparring.orchestrator.results.reading import FILE_NAME, KeptEpisode, beside_a_run, events_of, trace_of
 from sparring.orchestrator.results.row import EpisodeRow
-from sparring.orchestrator.run.attachments import recording_file
 from sparring.orchestrator.run.errors import RunStopped
-from sparring.orchestrator.run.execution import Execution, prepare, until_signal
+from sparring.orchestrator.run.file_names import FileNames
 from sparring.orchestrator.run.films import difference
 from sparring.orchestrator.run.listeners import Listeners, RunListener
-from sparring.orchestrator.run.plan import EpisodeId, Plan
-from sparring.orchestrator.run.run_files import output_folder
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description
@@ -131,7 +133,7 @@ def replay(
     plan = replace(_of_those(run.plan, kept), only=frozenset(kept))
     settings = made.of(run.document.settings, folder, plan.tasks)
     prepare(settings)
-    telling = _Telling(run, kept, folder, settings, heard)
+    telling = _Telling(run, kept, folder, settings, FileNames(plan), heard)
 
     def order(episode: EpisodeId, lease: pb.Lease) -> None:
         telling.check()
@@ -144,7 +146,9 @@ def replay(
 
     try:
         if settings.plan.in_process:
-            from sparring.orchestrator.run.in_process import run_in_process  # imports what is a worker's otherwise
+            from sparring.orchestrator.execution.in_process import (
+                run_in_process,  # imports what is a worker's otherwise
+            )
 
             run_in_process(settings, plan, folder, [telling, *listeners], order=order)
         else:
@@ -217,9 +221,7 @@ class _Execution(Execution):
     async def _watch_stats(self, stack: AsyncExitStack, access: PolicyAccess) -> asyncio.Future[None]:
         return asyncio.get_running_loop().create_future()
 
-    async def _watch_program(
-        self, stack: AsyncExitStack, coordinator: Coordinator, access: PolicyAccess, began_with: Description
-    ) -> None:
+    async def _watch_program(self, stack: AsyncExitStack, coordinator: Coordinator, began_with: Description) -> None:
         return
 
 
@@ -235,12 +237,14 @@ class _Telling(RunListener):
         kept: Mapping[EpisodeId, KeptEpisode],
         folder: Path,
         settings: RunSettings,
+        names: FileNames,
         heard: Callable[[Replayed], None],
     ) -> None:
         self._run = run
         self._kept = kept
         self._folder = folder
         self._films = settings.output.video != "none"
+        self._names = names
         self._record = settings.output.record
         self._heard = heard
         self._raised: SparringError | None = None
@@ -269,7 +273,7 @@ class _Telling(RunListener):
 
     def _replayed(self, row: EpisodeRow) -> Replayed:
         played = row.outcome != "error"
-        recording = None if self._record is None else recording_file(self._record, row.id)
+        recording = None if self._record is None else self._names.recording(self._record, row.id)
         with beside_a_run(self._folder / FILE_NAME) as journal:
             trace, makers = trace_of(journal, row.id), makers_of(journal)
             film = self._folder / row.video if played and row.video else None

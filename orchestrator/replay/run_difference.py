@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.replay.recorded_run import RecordedRun, names_of
 from sparring.orchestrator.results.reading import KeptEpisode
 from sparring.orchestrator.results.renderers import renderers_of
 from sparring.orchestrator.results.row import EpisodeRow
-from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.action_list import unpack
 from sparring.protos.tensor import Array
 from sparring.protos.trace import Trace

@@ -18,6 +18,7 @@ _AS_IT_WAS: Final = (
     "benchmark_arg",
     "evaluations",
     "episodes",
+    "policy_seeds",
     "seed",
     "stall_timeout",
     "slot_memory",

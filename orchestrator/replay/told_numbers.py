@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final
+from contextlib import suppress
 
-from sparring.orchestrator.results.document import RunDocument, RunRate
+from sparring.orchestrator.replay.alike import alike
+from sparring.orchestrator.replay.stop_check import stop_problems
+from sparring.orchestrator.results.document import RunDocument
+from sparring.orchestrator.results.document_parts import RunRate
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.results.statistics import Summary
-
-_LAST_DIGITS: Final = 1e-9
-"""Relative: a square root of another machine may have others."""
 
 
 def outside_the_plan(document: RunDocument, rows: Collection[EpisodeRow]) -> Iterator[str]:
@@ -44,6 +43,9 @@ def told_problems(document: RunDocument, rows: Collection[EpisodeRow], where: st
     yield from _rate_problems("overall", overall, {"": results.overall}, where)
     yield from _rate_problems("task", document.task_rates, results.tasks, where)
     yield from _rate_problems("group", document.group_rates, results.groups, where)
+    if document.early_stop is not None and document.early_stop.against is None:
+        with suppress(ModuleNotFoundError):  # scipy comes with an extra, and all the rest can be told without
+            yield from list(stop_problems(document, rows))
 
 
 def _rate_problems(kind: str, told: Mapping[str, RunRate], found: Mapping[str, Summary], where: str) -> Iterator[str]:
@@ -53,15 +55,5 @@ def _rate_problems(kind: str, told: Mapping[str, RunRate], found: Mapping[str, S
             yield f"run.json has no rate ({which}), and {where} comes to one."
         elif name not in found:
             yield f"run.json has a rate ({which}) of what is not in the plan."
-        elif not _alike(told[name].model_dump(), RunRate.of(found[name]).model_dump()):
+        elif not alike(told[name].model_dump(), RunRate.of(found[name]).model_dump()):
             yield f"run.json has another rate ({which}) than {where} comes to."
-
-
-def _alike(told: Any, found: Any) -> bool:
-    if isinstance(told, dict) and isinstance(found, dict):
-        return told.keys() == found.keys() and all(_alike(told[name], found[name]) for name in told)
-    if isinstance(told, tuple) and isinstance(found, tuple):
-        return len(told) == len(found) and all(map(_alike, told, found))
-    if isinstance(told, float) and isinstance(found, float):
-        return math.isclose(told, found, rel_tol=_LAST_DIGITS, abs_tol=_LAST_DIGITS * 1e-3)
-    return bool(told == found)

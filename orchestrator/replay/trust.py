@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from sparring.env_worker.benchmark import Task
 from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.settings import Evaluation
+from sparring.protos.advice import Hint
+from sparring.protos.comma_list import comma_list
 from sparring.protos.errors import UsageError
 
 
@@ -44,7 +46,7 @@ def check_trusted(
                 raise NotTrusted(
                     f"this run names code of its own, and playing it again would run that here: {what}. Result folders "
                     "and bundles are trusted with nothing, and the module may be one beside you that came with them. "
-                    f"If it is code that you know, allow it: --trust-benchmark {name}"
+                    f"If it is code that you know, allow it: {Hint('trust_benchmark', value=name)}"
                 )
 
 
@@ -55,7 +57,7 @@ def _named(part: Evaluation, tasks: Sequence[Task]) -> Iterator[tuple[str, str]]
         yield part.benchmark, f"the benchmark {part.benchmark!r} is a class of the module {module!r}"
         return  # who trusts it trusts it with its tasks
     benchmark = get_benchmark(part.benchmark)
-    names = dict.fromkeys([*(task.name for task in tasks), *(name.strip() for name in part.task.split(","))])
+    names = dict.fromkeys([*(task.name for task in tasks), *comma_list(part.task)])
     for name in names:
         if module := benchmark.module_named_by(name):
             yield module, f"the task {name!r} of the benchmark {part.benchmark!r} imports the module {module!r}"

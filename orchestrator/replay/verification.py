@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from sparring.env_worker.registry import distribution_of, get_benchmark
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.replays import Replayed
 from sparring.orchestrator.results.makers import Maker
 from sparring.orchestrator.results.row import EpisodeRow
-from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.action_list import UnreadableActions, unpack
 from sparring.protos.installing import OURS
 from sparring.protos.machine import machine

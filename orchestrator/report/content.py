@@ -15,6 +15,8 @@ from urllib.parse import quote
 
 from sparring.orchestrator.display.lines import cautions
 from sparring.orchestrator.display.title import results_title, status
+from sparring.orchestrator.plan import EpisodeId
+from sparring.orchestrator.report.timelines import Timeline, timelines
 from sparring.orchestrator.results.document import RunDocument
 from sparring.orchestrator.results.finite import finite
 from sparring.orchestrator.results.results import Results
@@ -40,13 +42,21 @@ _TIMES: Final = {
 }
 
 
-def report_content(results: Results, document: RunDocument, beside: Path) -> dict[str, Any]:
+def report_content(
+    results: Results,
+    document: RunDocument,
+    beside: Path,
+    traces: Mapping[EpisodeId, bytes] | None = None,
+    frames: Mapping[EpisodeId, str] | None = None,
+) -> dict[str, Any]:
     """Returns all that a report says.
 
     Args:
         results: Of the run.
         document: Its run.json.
         beside: The folder that the report will be in: films are named from there.
+        traces: What came of the steps of its episodes, as its journal has it.
+        frames: What episodes began with: addresses of pictures, with the pictures inside.
     """
     owners = results.owners
     content = {
@@ -60,7 +70,7 @@ def report_content(results: Results, document: RunDocument, beside: Path) -> dic
         "overall": _summary(results.overall),
         "suite": _suite(results),
         "any_time": _any_time(results),
-        "planned": len(results.plan.ids()),
+        "planned": results.plan.count,
         "recorded": len(results.rows),
         "seconds": results.seconds,
         "benchmarks": [{"name": name, **_summary(found)} for name, found in results.benchmarks.items()],
@@ -68,8 +78,8 @@ def report_content(results: Results, document: RunDocument, beside: Path) -> dic
             {"name": name, "benchmark": owners[name], **_summary(found)} for name, found in results.groups.items()
         ],
         "tasks": _tasks(results),
-        "per_task": results.plan.episodes,
-        "episodes": _episodes(results, beside),
+        "per_task": results.plan.plays,
+        "episodes": _episodes(results, beside, timelines(traces or {}), frames or {}),
         "errors": _errors(results),
         "cautions": cautions(results),
         "time": _time(results.rows),
@@ -90,7 +100,7 @@ def _summary(summary: Summary) -> dict[str, Any]:
 
 def _suite(results: Results) -> dict[str, Any] | None:
     """Returns the mean over tasks, with intervals that respect them; None where that says no more, or without scipy."""
-    tasks = [(found.successes, found.judged) for found in results.tasks.values()]
+    tasks = [(found.successes * found.worth, found.judged * found.worth) for found in results.tasks.values()]
     if len(tasks) < 2:
         return None
     try:
@@ -105,21 +115,27 @@ def _suite(results: Results) -> dict[str, Any] | None:
 
 
 def _any_time(results: Results) -> list[float] | None:
-    """Returns, of a run that is not finished, an interval that holds whenever it is looked at; None without scipy.
+    """Returns, of a run that is not finished, or stopped early, an interval that holds whenever it is looked at.
+
+    None without scipy.
 
     It counts whole rounds, one episode of every task: those that end early may be the easy ones, or the hopeless.
     """
-    if results.status == "finished":
+    stopped = results.early_stop is not None and results.early_stop.stopped
+    if results.status == "finished" and not stopped:
         return None
     try:
         from sparring.orchestrator.comparison.sequential import rate_interval
+        from sparring.orchestrator.comparison.shares import shares
     except ModuleNotFoundError:
         return None
     tasks = len(results.plan.labels())
-    rounds = Counter(row.index for row in results.rows)
-    whole = next((index for index in range(results.plan.episodes) if rounds[index] < tasks), results.plan.episodes)
-    judged = [row.outcome for row in results.rows if row.index < whole and row.outcome in ("success", "failure")]
-    return list(rate_interval(judged.count("success"), len(judged)))
+    plan = results.plan
+    rounds = Counter(plan.round_of(row.index) for row in results.rows)
+    whole = next((n for n in range(plan.episodes) if rounds[n] < tasks * plan.repeats), plan.episodes)
+    found = shares([row for row in results.rows if plan.round_of(row.index) < whole], plan).values()
+    judged = [share.success for share in found if share.success is not None]
+    return list(rate_interval(sum(judged), len(judged)))
 
 
 def _tasks(results: Results) -> list[dict[str, Any]]:
@@ -136,7 +152,9 @@ def _tasks(results: Results) -> list[dict[str, Any]]:
     ]
 
 
-def _episodes(results: Results, beside: Path) -> dict[str, list[Any]]:
+def _episodes(
+    results: Results, beside: Path, times: Mapping[EpisodeId, Timeline], frames: Mapping[EpisodeId, str]
+) -> dict[str, list[Any]]:
     numbers = {(benchmark, task.name): at for at, (benchmark, task) in enumerate(results.plan.labels().values())}
     sentences = {sentence: at for at, sentence in enumerate(_sentences(results))}
     rows = [row for row in results.rows if (row.benchmark, row.task) in numbers]
@@ -145,17 +163,28 @@ def _episodes(results: Results, beside: Path) -> dict[str, list[Any]]:
     columns["error"] = [sentences[row.error] if row.outcome == "error" else -1 for row in rows]
     columns["kind"] = [kind_of(row) if row.outcome == "error" else "" for row in rows]
     columns["metrics"] = [dict(row.metrics) for row in rows]
-    columns["film"] = [_film(row, results.folder, beside) for row in rows]
+    columns["film"] = [
+        "" if results.folder is None else film_address(results.folder, row.video, beside) for row in rows
+    ]
+    steps = [times.get(row.id) for row in rows]
+    columns["rewards"] = [[] if found is None else found.rewards for found in steps]
+    columns["success_at"] = [0 if found is None else found.success_at for found in steps]
+    columns["frame"] = [frames.get(row.id, "") for row in rows]
     return columns
 
 
-def _film(row: EpisodeRow, folder: Path | None, beside: Path) -> str:
-    """Returns the address of an episode's film, as seen from the report; empty where there is none."""
-    if folder is None or not row.video:
-        return ""
-    # The folder may be a stranger's, and the page goes to others: no file from elsewhere, be it by a path or by a link.
-    path = (folder / row.video).resolve()
-    if path.suffix not in FILM_TYPES or not path.is_relative_to(folder.resolve()) or not path.is_file():
+def film_address(folder: Path, name: str, beside: Path) -> str:
+    """Returns the address of a film, as seen from a page; empty where there is none.
+
+    The folder may be a stranger's, and pages go to others: no file from elsewhere, be it by a path or by a link.
+
+    Args:
+        folder: Of the run.
+        name: Of the film in there; empty: it has none.
+        beside: The folder that the page will be in.
+    """
+    path = (folder / name).resolve()
+    if not name or path.suffix not in FILM_TYPES or not path.is_relative_to(folder.resolve()) or not path.is_file():
         return ""
     return quote(os.path.relpath(path, beside.resolve()))
 

@@ -6,12 +6,13 @@ import io
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import BinaryIO, Final, Literal
 from xml.etree import ElementTree
 
 from sparring.orchestrator.results.files import replace_file
+from sparring.orchestrator.results.frames import episode_columns
 from sparring.orchestrator.results.results import Results, episodes_csv
-from sparring.orchestrator.results.row import COLUMNS, EpisodeRow
+from sparring.orchestrator.results.row import EpisodeRow
 from sparring.protos.errors import UsageError
 from sparring.protos.installing import install_command
 from sparring.protos.plain_text import plain
@@ -44,12 +45,8 @@ def _parquet(results: Results) -> bytes:
     except ModuleNotFoundError:
         how = install_command("report") or "pip install pyarrow"
         raise UsageError(f"Parquet needs pyarrow; install it: {how}") from None
-    names = [name for name in COLUMNS if name != "metrics"]
-    columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in results.rows] for name in names}
-    for metric in sorted({name for row in results.rows for name in row.metrics}):
-        columns[f"metrics.{metric}"] = [row.metrics.get(metric) for row in results.rows]
     buffer = io.BytesIO()
-    parquet.write_table(pyarrow.table(columns), buffer)
+    parquet.write_table(pyarrow.table(episode_columns(results)), buffer)
     return buffer.getvalue()
 
 

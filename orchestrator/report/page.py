@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from sparring.orchestrator.report.content import FILM_TYPES
+from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError
 from sparring.protos.plain_text import plain
 
@@ -21,15 +23,27 @@ MOST_EMBEDDED: Final = 512 * 1024**2
 
 def report_page(content: dict[str, Any]) -> str:
     """Returns the page that shows a report."""
+    return whole_page("report", content, style=["report.css"], script=["parts.js", "report.js"])
+
+
+def whole_page(name: str, content: dict[str, Any], *, style: Sequence[str], script: Sequence[str]) -> str:
+    """Returns a page with all that it needs in it.
+
+    Args:
+        name: Of its HTML, in the folder `web`.
+        content: What it shows; `title` is its title.
+        style: Files of its style.
+        script: Files of its script.
+    """
     web = files("sparring.orchestrator.report") / "web"
     parts = {
         "{{title}}": escape(plain(str(content["title"]))),
-        "{{style}}": (web / "report.css").read_text(),
-        "{{script}}": (web / "report.js").read_text(),
+        "{{style}}": "".join((web / file).read_text() for file in style),
+        "{{script}}": "".join((web / file).read_text() for file in script),
         "{{content}}": script_json(content),
     }
     # All marks in one go: what is put in for one of them may look like another.
-    page = (web / "report.html").read_text()
+    page = (web / f"{name}.html").read_text()
     return re.sub("|".join(map(re.escape, parts)), lambda mark: parts[mark[0]], page)
 
 
@@ -49,19 +63,37 @@ def embed_films(content: dict[str, Any], beside: Path) -> None:
         SparringError: If one cannot be read, or they are too large together.
     """
     films = content["episodes"]["film"]
-    size = 0
-    for at, address in enumerate(films):
+    films[:] = map(Embedding(beside).of, films)
+
+
+class Embedding:
+    """Puts films into a page.
+
+    Args:
+        beside: The folder that the page will be in: films are named from there.
+    """
+
+    def __init__(self, beside: Path) -> None:
+        self._beside = beside
+        self._size = 0
+
+    def of(self, address: str) -> str:
+        """Returns what stands in a page instead of the address of a film; of none, nothing.
+
+        Raises:
+            SparringError: If it cannot be read, or is too much together with those before.
+        """
         if not address:
-            continue
-        path = beside / unquote(address)
+            return ""
+        path = self._beside / unquote(address)
         try:
             data = path.read_bytes()
         except OSError as error:
             raise SparringError(f"the film {str(path)!r} cannot be read: {error.strerror}.") from error
-        size += len(data)
-        if size > MOST_EMBEDDED:
+        self._size += len(data)
+        if self._size > MOST_EMBEDDED:
             raise SparringError(
                 f"the films are larger than {MOST_EMBEDDED // 1024**2} MiB together: too much for one page. Leave "
-                "--embed out; the page names them by their path."
+                f"{Hint('embed')} out; the page names them by their path."
             )
-        films[at] = f"data:{FILM_TYPES[path.suffix]};base64,{base64.b64encode(data).decode()}"
+        return f"data:{FILM_TYPES[path.suffix]};base64,{base64.b64encode(data).decode()}"

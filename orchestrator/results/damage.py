@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import sqlite3
+import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +17,9 @@ from sparring.protos.errors import UsageError
 
 FILE_NAME: Final = "journal.sqlite"
 LOCK_NAME: Final = "journal.lock"
+
+_BESIDE: Final = ("-wal", "-shm", "-journal")
+"""What SQLite has beside a file."""
 
 _DAMAGE: Final = ("malformed", "not a database", "damaged", "decode to UTF-8", "file is encrypted")
 """What SQLite, or `check_whole`, says about a file that is not what was written."""
@@ -88,6 +93,21 @@ def document_of(folder: Path) -> RunDocument | None:
         return read_document(folder)
     except UsageError:
         return None
+
+
+def check_files(folder: Path) -> None:
+    """Checks that what lies in the place of a journal is a file: a pipe would be waited for, a device has no end.
+
+    Raises:
+        UsageError: If it is something else.
+    """
+    for name in (FILE_NAME, *(f"{FILE_NAME}{suffix}" for suffix in _BESIDE), LOCK_NAME):
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG((folder / name).stat().st_mode):
+                raise UsageError(
+                    f"{str(folder / name)!r} is no regular file, so no run has written it. Take it away, or give "
+                    f"another {Hint('output')}."
+                )
 
 
 def check_there(folder: Path) -> None:

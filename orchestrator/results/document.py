@@ -7,28 +7,35 @@ schema, and a function here that makes it out of the one before.
 from __future__ import annotations
 
 import json
-import os
-import platform
 import re
-import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from sparring.env_worker.benchmark import Task
+from sparring.orchestrator.plan import Plan
+from sparring.orchestrator.results.document_parts import (
+    DocumentPart,
+    RunExecution,
+    RunHost,
+    RunPlugin,
+    RunPolicy,
+    RunProtocol,
+    RunRate,
+    RunTask,
+    ServerStats,
+)
+from sparring.orchestrator.results.early_stop import EarlyStop
 from sparring.orchestrator.results.files import read_regular, replace_file
 from sparring.orchestrator.results.finite import check_depth, finite, numbers_again
 from sparring.orchestrator.results.makers import Maker
 from sparring.orchestrator.results.programs import Program
-from sparring.orchestrator.results.statistics import Summary
-from sparring.orchestrator.run.plan import Plan
-from sparring.policy_server.client import Description, PolicyProgram
+from sparring.orchestrator.results.row import EpisodeRow
 from sparring.protos.episode_rules import Metric
 from sparring.protos.errors import UsageError
-from sparring.protos.machine import machine
 
 RUN_FILE: Final = "run.json"
 RUN_SCHEMA: Final = 2
@@ -37,198 +44,7 @@ MOST_EPISODES: Final = 10_000_000
 RunStatus = Literal["running", "unfinished", "finished"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
-
-
-class RunTask(_Part):
-    """A task of the plan."""
-
-    benchmark: str = Field(description="the benchmark that it is of, or the name of its evaluation")
-    name: str = Field(description="its name there")
-    group: str = Field(description="the part of the selection that it was chosen by: a group, or its own name")
-    number: int = Field(description="its place in the group, counted from 0: what LeRobot calls its id")
-    instruction: str = Field(description="the sentence that policies get")
-    initial_states: int | None = Field(
-        description="how many official initial states it has: episode k begins in number k modulo this; null: the "
-        "seed alone decides"
-    )
-
-
-class RunPolicy(_Part):
-    """The policy, as its server described it."""
-
-    name: str = Field(description="as it was given to the run, or to its server")
-    arguments: dict[str, Any] = Field(
-        description="that it was made with, as they were given: give secrets by a file or by the environment"
-    )
-    checkpoint_sha256: str | None = Field(description="hash of its checkpoint; null: it has none")
-    server_version: str = Field(description="release of the policy server")
-    packages: dict[str, str] = Field(
-        default_factory=dict, description="versions of the installed packages that its code imports; empty: not known"
-    )
-    package: str | None = Field(
-        default=None, description="the package that brings it, and its version; null: none, it was named by its module"
-    )
-    commit: str | None = Field(
-        default=None,
-        description="git commit of the folder that its code came from; null: none, or not known",
-    )
-    modified: bool | None = Field(
-        default=None, description="whether files there were not what that commit has; null: there is no commit"
-    )
-    machine: dict[str, str] = Field(
-        default_factory=dict,
-        description="its machine: host, system, python, cpu, gpu, driver and cuda, as far as they are known",
-    )
-
-    @classmethod
-    def of(cls, description: Description) -> RunPolicy:
-        """Makes it of what a server says."""
-        return cls(
-            name=description.name,
-            arguments=dict(description.arguments),
-            checkpoint_sha256=description.checkpoint_sha256 or None,
-            server_version=description.server_version,
-            **_of_program(description.program),
-        )
-
-
-def _of_program(program: PolicyProgram | None) -> dict[str, Any]:
-    if program is None:
-        return {}
-    return {
-        "packages": dict(program.packages),
-        "package": program.package or None,
-        "commit": program.commit or None,
-        "modified": program.modified if program.commit else None,
-        "machine": dict(program.machine),
-    }
-
-
-class RunPlugin(_Part):
-    """A plug-in that is installed where the orchestrator runs."""
-
-    kind: Literal["benchmark", "launcher", "policy"] = Field(description="`benchmark`, `launcher` or `policy`")
-    name: str = Field(description="as it is given to --benchmark, --launcher or --policy")
-    value: str = Field(description="where it is found, `module:Class`")
-    package: str | None = Field(description="the package that brings it; null: not known")
-    version: str | None = Field(description="of that package; null: not known")
-
-
-class RunExecution(_Part):
-    """One go at the run."""
-
-    began: str = Field(description="when, in ISO 8601, UTC")
-    ended: str | None = Field(description="when; null: it is going on, or was killed")
-    command: str | None = Field(description="the command line, with secrets left out; null: it was no command")
-
-
-class RunHost(_Part):
-    """The machine that the orchestrator ran on."""
-
-    name: str = Field(description="its host name")
-    system: str = Field(description="its operating system")
-    cores: int | None = Field(description="how many cores it has; null: not known")
-    python: str | None = Field(default=None, description="version of Python; null: not known")
-    cpu: str | None = Field(default=None, description="model of its processor; null: not known")
-    gpu: str | None = Field(default=None, description="models of its GPUs; null: none, or not known")
-    driver: str | None = Field(default=None, description="version of their driver; null: none, or not known")
-
-    @classmethod
-    def here(cls) -> RunHost:
-        """Returns this machine."""
-        known = machine()
-        facts = {name: known.get(name) for name in ("python", "cpu", "gpu", "driver")}
-        return cls(name=socket.gethostname(), system=platform.platform(), cores=os.cpu_count(), **facts)
-
-
-class BatchSize(_Part):
-    """Rows in a forward pass; null where there was none."""
-
-    mean: float | None = Field(description="over all passes")
-    max: int | None = Field(description="of one pass")
-
-
-class Spread(_Part):
-    """Seconds of something that happened often; null where it never did."""
-
-    mean: float | None = Field(description="over all times")
-    p50: float | None = Field(description="half of the times took at most this")
-    p99: float | None = Field(description="99 of 100 took at most this")
-
-
-class InferenceSeconds(Spread):
-    """Seconds of forward passes."""
-
-    total: float = Field(description="of all passes together")
-
-
-class ServerStats(_Part):
-    """What the policy servers did for a run; docs/serving.md says what that means where a server is shared."""
-
-    seconds: float = Field(description="that the server served while this run lasted")
-    episodes: int = Field(description="started, with those that were lost or tried again")
-    observations: int = Field(description="rows that forward passes were made for, whatever came of them")
-    observations_per_second: float | None = Field(description="over `seconds`")
-    batches: int = Field(description="forward passes")
-    batch_size: BatchSize = Field(description="rows in one")
-    queue_wait_s: Spread = Field(description="seconds from an observation's arrival to the start of its pass")
-    inference_s: InferenceSeconds = Field(description="seconds of a pass")
-    errors: dict[str, int] = Field(description="streams that ended with an error, by kind")
-    warnings: list[str] = Field(description="sentences on what you should know about this run")
-    servers: dict[str, ServerStats] = Field(
-        default_factory=dict, description="the same for each server, if there are several; otherwise empty"
-    )
-
-    @classmethod
-    def noted(cls, note: Any) -> ServerStats | None:
-        """Reads what a run has noted of them; None if it has not, or another release has and means something else."""
-        try:
-            return None if note is None else cls.model_validate(note)
-        except ValidationError:
-            return None
-
-
-class RunMean(_Part):
-    """A mean over episodes."""
-
-    mean: float = Field(description="over the episodes with an outcome of the policy's own")
-    interval: tuple[float, float] | None = Field(description="at 95 %, by Student's t; null: not known")
-    n: int = Field(description="how many of these there are")
-
-
-class RunRate(_Part):
-    """A success rate, other means, and what they rest on."""
-
-    success_rate: float | None = Field(
-        description="over the episodes with an outcome of the policy's own; null: none of them can be judged"
-    )
-    interval: tuple[float, float] | None = Field(
-        default=None, description="95 % interval of that rate, by Wilson; null: not known"
-    )
-    n: int = Field(description="how many of these there are")
-    judged: int | None = Field(
-        default=None,
-        description="how many of them the success rate is of: all but those of tasks whose simulators do not say what "
-        "success is; null: releases before 0.2",
-    )
-    errors: int = Field(description="how many episodes ended in an error, and are not counted in the rate")
-    worst_case: float | None = Field(description="the rate if every error had been a failure; null: no episode")
-    best_case: float | None = Field(description="the rate if every error had been a success; null: no episode")
-    returns: RunMean | None = Field(
-        default=None, alias="return", description="the sum of rewards; null: no episode, or releases before 0.2"
-    )
-    steps: RunMean | None = Field(default=None, description="actions executed; null likewise")
-    reward_max: RunMean | None = Field(default=None, description="the largest reward of one step; null likewise")
-
-    @classmethod
-    def of(cls, summary: Summary) -> RunRate:
-        """Makes it of a summary of all episodes."""
-        return cls.model_validate(summary.to_json())
-
-
-class RunDocument(_Part):
+class RunDocument(DocumentPart):
     """All of run.json."""
 
     schema_version: Literal[2] = Field(default=RUN_SCHEMA, alias="schema", description="version of this document: 2")
@@ -243,7 +59,21 @@ class RunDocument(_Part):
         description="every setting as resolved, flags over file over defaults, by the name of its flag with _ for -"
     )
     seed: int = Field(description="of the run; episode k of every task has this seed + k")
-    episodes: int = Field(ge=1, description="per task")
+    seeds: dict[str, int] = Field(
+        default_factory=dict, description="of evaluations that have another seed than the run, by their names"
+    )
+    protocols: dict[str, RunProtocol] = Field(
+        default_factory=dict,
+        description="by which rules each benchmark, or evaluation, was played; empty: releases before 0.2",
+    )
+    episodes: int = Field(ge=1, description="per task, as planned")
+    policy_seeds: int = Field(
+        default=1,
+        ge=1,
+        le=1000,
+        description="how often each episode is played: play k of a task is of its episode k // this, and has the "
+        "policy seed number k % this",
+    )
     tasks: dict[str, RunTask] = Field(
         description="the tasks of the plan in their order, by the label that they have in tables: their name, after "
         "that of their benchmark where two have the same"
@@ -297,14 +127,34 @@ class RunDocument(_Part):
         "episodes; empty: nothing was drawn, or it is not known",
     )
 
+    early_stop: EarlyStop | None = Field(
+        default=None, description="what came of --until or --against; null: neither was given"
+    )
+
     def plan(self) -> Plan:
-        """Returns the plan, without asking the benchmarks, which may not be installed here."""
+        """Returns the plan, without asking the benchmarks, which may not be installed here.
+
+        Of a run that has stopped early these are the rounds that it has.
+        """
         tasks: dict[str, list[Task]] = {}
         for task in self.tasks.values():
             tasks.setdefault(task.benchmark, []).append(
                 Task(task.name, task.instruction, task.group, task.initial_states or 0, task.number)
             )
-        return Plan(tasks, self.episodes, self.seed)
+        return Plan(tasks, self._rounds, self.seed, repeats=self.policy_seeds, seeds=self.seeds)
+
+    def of_the_run(self, rows: Sequence[EpisodeRow]) -> list[EpisodeRow]:
+        """Returns the rows of a journal that are of the run.
+
+        One that has stopped early may have played some of later rounds, ahead of others, which do not count.
+        """
+        return [row for row in rows if not self._rounds <= row.index // self.policy_seeds < self.episodes]
+
+    @property
+    def _rounds(self) -> int:
+        """How many rounds there are: episodes of each task, unless the run has stopped early."""
+        stop = self.early_stop
+        return self.episodes if stop is None or not stop.stopped else max(1, min(stop.rounds, self.episodes))
 
     @property
     def metric(self) -> Metric:
@@ -367,7 +217,9 @@ def read_document(folder: Path) -> RunDocument:
         raise UsageError(f"{str(path)!r} is damaged: {where}: {problem['msg']}.") from error
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{str(path)!r} is damaged: {error!r}.") from error
-    if document.episodes * len(document.tasks) > MOST_EPISODES:
+    if not document.tasks:
+        raise UsageError(f"{str(path)!r} is damaged: its plan has no task.")
+    if document.episodes * document.policy_seeds * len(document.tasks) > MOST_EPISODES:
         raise UsageError(f"{str(path)!r} is damaged: its plan has more than {MOST_EPISODES:,} episodes.")
     return document.model_copy(update={"settings": numbers_again(document.settings)})
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import BinaryIO, Final
 
 from sparring.protos.errors import SparringError
 
 MOST_BYTES: Final = 1 << 30
 """Of a file that is read as a whole."""
+_READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -20,7 +21,35 @@ def open_regular(path: Path) -> BinaryIO:
     Raises:
         OSError: If it is none, or cannot be opened.
     """
-    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    return _regular(os.open(path, _READ), path)
+
+
+def open_inside(folder: Path, inside: PurePath) -> BinaryIO:
+    """Opens a file as `open_regular`, and follows no link on the way to it from a folder, which may be one itself.
+
+    Others may write in there: what is looked at first and opened then may be another file by then. This is opened once.
+
+    Args:
+        folder: Where the way begins.
+        inside: The way from there.
+
+    Raises:
+        OSError: If there is a link or a step back on the way, it is no regular file, or it cannot be opened.
+    """
+    if inside.is_absolute() or ".." in inside.parts or not inside.name:
+        raise OSError(errno.EINVAL, "it is not in the folder", str(inside))
+    here = os.open(folder, _READ | os.O_DIRECTORY)
+    try:
+        for part in inside.parts[:-1]:
+            inner = os.open(part, _READ | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+            os.close(here)
+            here = inner
+        return _regular(os.open(inside.name, _READ | os.O_NOFOLLOW, dir_fd=here), folder / inside)
+    finally:
+        os.close(here)
+
+
+def _regular(number: int, path: Path) -> BinaryIO:
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
@@ -34,11 +63,20 @@ def read_regular(path: Path) -> str:
         OSError: As `open_regular`, or if it is larger than any that a run writes.
         UnicodeDecodeError: If it is no text.
     """
+    return read_bytes(path).decode()
+
+
+def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Returns all of a file.
+
+    Raises:
+        OSError: As `open_regular`, or if it has more bytes than `most`.
+    """
     with open_regular(path) as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise OSError(errno.EFBIG, f"it has more than {MOST_BYTES:,} bytes", str(path))
-    return content.decode()
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+    return content
 
 
 def replace_file(path: Path, content: str | bytes) -> None:

@@ -12,7 +12,7 @@ _EXACT: Final = 200
 """Up to so many degrees of freedom Student's distribution is summed up; beyond, a series is as exact as a float."""
 
 
-def wilson(successes: int, n: int) -> tuple[float, float]:
+def wilson(successes: float, n: float) -> tuple[float, float]:
     """Returns the 95 % Wilson score interval of a rate; (0, 1) if there is nothing to judge by."""
     if n == 0:
         return 0.0, 1.0

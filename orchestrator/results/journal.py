@@ -12,20 +12,22 @@ from dataclasses import fields
 from pathlib import Path
 from typing import IO, Any, Final
 
+from sparring.orchestrator.machine.shared_storage import shared_storage
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.results.damage import (
     FILE_NAME,
     LOCK_NAME,
     DamagedJournal,
+    check_files,
     check_there,
     check_whole,
     is_damage,
 )
 from sparring.orchestrator.results.finite import finite
-from sparring.orchestrator.results.makers import Maker, makers_of, number_of
+from sparring.orchestrator.results.makers import Maker, NewMakers, makers_of
 from sparring.orchestrator.results.migrations import prepare
 from sparring.orchestrator.results.reading import JournalEvent, actions_of, events_of, row_of, rows_of, trace_of
 from sparring.orchestrator.results.row import CHECKSUM, EpisodeRow, checksum
-from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.advice import Hint
 from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import SparringError, UsageError
@@ -53,6 +55,7 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
+        self._new_makers = NewMakers()
         with _explained(self.path):
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = locked(folder)
@@ -69,7 +72,9 @@ class Journal:
                 raise
 
     def _prepare(self, folder: Path) -> None:
-        self._connection.execute("PRAGMA journal_mode=WAL")
+        # Readers beside a write-ahead log share memory with the writer, which machines do not.
+        mode = "DELETE" if shared_storage(folder) else "WAL"
+        self._connection.execute(f"PRAGMA journal_mode={mode}")
         self._connection.execute("PRAGMA synchronous=FULL")  # a row that was reported survives a power cut
         check_whole(self._connection)
         prepare(self._connection, str(folder))
@@ -127,10 +132,13 @@ class Journal:
         Raises:
             JournalError: If it cannot be written.
         """
-        with _explained(self.path), _at_once(self._connection):
-            recorded = write_row(self._connection, row)
-            if recorded:
-                write_actions(self._connection, row.id, actions, trace)
+        with _explained(self.path):
+            with _at_once(self._connection):
+                self._new_makers.write(self._connection)
+                recorded = write_row(self._connection, row)
+                if recorded:
+                    write_actions(self._connection, row.id, actions, trace)
+            self._new_makers.forget()
             return recorded
 
     def filmed(self, row: EpisodeRow) -> None:
@@ -173,13 +181,13 @@ class Journal:
             )
 
     def maker(self, maker: Maker) -> int:
-        """Returns the number that rows refer to a maker by.
+        """Returns the number that rows refer to a maker by; a new one is written with the next row.
 
         Raises:
-            JournalError: If it cannot be written.
+            JournalError: If it cannot be read.
         """
         with _explained(self.path):
-            return number_of(self._connection, maker)
+            return self._new_makers.number_of(self._connection, maker)
 
     def makers(self) -> dict[int, Maker]:
         """Returns who has made the rows, by the numbers that rows refer to them by."""
@@ -235,8 +243,13 @@ def check_identity(
     """
     if recorded is None:
         return
-    # A rule that the release which wrote this did not know yet was what it is by default.
-    recorded = {**{rule.name: rule.default for rule in fields(EpisodeRules)}, **recorded}
+    # What the release that wrote this did not know yet was as it is by default.
+    recorded = {
+        "policy_seeds": 1,
+        "protocols": {},
+        **{rule.name: rule.default for rule in fields(EpisodeRules)},
+        **recorded,
+    }
     recorded, given = finite(recorded), json.loads(_json(identity))
     _check_episodes(folder, recorded.get(_EPISODES), given.pop(_EPISODES, None))
     fixed, changeable = _without_changeable(recorded, given)
@@ -305,8 +318,9 @@ def locked(folder: Path) -> IO[str]:
     """Takes the lock of an output folder, which is held until it is closed.
 
     Raises:
-        UsageError: If a run is writing there.
+        UsageError: If a run is writing there, or the lock or the journal is something else than a file.
     """
+    check_files(folder)
     lock = (folder / LOCK_NAME).open("w")
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:

@@ -62,13 +62,39 @@ class Maker(BaseModel):
         )
 
 
-def number_of(connection: sqlite3.Connection, maker: Maker) -> int:
-    """Returns the number of a maker in a journal, which it gets the first time."""
+class NewMakers:
+    """Makers of one journal that no row refers to yet: they are written with the first row that does.
+
+    A transaction for each would be half of what the first episode of a worker costs.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, str, str], int] = {}
+
+    def number_of(self, connection: sqlite3.Connection, maker: Maker) -> int:
+        """Returns the number of a maker in a journal, which it gets the first time."""
+        cells = _cells(maker)
+        known = "SELECT id FROM makers WHERE worker = ? AND host = ? AND versions = ?"
+        if found := connection.execute(known, cells).fetchone():
+            return int(found[0])
+        if cells not in self._numbers:
+            last = int(connection.execute("SELECT coalesce(max(id), 0) FROM makers").fetchone()[0])
+            self._numbers[cells] = 1 + max(last, *self._numbers.values(), 0)
+        return self._numbers[cells]
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        """Writes them."""
+        rows = [(number, *cells) for cells, number in self._numbers.items()]
+        connection.executemany("INSERT OR IGNORE INTO makers (id, worker, host, versions) VALUES (?, ?, ?, ?)", rows)
+
+    def forget(self) -> None:
+        """Hears that what was written is there for good."""
+        self._numbers.clear()
+
+
+def _cells(maker: Maker) -> tuple[str, str, str]:
     content = {**maker.versions, **({_PROGRAMS: maker.programs} if maker.programs else {})}
-    cells = (maker.worker, maker.host, json.dumps(content, sort_keys=True, allow_nan=False))
-    connection.execute("INSERT OR IGNORE INTO makers (worker, host, versions) VALUES (?, ?, ?)", cells)
-    found = connection.execute("SELECT id FROM makers WHERE worker = ? AND host = ? AND versions = ?", cells)
-    return int(found.fetchone()[0])
+    return maker.worker, maker.host, json.dumps(content, sort_keys=True, allow_nan=False)
 
 
 def makers_of(connection: sqlite3.Connection) -> dict[int, Maker]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.results.damage import FILE_NAME as FILE_NAME
 from sparring.orchestrator.results.damage import LOCK_NAME as LOCK_NAME
 from sparring.orchestrator.results.damage import DamagedJournal, check_schema, check_whole, is_damage
@@ -29,7 +30,6 @@ from sparring.orchestrator.results.finite import check_depth
 from sparring.orchestrator.results.makers import Maker, makers_of
 from sparring.orchestrator.results.migrations import RENAMED_NOTES, check_version
 from sparring.orchestrator.results.row import EpisodeRow
-from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.errors import UsageError
 
 _BUSY_SECONDS: Final = 10.0
@@ -125,6 +125,54 @@ def read_kept(folder: Path, episodes: Collection[EpisodeId]) -> dict[EpisodeId, 
             for episode in episodes
             if (actions := actions_of(connection, episode))
         }
+
+    return _read(folder, read)
+
+
+@dataclass(frozen=True)
+class RunCourse:
+    """How a run has come to its rows.
+
+    Attributes:
+        order: Its recorded episodes, in the order in which they were recorded.
+        server_counts: What the policy servers did, as `StatsWatch.to_json` gives it; None: nothing is known of that.
+    """
+
+    order: Sequence[EpisodeId]
+    server_counts: Mapping[str, Any] | None
+
+
+def read_course(folder: Path) -> RunCourse:
+    """Reads how a run has come to its rows, also while it goes on.
+
+    Raises:
+        UsageError: As `read_journal`.
+    """
+
+    def read(connection: sqlite3.Connection, running: bool) -> RunCourse:
+        found = connection.execute('SELECT benchmark, task, "index" FROM episodes ORDER BY rowid')
+        order = [EpisodeId(*cells) for cells in found]
+        noted = connection.execute("SELECT value FROM meta WHERE key = 'server_counts'").fetchone()
+        counts = None if noted is None else check_depth(json.loads(noted[0]))
+        return RunCourse(order, counts if isinstance(counts, dict) else None)
+
+    return _read(folder, read)
+
+
+def read_traces(folder: Path, most: int) -> dict[EpisodeId, bytes]:
+    """Reads the traces of a run's episodes, also while it writes to the journal; nothing, if there are too many.
+
+    Raises:
+        UsageError: As `read_journal`.
+    """
+
+    def read(connection: sqlite3.Connection, running: bool) -> dict[EpisodeId, bytes]:
+        if "trace" not in {name for _, name, *_ in connection.execute("PRAGMA table_info(actions)")}:
+            return {}
+        if connection.execute("SELECT count(*) FROM actions").fetchone()[0] > most:
+            return {}
+        found = connection.execute('SELECT benchmark, task, "index", trace FROM actions WHERE trace IS NOT NULL')
+        return {EpisodeId(benchmark, task, index): bytes(trace) for benchmark, task, index, trace in found if trace}
 
     return _read(folder, read)
 

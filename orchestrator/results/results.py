@@ -9,30 +9,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from sparring.orchestrator.plan import Plan
 from sparring.orchestrator.results.damage import FILE_NAME, DamagedJournal
-from sparring.orchestrator.results.document import (
-    RUN_FILE,
-    RunDocument,
-    RunPolicy,
-    RunStatus,
-    ServerStats,
-    read_document,
-    to_json,
-)
+from sparring.orchestrator.results.document import RUN_FILE, RunDocument, RunStatus, read_document, to_json
+from sparring.orchestrator.results.document_parts import RunPolicy, RunProtocol, ServerStats
+from sparring.orchestrator.results.early_stop import EarlyStop
 from sparring.orchestrator.results.files import replace_file
+from sparring.orchestrator.results.frames import data_frame
 from sparring.orchestrator.results.makers import Maker, mixed_versions
 from sparring.orchestrator.results.programs import Program, changes, programs_in
 from sparring.orchestrator.results.reading import JournalContents, JournalEvent, is_running, read_journal
 from sparring.orchestrator.results.renderers import mixed_renderers, renderers_of
 from sparring.orchestrator.results.row import COLUMNS, EpisodeRow
 from sparring.orchestrator.results.statistics import Summary
-from sparring.orchestrator.run.plan import Plan
+from sparring.protos.comma_list import comma_list
 from sparring.protos.episode_rules import Metric
 from sparring.protos.errors import UsageError, unknown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _ATTEMPTS: Final = 5
 """So often a run may begin or end while it is being read."""
@@ -58,6 +57,10 @@ class Results:
         metric: What the run is about: `success` or `return`.
         programs: Policies and benchmarks that have made rows, by the hashes that makers name them by.
         settings: Every setting of the run, as in run.json; empty if they are not known.
+        early_stop: What came of the rules by which it might stop early; None: it had none.
+        protocols: By which rules each benchmark, or evaluation, was played; empty if that is not known.
+        is_of_one_run: Whether the journal is of the run that run.json tells of.
+        id: What run.json knows it by; None: it was made by a release that did not write that down, or is in no folder.
     """
 
     plan: Plan
@@ -73,6 +76,10 @@ class Results:
     metric: Metric = "success"
     programs: Mapping[str, Program] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    early_stop: EarlyStop | None = None
+    protocols: Mapping[str, RunProtocol] = field(default_factory=dict)
+    is_of_one_run: bool = True
+    id: str | None = None
 
     @classmethod
     def load(cls, folder: str | Path) -> Results:
@@ -94,7 +101,7 @@ class Results:
         status: RunStatus = "running" if journal.running else "unfinished"
         return cls(
             plan=document.plan(),
-            rows=journal.rows,
+            rows=document.of_the_run(journal.rows),
             seconds=max(document.seconds, seconds),
             folder=folder,
             # Who was killed could not write that it is not running any more.
@@ -107,6 +114,10 @@ class Results:
             metric=document.metric,
             programs=programs,
             settings=document.settings,
+            early_stop=document.early_stop,
+            protocols=document.protocols,
+            is_of_one_run=journal.meta.get("run") == document.id,
+            id=document.id,
         )
 
     def __repr__(self) -> str:
@@ -135,7 +146,7 @@ class Results:
         """
         labels, groups = self.plan.labels(), self.plan.groups()
         chosen: set[str] = set()
-        for part in filter(None, (part.strip() for part in selection.split(","))):
+        for part in comma_list(selection):
             found = set(fnmatch.filter(labels, part))
             found |= {label for group in fnmatch.filter(groups, part) for label in groups[group]}
             found |= {
@@ -225,6 +236,10 @@ class Results:
             "status": self.status,
             "episodes": {"planned": len(self.plan.ids()), "recorded": len(self.rows)},
             "metric": self.metric,
+            "protocols": {name: found.model_dump() for name, found in self.protocols.items()},
+            "early_stop": None
+            if self.early_stop is None
+            else {**self.early_stop.model_dump(), "stopped": self.early_stop.stopped},
             "overall": self.overall.to_json(),
             "benchmarks": {name: summary.to_json() for name, summary in self.benchmarks.items()},
             "groups": owned(self.groups),
@@ -236,6 +251,26 @@ class Results:
             "changes": list(self.changes),
             "warnings": list(self.warnings),
         }
+
+    def to_dataframe(self) -> Any:
+        """Returns the episodes, a row each: what episodes.csv has, with a column for each metric (`metrics.distance`).
+
+        As a DataFrame of pandas; where that is not installed, as a Table of pyarrow; without both, as dictionaries.
+        """
+        return data_frame(self)
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draws a bar with its 95 % interval for every task, and one for all of them, with matplotlib.
+
+        Args:
+            axes: Where to draw; a new figure if left out.
+
+        Raises:
+            UsageError: If matplotlib is not installed.
+        """
+        from sparring.orchestrator.display.plot import plot_results  # which shows what is here
+
+        return plot_results(self, axes)
 
     def _of(self, labels: Iterable[str]) -> list[EpisodeRow]:
         return [row for label in labels for row in self._by_label[label]]
@@ -308,6 +343,11 @@ def episodes_csv(results: Results) -> str:
     writer.writerow(COLUMNS)
     writer.writerows(row.csv() for row in results.rows)
     return text.getvalue()
+
+
+def compared_metric(runs: Sequence[Results]) -> Metric:
+    """Returns by what runs are compared where nobody has said so: by what all of them were about."""
+    return "return" if all(run.metric == "return" for run in runs) else "success"
 
 
 def write_results(results: Results) -> None:

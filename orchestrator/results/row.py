@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
-from sparring.orchestrator.run.plan import EpisodeId
+from sparring.orchestrator.plan import EpisodeId
 from sparring.protos.record import EpisodeRecord, Outcome
 
 Cell = str | int | float

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.results.damage import FILE_NAME, DamagedJournal
 from sparring.orchestrator.results.document import RunDocument, read_document
 from sparring.orchestrator.results.journal import locked, write_actions, write_row
@@ -19,7 +20,6 @@ from sparring.orchestrator.results.migrations import RENAMED_NOTES, SCHEMA_VERSI
 from sparring.orchestrator.results.pages import StoredRow, Value, stored_rows
 from sparring.orchestrator.results.reading import read_journal
 from sparring.orchestrator.results.row import CHECKSUM, COLUMNS, EpisodeRow, is_sound
-from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.action_list import UnreadableActions, unpack
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.trace import Trace

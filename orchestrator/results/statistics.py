@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sparring.orchestrator.results.intervals import mean_of, student, wilson
+from sparring.orchestrator.results.repeats import by_episode, worth_of
 from sparring.orchestrator.results.row import EpisodeRow
 
 _UNSPECIFIED: Final = "unspecified"
@@ -33,6 +34,15 @@ class Mean:
         """Returns the mean of some values; None if there are none."""
         return cls(mean_of(values), len(values), student(values)) if values else None
 
+    @classmethod
+    def over(cls, rows: Sequence[EpisodeRow], value: Callable[[EpisodeRow], float]) -> Mean | None:
+        """Returns the mean over plays; its interval is over episodes, of which plays may be repeats."""
+        mean = cls.of([value(row) for row in rows])
+        episodes = by_episode(rows)
+        if mean is None or len(episodes) == len(rows):
+            return mean
+        return cls(mean.mean, mean.n, student([mean_of([value(row) for row in episode]) for episode in episodes]))
+
     def to_json(self) -> dict[str, Any]:
         """Returns its form in `--json`."""
         return {"mean": self.mean, "interval": None if self.interval is None else list(self.interval), "n": self.n}
@@ -55,6 +65,7 @@ class Summary:
         reward_max: The mean of the largest reward of one step, likewise.
         unjudged: Those of the n whose task has no success rate: its simulator does not say what success is.
         unjudged_errors: Those of the errors whose task has none.
+        worth: Which share of the judged would be worth as much, if none of them were repeats of the same episode.
     """
 
     n: int
@@ -67,6 +78,7 @@ class Summary:
     reward_max: Mean | None = None
     unjudged: int = 0
     unjudged_errors: int = 0
+    worth: float = 1.0
 
     @classmethod
     def of(cls, rows: Iterable[EpisodeRow]) -> Summary:
@@ -83,11 +95,12 @@ class Summary:
             successes=sum(row.outcome == "success" for row in judged),
             errors_by_kind=dict(Counter(map(kind_of, failed)).most_common()),
             metrics=_means(played),
-            returns=Mean.of([row.reward_sum for row in played]),
-            steps=Mean.of([row.steps for row in played]),
-            reward_max=Mean.of([row.reward_max for row in played]),
+            returns=Mean.over(played, lambda row: row.reward_sum),
+            steps=Mean.over(played, lambda row: row.steps),
+            reward_max=Mean.over(played, lambda row: row.reward_max),
             unjudged=len(played) - len(judged),
             unjudged_errors=sum((row.benchmark, row.task) in silent for row in failed),
+            worth=worth_of(judged, lambda row: row.outcome == "success"),
         )
 
     @property
@@ -102,8 +115,13 @@ class Summary:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % Wilson interval of the success rate; (0, 1) if there is none."""
-        return wilson(self.successes, self.judged)
+        """The 95 % Wilson interval of the success rate; (0, 1) if there is none.
+
+        Where episodes were played several times it is of as many plays as these are worth.
+        """
+        if self.worth == 1.0:
+            return wilson(self.successes, self.judged)
+        return wilson(self.successes * self.worth, self.judged * self.worth)
 
     @property
     def worst_case(self) -> float | None:
@@ -145,8 +163,13 @@ def kind_of(row: EpisodeRow) -> str:
 
 
 def _means(rows: Iterable[EpisodeRow]) -> dict[str, Mean]:
-    values: dict[str, list[float]] = {}
+    having: dict[str, list[EpisodeRow]] = {}
     for row in rows:
-        for name, value in row.metrics.items():
-            values.setdefault(name, []).append(value)
-    return {name: mean for name, found in sorted(values.items()) if (mean := Mean.of(found)) is not None}
+        for name in row.metrics:
+            having.setdefault(name, []).append(row)
+    found = {name: Mean.over(those, _metric(name)) for name, those in sorted(having.items())}
+    return {name: mean for name, mean in found.items() if mean is not None}
+
+
+def _metric(name: str) -> Callable[[EpisodeRow], float]:
+    return lambda row: row.metrics[name]

@@ -1,1 +1,1 @@
-"""A run from plan to results: what is to be done, who does it, and what came back."""
+"""What a run lends to whom and when that is over: leases, films, early stops; and who listens."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from sparring.orchestrator.plan import EpisodeId, Plan
+from sparring.orchestrator.run.file_names import FileNames
 from sparring.orchestrator.run.films import Films
 from sparring.orchestrator.run.incoming import Incoming
-from sparring.orchestrator.run.plan import EpisodeId, Plan
 from sparring.orchestrator.run.scheduler import Lease, Scheduler
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos import evaluation_pb2 as pb
@@ -35,10 +36,7 @@ class Attachments:
         if settings.output.record is not None:
             folders["recording"] = settings.output.record
         self._incoming = Incoming(folder, folders)
-        self._labels = {(name, task.name): label for label, (name, task) in plan.labels().items()}
-        numbers = {label: task.number for label, (_, task) in plan.labels().items()}
-        self._places = {label: (group, numbers[label]) for group, labels in plan.groups().items() for label in labels}
-        """Each task's group, and its number there."""
+        self._names = FileNames(plan)
 
     def piece(self, piece: pb.Piece) -> None:
         """Takes a piece of a film or a recording, if the lease was asked for one.
@@ -69,7 +67,7 @@ class Attachments:
         film = self._film_name(episode, outcome)
         targets: dict[AttachmentKind, Path] = {}
         if self._output.record is not None:
-            targets["recording"] = recording_file(self._output.record, episode)
+            targets["recording"] = self._names.recording(self._output.record, episode)
         if self._output.wants_film(episode.task, episode.index, outcome):
             targets["video"] = self._folder / film
         kept: set[AttachmentKind] = set()
@@ -108,19 +106,6 @@ class Attachments:
         self._incoming.close()
 
     def _film_name(self, episode: EpisodeId, outcome: Outcome) -> str:
-        label = self._labels[episode.benchmark, episode.task]
         if self._output.video_names == "lerobot":
-            group, number = self._places[label]
-            return f"videos/{file_name(group)}_{number}/eval_episode_{episode.index}.mp4"
-        return f"videos/{file_name(label)}_{episode.index:04d}_{outcome}.mp4"
-
-
-def recording_file(folder: Path, episode: EpisodeId) -> Path:
-    """Returns where the recording of an episode is, in a folder of recordings."""
-    return folder / file_name(episode.benchmark) / file_name(episode.task) / f"{episode.index:04d}.npz"
-
-
-def file_name(name: str) -> str:
-    """Returns the name of a task, a group or a benchmark as one of a file or a folder: never of one further up."""
-    safe = name.replace("/", "_").replace(":", "_")
-    return safe if safe.strip(".") else "_" * max(1, len(safe))
+            return f"videos/{self._names.lerobots_film(episode)}"
+        return f"videos/{self._names.film(episode, outcome)}"

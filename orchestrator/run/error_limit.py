@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from sparring.orchestrator.plan import EpisodeId
+from sparring.orchestrator.retry import is_incurable
 from sparring.orchestrator.run.errors import RunStopped
-from sparring.orchestrator.run.plan import EpisodeId
-from sparring.orchestrator.run.retry import is_incurable
 from sparring.protos.advice import Hint
 from sparring.protos.record import EpisodeRecord
 

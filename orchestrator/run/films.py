@@ -9,17 +9,19 @@ import math
 import secrets
 from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from sparring.env_worker.registry import get_benchmark
+from sparring.orchestrator.plan import EpisodeId, Plan
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.listeners import FilmCount
-from sparring.orchestrator.run.plan import EpisodeId, Plan
 from sparring.orchestrator.run.scheduler import Lease, SlotId, TaskKey
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import Hint
+from sparring.protos.comma_list import comma_list
 from sparring.protos.errors import UsageError
 from sparring.protos.record import EpisodeRecord
 
@@ -74,10 +76,27 @@ class Films:
             self._waiting.setdefault(_key(row.id), deque()).append(row.id)
             self.count = FilmCount(self.count.wanted + 1, self.count.made, self.count.missing)
 
+    def cut(self, rounds: int) -> None:
+        """Hears that there are so many rounds and no more: of later ones no film is wanted, wherever it is by now."""
+        for queue in self._waiting.values():
+            gone = [episode for episode in queue if self._plan.round_of(episode.index) >= rounds]
+            for episode in gone:
+                queue.remove(episode)
+            self.count = replace(self.count, wanted=self.count.wanted - len(gone))
+        late = [n for n, lease in self._leases.items() if self._plan.round_of(lease.episode.index) >= rounds]
+        for number in late:
+            del self._leases[number]
+            self.count = replace(self.count, wanted=self.count.wanted - 1)
+
     @property
     def unfinished(self) -> int:
         """Films that wait or are being made."""
         return sum(map(len, self._waiting.values())) + len(self._leases)
+
+    def left(self, benchmark: str) -> int:
+        """Returns how many films of a benchmark wait or are being made."""
+        made = sum(lease.slot.benchmark == benchmark for lease in self._leases.values())
+        return self.pending(benchmark) + made
 
     def pending(self, benchmark: str) -> int:
         """Returns how many films of a benchmark wait."""
@@ -108,6 +127,7 @@ class Films:
             seed=self._plan.seed_of(lease.episode),
             film=True,
             replay=self._journal.actions(lease.episode),
+            episode=self._plan.round_of(lease.episode.index),
         )
 
     def holder(self, number: int) -> Lease | None:
@@ -158,7 +178,7 @@ def check_named(video: str, plan: Plan) -> None:
         for episode in plan.ids()
         for shown in (episode.task, f"{episode.benchmark}/{episode.task}")
     }
-    for name in video.split(","):
+    for name in comma_list(video):
         if name not in known:
             raise UsageError(f"{Hint('video')} names {name!r}, and no episode of this plan is that.")
 

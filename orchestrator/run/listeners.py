@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from sparring.orchestrator.plan import EpisodeId, Plan
 from sparring.orchestrator.results.row import EpisodeRow
-from sparring.orchestrator.run.plan import EpisodeId, Plan
 from sparring.protos.errors import UsageError
 from sparring.protos.tracebacks import Tracebacks, located, traceback_of
 
 if TYPE_CHECKING:
     from sparring.orchestrator.results.results import Results
+    from sparring.orchestrator.serving.stats import ServerLoad
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,27 @@ class SlotActivity:
 
 
 @dataclass(frozen=True)
+class SlotFrame:
+    """What the camera of a slot sees.
+
+    Attributes:
+        worker: Whose slot it is.
+        slot: Its number there.
+        task: Of the episode that it plays.
+        index: Of that episode.
+        steps: That it has made in it.
+        image: A PNG.
+    """
+
+    worker: str
+    slot: int
+    task: str
+    index: int
+    steps: int
+    image: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
 class FilmCount:
     """How far films are.
 
@@ -109,8 +131,24 @@ class RunListener:
     def on_result(self, row: EpisodeRow) -> None:
         """Called when an episode is in the journal."""
 
+    def watched(self, worker: str) -> Collection[int]:
+        """Returns the slots of a worker that somebody looks at now: `on_frame` is called with what they see.
+
+        Asked every second or so. Nothing is drawn for nobody, and what is drawn changes nothing that is played.
+        """
+        return ()
+
+    def on_frame(self, frame: SlotFrame) -> None:
+        """Called with what a slot sees, now and then, while it is `watched`."""
+
+    def on_stats(self, load: ServerLoad) -> None:
+        """Called every few seconds with what the policy servers do."""
+
     def on_films(self, films: FilmCount) -> None:
         """Called when a film is wanted, made or given up: how many there are of each, by replay."""
+
+    def on_film(self, row: EpisodeRow) -> None:
+        """Called when a recorded episode has been filmed by replay: with its row, which names the film now."""
 
     def on_warning(self, sentence: str) -> None:
         """Called with a sentence that people should know about this run; each comes once."""
@@ -163,8 +201,24 @@ class Listeners(RunListener):
     def on_result(self, row: EpisodeRow) -> None:
         self._tell("on_result", row)
 
+    def watched(self, worker: str) -> Collection[int]:
+        slots: set[int] = set()
+        for listener in tuple(self._listeners):
+            if hasattr(listener, "watched"):
+                slots.update(self._told_by(listener, worker))
+        return slots
+
+    def on_frame(self, frame: SlotFrame) -> None:
+        self._tell("on_frame", frame)
+
+    def on_stats(self, load: ServerLoad) -> None:
+        self._tell("on_stats", load)
+
     def on_films(self, films: FilmCount) -> None:
         self._tell("on_films", films)
+
+    def on_film(self, row: EpisodeRow) -> None:
+        self._tell("on_film", row)
 
     def on_warning(self, sentence: str) -> None:
         self._tell("on_warning", sentence)
@@ -183,8 +237,18 @@ class Listeners(RunListener):
             try:
                 hears(*what)
             except Exception as error:  # noqa: BLE001  # whoever only watches takes no run down
-                self._listeners.remove(listener)
-                log.warning("%s", self._told(listener, method, error))
+                self._drop(listener, method, error)
+
+    def _told_by(self, listener: RunListener, worker: str) -> Collection[int]:
+        try:
+            return [int(slot) for slot in listener.watched(worker)]
+        except Exception as error:  # noqa: BLE001  # the same
+            self._drop(listener, "watched", error)
+            return ()
+
+    def _drop(self, listener: RunListener, method: str, error: Exception) -> None:
+        self._listeners.remove(listener)
+        log.warning("%s", self._told(listener, method, error))
 
     def _told(self, listener: RunListener, method: str, error: Exception) -> str:
         raised = f"raised {type(error).__name__} in {method}"

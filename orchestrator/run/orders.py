@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from sparring.orchestrator.plan import EpisodeId, Plan
 from sparring.orchestrator.run.films import Films
-from sparring.orchestrator.run.plan import EpisodeId, Plan, benchmark_settings
 from sparring.orchestrator.run.scheduler import Lease
 from sparring.orchestrator.settings import Evaluation, RunSettings
+from sparring.orchestrator.settings.assets import benchmark_settings
 from sparring.protos import evaluation_pb2 as pb
 
 Order = Callable[[EpisodeId, pb.Lease], None]
@@ -24,7 +25,7 @@ def assignment_message(settings: RunSettings, part: Evaluation) -> pb.Assignment
     return pb.Assignment(
         benchmark=part.benchmark,
         benchmark_settings=json.dumps(benchmark_settings(settings, part)),
-        rules=settings.plan.rules.to_message(),
+        rules=settings.plan.rules_of(part).to_message(),
         video_fps=settings.output.video_fps,
         render_device=settings.worker.render_device,
     )
@@ -43,5 +44,8 @@ def lease_message(settings: RunSettings, plan: Plan, films: Films, lease: Lease,
         record=settings.output.record is not None,
         keep_actions=settings.output.actions,
     )
+    if plan.repeats > 1:
+        message.episode = plan.round_of(lease.episode.index)
+        message.policy_seed = plan.policy_seed_of(lease.episode)
     order(lease.episode, message)
     return message

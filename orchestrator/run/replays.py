@@ -96,7 +96,9 @@ class Replays:
             problem = self._tracebacks.told("simulator", problem, result.traceback)
         if not problem:
             try:
-                self._journal.filmed(replace(row, video=self._attachments.save_replay(lease, result, row.outcome)))
+                filmed = replace(row, video=self._attachments.save_replay(lease, result, row.outcome))
+                self._journal.filmed(filmed)
+                self._listener.on_film(filmed)
             except AttachmentMissing as error:
                 problem = error.sentence
         if problem:

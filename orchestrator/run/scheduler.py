@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from sparring.orchestrator.run.plan import EpisodeId, Plan
-from sparring.orchestrator.run.retry import DEFAULT_RULES, RetryRules
+from sparring.orchestrator.plan import EpisodeId, Plan
+from sparring.orchestrator.retry import DEFAULT_RULES, RetryRules
 from sparring.protos.record import EpisodeRecord
 
 Verdict = Literal["record", "retry", "stale"]
@@ -51,6 +51,8 @@ class Scheduler:
         failed_before: How many attempts of an episode earlier executions have seen fail.
         rules: When an episode is tried again.
         max_parallel_tasks: How many tasks may be open at once; 0 for any number.
+        by_rounds: Whether the first episodes of all tasks come before the second ones, and so on: a run that may stop
+            early is to have the same of every task.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Scheduler:
         failed_before: Mapping[EpisodeId, int] | None = None,
         rules: RetryRules = DEFAULT_RULES,
         max_parallel_tasks: int = 0,
+        by_rounds: bool = False,
     ) -> None:
         finished = set(done)
         self._pending: dict[TaskKey, deque[EpisodeId]] = {}
@@ -75,6 +78,9 @@ class Scheduler:
         self._open: Counter[TaskKey] = Counter()
         self._helpers: Counter[TaskKey] = Counter()
         self._rules = rules
+        self._by_rounds = by_rounds
+        self._round_of = plan.round_of
+        self._rounds: int | None = None
         self._max_parallel_tasks = max_parallel_tasks or len(self._pending)
         self._leases: dict[int, Lease] = {}
         self._lent: dict[SlotId, Lease] = {}
@@ -82,6 +88,9 @@ class Scheduler:
         self._failed_before = failed_before or {}
         self._errors: Counter[EpisodeId] = Counter()
         self._losses: Counter[EpisodeId] = Counter()
+        self._results = 0
+        self._interrupted: dict[EpisodeId, int] = {}
+        """How many results there were when an episode was interrupted the last time."""
 
     @property
     def unfinished(self) -> int:
@@ -91,6 +100,10 @@ class Scheduler:
     def pending(self, benchmark: str) -> int:
         """Returns how many episodes of a benchmark wait."""
         return self._waiting[benchmark]
+
+    def left(self, benchmark: str) -> int:
+        """Returns how many episodes of a benchmark wait or run."""
+        return self._waiting[benchmark] + sum(lease.slot.benchmark == benchmark for lease in self._leases.values())
 
     def failed_attempts(self, episode: EpisodeId) -> int:
         """Returns how many attempts of an episode have failed and were tried again, over all executions of the run."""
@@ -148,6 +161,33 @@ class Scheduler:
             queue.remove(episode)
             self._waiting[episode.benchmark] -= 1
 
+    def cut(self, rounds: int, *, drain: bool) -> tuple[Sequence[Lease], Sequence[EpisodeId]]:
+        """Takes all later rounds out of the queue, for good.
+
+        Args:
+            rounds: How many are left.
+            drain: Whether leases of later rounds go on until they end by themselves.
+
+        Returns:
+            The leases that have ended by that, and the episodes that waited and do not any more.
+        """
+        self._rounds = rounds
+        dropped: list[EpisodeId] = []
+        for (benchmark, _), queue in self._pending.items():
+            kept = [episode for episode in queue if not self.is_cut(episode)]
+            dropped += [episode for episode in queue if self.is_cut(episode)]
+            self._waiting[benchmark] -= len(queue) - len(kept)
+            queue.clear()
+            queue.extend(kept)
+        ended = [] if drain else [lease for lease in self._leases.values() if self.is_cut(lease.episode)]
+        for lease in ended:
+            self._end(lease.number, again=False, count=self._losses)
+        return ended, dropped
+
+    def is_cut(self, episode: EpisodeId) -> bool:
+        """Returns whether an episode was taken out with its round: whatever comes of it is of no use."""
+        return self._rounds is not None and self._round_of(episode.index) >= self._rounds
+
     def is_open(self, episode: EpisodeId) -> bool:
         """Returns whether an episode waits or runs."""
         return episode in self._pending[_key(episode)] or any(x.episode == episode for x in self.in_flight())
@@ -176,8 +216,23 @@ class Scheduler:
         """Ends a lease with a result, and returns what `judge` says of it."""
         verdict = self.judge(number, record)
         if verdict != "stale":
+            self._results += 1
             self._end(number, again=verdict == "retry", count=self._errors)
         return verdict
+
+    def interrupt(self, number: int) -> bool:
+        """Takes a lease back that was interrupted because the policy failed on another one, which counts as nothing.
+
+        Returns:
+            False if that is no explanation: nothing has come of any episode since this one was interrupted before. Then
+            its lease goes on, to be lost.
+        """
+        episode = self._leases[number].episode
+        if self._interrupted.get(episode) == self._results:
+            return False
+        self._interrupted[episode] = self._results
+        self.give_back(number)
+        return True
 
     def judge_loss(self, number: int) -> Verdict:
         """Says what becomes of a lease that ends without a result. The lease goes on: write it down, then `lose`.
@@ -220,7 +275,7 @@ class Scheduler:
             del self._lent[lease.slot]
         episode = lease.episode
         _count_down(self._open, _key(episode))
-        if again:
+        if again and not self.is_cut(episode):
             count[episode] += 1
             self._pending[_key(episode)].appendleft(episode)
             self._waiting[episode.benchmark] += 1
@@ -281,11 +336,16 @@ class Scheduler:
             return among is None or episodes[0] in among
 
         last = self._last_task.get(slot)
-        if last is not None and may_have(last):
+        if last is not None and not self._by_rounds and may_have(last):
             return last
         waiting = [task for task in self._pending if may_have(task)]
         if not waiting:
             return None
+        if self._by_rounds:
+            ahead = {task: self._round_of(self._pending[task][0].index) for task in waiting}
+            waiting = [task for task in waiting if ahead[task] == min(ahead.values())]
+            if last in waiting:
+                return last
         # A slot between two episodes still counts as a helper of its task: it is about to ask for the next.
         unhelped = [task for task in waiting if task not in self._helpers]
         if unhelped:

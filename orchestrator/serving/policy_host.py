@@ -7,19 +7,20 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
 from sparring.env_worker.registry import experts_of
 from sparring.orchestrator.machine.child import Child, open_socket
-from sparring.orchestrator.run.retry import RetryRules
+from sparring.orchestrator.retry import RetryRules
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description, PolicyClient, ServerOptions
 from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError, UsageError
-from sparring.protos.net.access import Identity, in_a_pipe, new_token, read_ca, read_token
+from sparring.protos.net.access import Identity, in_a_pipe, in_memory, new_token, read_ca, read_token
 from sparring.protos.net.address import Address
 from sparring.protos.process import is_stopped, signal_name
 
@@ -68,10 +69,21 @@ class PolicyHost:
         sockets: Folder for the unix socket that workers on this machine use.
         folder: Of the run: its log and its tracebacks are in there.
         rules: How often it is started again.
+        identity: Encrypts what comes over TCP; None: nothing does.
     """
 
-    def __init__(self, settings: RunSettings, *, host: str, sockets: Path, folder: Path, rules: RetryRules) -> None:
+    def __init__(
+        self,
+        settings: RunSettings,
+        *,
+        host: str,
+        sockets: Path,
+        folder: Path,
+        rules: RetryRules,
+        identity: Identity | None = None,
+    ) -> None:
         self._settings = settings
+        self._identity = identity
         self._rules = rules
         self._folder = folder
         self._log = folder / "logs" / "policy-server.log"
@@ -80,8 +92,15 @@ class PolicyHost:
         self._verdict: ServerEnd | None = None
         self.watch: ServerWatch | None = None
         """Told when the server ends, and when it is back."""
+        self.on_moved: Callable[[PolicyAccess], None] | None = None
+        """Never called: it is started again where it was."""
         self.token = new_token()
         """Of this run's own workers, and nobody else's: its TCP port can be reached by every user of this machine."""
+
+    @property
+    def access(self) -> PolicyAccess:
+        """Where it is."""
+        return PolicyAccess(self.addresses, token=self.token)
 
     async def run(self, ready: asyncio.Future[None]) -> None:
         """Serves until cancelled; `ready` is set when it does.
@@ -93,14 +112,14 @@ class PolicyHost:
         deaths = 0
         while True:
             self._verdict = None
-            with in_a_pipe(self.token) as (token_file, reading):
+            with in_a_pipe(self.token) as (token_file, reading), tls_files(self._identity) as (tls, numbers):
                 child = await Child.start(
                     "sparring.policy_server",
-                    self._options(token_file).arguments(),
+                    self._options(token_file, tls).arguments(),
                     python=Path(sys.executable),
                     log=self._log,
                     capture_stdout=True,
-                    pass_fds=[reading],
+                    pass_fds=[reading, *numbers],
                 )
             began = asyncio.get_running_loop().time()
             try:
@@ -117,7 +136,7 @@ class PolicyHost:
                 await child.end()
             lived = asyncio.get_running_loop().time() - began
             deaths = deaths + 1 if lived < self._rules.policy_server_settled else 1
-            end = self._verdict or _end_of(code)
+            end = self._verdict or end_of(code)
             if self.watch is not None and self.watch.policy_ended(end):
                 deaths = 0
             if self._rules.gives_up_policy_server(deaths):
@@ -145,6 +164,10 @@ class PolicyHost:
         self._child.kill()
         return True
 
+    def session_broke(self) -> bool:
+        """Returns False: that a child has ended is heard at once, and what else it was is the session's affair."""
+        return False
+
     async def _starts(self, child: Child, *, again: bool) -> bool:
         """Waits until the server serves; returns False if somebody has killed it before, and it may be tried again."""
         try:
@@ -160,31 +183,55 @@ class PolicyHost:
                 if again:
                     return False
                 raise PolicyHostFailed(
-                    f"the policy server {_end_of(code).sentence} while it loaded the policy. Did memory run out? "
+                    f"the policy server {end_of(code).sentence} while it loaded the policy. Did memory run out? "
                     f"Its log {str(self._log)!r} ends with:\n{child.last_words()}"
                 )
             kind = UsageError if code == 2 else PolicyHostFailed
             raise kind(child.last_words() or f"the policy server ended with exit code {code}; see {str(self._log)!r}.")
         # From now on the port is fixed: workers know it, a successor must have the same.
-        self.addresses = [Address.parse(text) for text in json.loads(line)["listening"]]
+        self.addresses = served_at(line)
         open_socket(self.addresses[0])
         return True
 
-    def _options(self, token_file: Path) -> ServerOptions:
-        slots = self._settings.plan.slots
-        places = max(ServerOptions.max_sessions, 2 * slots if isinstance(slots, int) else 0)
-        return self._settings.policy.server_options(
-            max_sessions=places,
-            max_sessions_per_peer=places,  # its callers are this run's own workers
-            experts=experts_of(part.benchmark for part in self._settings.plan.parts),
+    def _options(self, token_file: Path, tls: Mapping[str, Any]) -> ServerOptions:
+        return hosted_options(
+            self._settings,
             listen=tuple(map(str, self.addresses)),
             token_file=token_file,
             output=self._folder.absolute(),
             insecure=self._settings.worker.insecure,
+            **tls,
         )
 
 
-def _end_of(code: int) -> ServerEnd:
+def hosted_options(settings: RunSettings, **others: Any) -> ServerOptions:
+    """Returns the options of a server that a run hosts; `others` are those that are not the same wherever it does."""
+    places = max(ServerOptions.max_sessions, 2 * (settings.fixed_slots or 0))
+    return settings.policy.server_options(
+        max_sessions=places,
+        max_sessions_per_peer=places,  # its callers are this run's own workers
+        experts=experts_of(part.benchmark for part in settings.plan.parts),
+        **others,
+    )
+
+
+def served_at(line: bytes) -> list[Address]:
+    """Returns where a policy server listens, by the line that it says when it serves."""
+    return [Address.parse(text) for text in json.loads(line)["listening"]]
+
+
+@contextmanager
+def tls_files(identity: Identity | None) -> Iterator[tuple[Mapping[str, Any], Sequence[int]]]:
+    """Yields the options of a policy server that encrypts, and the open files that a child needs for that."""
+    if identity is None:
+        yield {}, ()
+        return
+    with in_memory(identity.cert) as (cert, first), in_memory(identity.key) as (key, second):
+        yield {"tls_cert": cert, "tls_key": key}, (first, second)
+
+
+def end_of(code: int) -> ServerEnd:
+    """Returns how a server ended, by its exit code, or the negative number of the signal that ended it."""
     if code >= 0:
         return ServerEnd("crashed", f"ended with exit code {code}")
     return ServerEnd("killed" if -code in _KILLERS else "crashed", f"was ended by {signal_name(-code)}")
@@ -235,6 +282,11 @@ class PolicyAccess:
         """An address of each server."""
         return self.addresses if self.replicas else self.addresses[:1]
 
+    def ca_at(self, address: Address) -> bytes:
+        """Returns what to trust at one of the addresses: a socket beside those that are encrypted needs nothing."""
+        beside = address.is_unix and not all(other.is_unix for other in self.addresses)
+        return b"" if beside else self.ca
+
 
 def _identity(settings: RunSettings) -> Identity | None:
     policy = settings.policy
@@ -252,8 +304,8 @@ async def describe(access: PolicyAccess, timeout: float) -> Description:
     """
 
     def ask(address: Address) -> Description:
-        client = PolicyClient(address, timeout=timeout, token=access.token, ca=access.ca, identity=access.identity)
-        with client:
+        ca = access.ca_at(address)
+        with PolicyClient(address, timeout=timeout, token=access.token, ca=ca, identity=access.identity) as client:
             return client.describe()
 
     descriptions = await asyncio.gather(*(asyncio.to_thread(ask, address) for address in access.servers))

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from google.protobuf import json_format
@@ -26,6 +27,35 @@ _EVERY_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 5.0
 _MOST: Final = 2**48
 """More seconds, rows or passes than any server has seen; the sums of several still fit their fields."""
+
+
+@dataclass(frozen=True)
+class ServerLoad:
+    """What the policy servers of a run do.
+
+    Attributes:
+        sessions: Open now; None: not known.
+        waiting: Observations that wait for a forward pass now; None: not known.
+        batches: Rows in a forward pass, and how many passes of that size there were in this run.
+        summary: What run.json says about the servers, up to now.
+    """
+
+    sessions: int | None
+    waiting: int | None
+    batches: Mapping[int, int]
+    summary: Mapping[str, Any]
+
+    @classmethod
+    def noted(cls, counts: Mapping[str, Any] | None) -> ServerLoad | None:
+        """Returns what is known from what `StatsWatch.to_json` gave; None if that is nothing."""
+        try:
+            parts = [json_format.ParseDict(stats, pb.ServerStats()) for stats in (counts or {}).values()]
+        except (json_format.ParseError, AttributeError, TypeError):  # of somebody else's folder
+            return None
+        if not parts or not all(map(_is_sound, parts)):
+            return None
+        whole = total(parts)
+        return cls(None, None, dict(whole.batches), summarized(whole))
 
 
 class StatsWatch:
@@ -66,10 +96,14 @@ class StatsWatch:
         self._warned: set[str] = set()
         self._began = time.monotonic()
 
+    def move(self, addresses: Mapping[str, str | Address], ca: bytes) -> None:
+        """Asks servers elsewhere from now on, which have taken the places of those before."""
+        self._addresses, self._ca = addresses, ca
+
     async def begin(self) -> None:
         """Takes down where the servers' stats stand now."""
         self._began = time.monotonic()
-        await self._ask_all()
+        await self._ask_all(begins=True)
 
     async def run(self, keep: Callable[[], None]) -> None:
         """Asks again and again, until cancelled.
@@ -113,11 +147,20 @@ class StatsWatch:
             document["servers"] = {name: summarized(stats, dialect) for name, stats in sorted(by_server.items())}
         return document
 
-    async def _ask_all(self) -> None:
-        await asyncio.gather(*(self._ask(name, address) for name, address in self._addresses.items()))
+    def load(self) -> ServerLoad | None:
+        """Returns what the servers do, as they were heard last; None if none of them keeps stats."""
+        by_server = self._by_server()
+        if not by_server:
+            return None
+        newest = [list(instances.values())[-1] for instances in self._last.values()]
+        whole = total(list(by_server.values()))
+        sessions, waiting = sum(stats.sessions for stats in newest), sum(stats.waiting for stats in newest)
+        return ServerLoad(sessions, waiting, dict(whole.batches), summarized(whole))
 
-    async def _ask(self, name: str, address: str | Address) -> None:
-        asked = time.monotonic()
+    async def _ask_all(self, *, begins: bool = False) -> None:
+        await asyncio.gather(*(self._ask(name, address, begins) for name, address in self._addresses.items()))
+
+    async def _ask(self, name: str, address: str | Address, begins: bool) -> None:
         try:
             stats = await fetch_stats(
                 address, timeout=_ANSWER_SECONDS, token=self._token, ca=self._ca, identity=self._identity
@@ -125,21 +168,22 @@ class StatsWatch:
         except SparringError as error:  # not there just now, or it keeps none; the run does not need them
             log.debug("no stats of %s: %s", name, error)
             return
-        self._hear(name, stats, asked)
+        self._hear(name, stats, begins)
 
     def heard(self, name: str, stats: pb.ServerStats) -> None:
         """Takes down what one that cannot be asked, because it is in this process, has done."""
-        self._hear(name, stats, time.monotonic())
+        self._hear(name, stats, begins=False)
         self._warn()
 
-    def _hear(self, name: str, stats: pb.ServerStats, asked: float) -> None:
+    def _hear(self, name: str, stats: pb.ServerStats, begins: bool) -> None:
         if not _is_sound(stats):
             log.debug("the stats of %s are not taken: they are not finite, or make no sense", name)
             return
         # The first that is heard of a server is where its stats stand; but one that was started while we watched
-        # began at zero, for us, too. Its age is held against when it was asked, for an answer may be long on its way.
+        # began at zero, for us, too. Its age is held against now, as an answer may be long on its way and the server
+        # has aged meanwhile; but whoever answers when we begin was there before, however young.
         heard = any(stats.instance in instances for instances in self._last.values())
-        if not heard and stats.seconds > asked - self._began:
+        if not heard and (begins or stats.seconds > time.monotonic() - self._began):
             self._first[stats.instance] = stats
         self._last.setdefault(name, {})[stats.instance] = stats
 

@@ -1,19 +1,16 @@
 """Every setting of a run, wherever it comes from: flags, a YAML file, or the run.json of an earlier run.
 
 They are grouped here by what they are about, and flat wherever people write or read them: one field is one flag and one
-key. A group's fields are in groups.py, a policy server's in policy_server/options.py, a launcher's with the launcher.
+key. Each group has a file here; a policy server's are in policy_server/options.py, a launcher's with the launcher.
 """
 
-from sparring.orchestrator.settings.groups import (
-    Evaluation,
-    OutputSettings,
-    PlanSettings,
-    PolicySettings,
-    WorkerSettings,
-)
+from sparring.orchestrator.settings.output import OutputSettings
 from sparring.orchestrator.settings.pairs import parse_pairs
+from sparring.orchestrator.settings.plan import Evaluation, PlanSettings
+from sparring.orchestrator.settings.policy import PolicySettings
 from sparring.orchestrator.settings.read import read_settings, saved_settings
 from sparring.orchestrator.settings.run import RunSettings, launcher_fields, setting_fields
+from sparring.orchestrator.settings.worker import WorkerSettings
 
 __all__ = [
     "Evaluation",

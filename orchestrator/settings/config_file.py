@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from sparring.protos.advice import Hint, flag
 from sparring.protos.errors import UsageError
+
+_MOST_CHARACTERS: Final = 2**20
+_MOST_ENTRIES: Final = 20_000
+"""With what aliases stand for, each time: a few lines of them can stand for more than any memory holds."""
+_DEEPEST: Final = 50
 
 
 @dataclass(frozen=True)
@@ -35,17 +40,23 @@ class ConfigFile:
             UsageError: If it cannot be read, or is something else.
         """
         try:
-            text = path.read_text()
-            content, tree = yaml.safe_load(text), yaml.compose(text, yaml.SafeLoader)
+            with path.open() as file:
+                text = file.read(_MOST_CHARACTERS + 1)
+            if len(text) > _MOST_CHARACTERS:
+                raise UsageError(f"the config file {str(path)!r} is too large: it has over 1 MiB.")
+            lines = _lines(yaml.compose(text, yaml.SafeLoader), path)
+            content = yaml.safe_load(text)
         except OSError as error:
             raise UsageError(f"the config file {str(path)!r} cannot be read: {error.strerror}.") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except RecursionError:
+            raise _too_much(path) from None
+        except (yaml.YAMLError, ValueError) as error:  # no text; numbers and dates that are none
             raise UsageError(f"the config file {str(path)!r} is not valid YAML: {error}") from error
         if not isinstance(content, dict):
             raise UsageError(f"the config file {str(path)!r} must hold settings as `key: value` lines.")
         # A flag's name works as a key, too.
         values = {str(key).replace("-", "_"): value for key, value in content.items()}
-        return cls(path, values, _lines(tree))
+        return cls(path, values, lines)
 
     def without(self, names: Iterable[str]) -> ConfigFile:
         """Returns it without settings that others have the say of."""
@@ -89,16 +100,32 @@ def _value(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True).removesuffix("\n...\n").rstrip("\n")
 
 
-def _lines(node: Any, way: tuple[str | int, ...] = ()) -> dict[tuple[str | int, ...], int]:
-    """Returns the line, counted from 1, of whatever has a name or a place below a node."""
+def _too_much(path: Path) -> UsageError:
+    return UsageError(
+        f"the config file {str(path)!r} is nested too deep, or holds too much: at most {_DEEPEST} levels and "
+        f"{_MOST_ENTRIES} entries, with those that aliases stand for."
+    )
+
+
+def _lines(tree: Any, path: Path) -> dict[tuple[str | int, ...], int]:
+    """Returns the line, counted from 1, of whatever has a name or a place in a file.
+
+    Raises:
+        UsageError: If there is more of it than settings can be.
+    """
     found: dict[tuple[str | int, ...], int] = {}
-    parts: list[tuple[str | int, Any, Any]] = []
-    if isinstance(node, yaml.MappingNode):
-        parts = [(str(key.value), key, value) for key, value in node.value]
-    elif isinstance(node, yaml.SequenceNode):
-        parts = [(number, item, item) for number, item in enumerate(node.value)]
-    for name, at, inner in parts:
-        name = name.replace("-", "_") if isinstance(name, str) and not way else name  # as `values` has it
-        found[(*way, name)] = at.start_mark.line + 1
-        found |= _lines(inner, (*way, name))
+    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), tree)]
+    while waiting:
+        way, node = waiting.pop()
+        parts: list[tuple[str | int, Any, Any]] = []
+        if isinstance(node, yaml.MappingNode):
+            parts = [(str(key.value), key, value) for key, value in node.value]
+        elif isinstance(node, yaml.SequenceNode):
+            parts = [(number, item, item) for number, item in enumerate(node.value)]
+        for name, at, inner in parts:
+            name = name.replace("-", "_") if isinstance(name, str) and not way else name  # as `values` has it
+            found[(*way, name)] = at.start_mark.line + 1
+            waiting.append(((*way, name), inner))
+        if len(way) > _DEEPEST or len(waiting) + len(found) > _MOST_ENTRIES:
+            raise _too_much(path)
     return found

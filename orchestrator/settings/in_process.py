@@ -11,6 +11,7 @@ from sparring.protos.advice import Hint
 
 _NO_USE: Final = {
     "policy_server": "the policy is asked where it is made",
+    "serve_on": "the policy is asked where it is made",
     "metrics": "no policy server is there to tell them",
     "max_batch": "observations are answered one by one",
     "max_queue_delay": "no observation waits for others",

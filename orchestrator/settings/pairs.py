@@ -11,8 +11,13 @@ import yaml
 from sparring.protos.errors import UsageError
 
 
-def parse_pairs(pairs: Sequence[str], flag: str) -> dict[str, Any]:
+def parse_pairs(pairs: Sequence[str], flag: str, *, text: bool = False) -> dict[str, Any]:
     """Reads KEY=VALUE pairs of a flag; values are YAML: numbers, lists and booleans are what they look like.
+
+    Args:
+        pairs: As they were given.
+        flag: For sentences.
+        text: Whether values are text, whatever they look like: YAML takes a time of 1:00:00 for a number.
 
     Raises:
         UsageError: If a pair has no key or no value.
@@ -23,7 +28,7 @@ def parse_pairs(pairs: Sequence[str], flag: str) -> dict[str, Any]:
         if not separator or not all(part.replace("-", "_").isidentifier() for part in re.split("[.:]", key)):
             raise UsageError(f"{flag} {pair!r} is not KEY=VALUE.")
         try:
-            parsed[key] = yaml.safe_load(value)
+            parsed[key] = value if text else yaml.safe_load(value)
         except yaml.YAMLError as error:
             raise UsageError(f"the value in {flag} {pair!r} cannot be read: {error}") from error
     return parsed

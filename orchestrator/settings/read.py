@@ -12,16 +12,10 @@ from pydantic import BaseModel, ValidationError
 from sparring.orchestrator.launchers.base import Launcher
 from sparring.orchestrator.launchers.registry import get_launcher
 from sparring.orchestrator.settings.config_file import ConfigFile, FileKeys
-from sparring.orchestrator.settings.groups import (
-    Evaluation,
-    HostedServerSettings,
-    OutputSettings,
-    PlanSettings,
-    PolicySettings,
-    RuleSettings,
-    WorkerSettings,
-)
 from sparring.orchestrator.settings.in_process import problems_in_process, settings_in_process
+from sparring.orchestrator.settings.output import OutputSettings
+from sparring.orchestrator.settings.plan import Evaluation, PlanSettings, RuleSettings
+from sparring.orchestrator.settings.policy import HostedServerSettings, PolicySettings
 from sparring.orchestrator.settings.run import (
     RunSettings,
     core_fields,
@@ -31,6 +25,9 @@ from sparring.orchestrator.settings.run import (
     owners,
     setting_fields,
 )
+from sparring.orchestrator.settings.stopping import StopSettings
+from sparring.orchestrator.settings.tracking import TrackSettings
+from sparring.orchestrator.settings.worker import WorkerSettings
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError, unknown
 
@@ -61,6 +58,10 @@ def _read(values: Mapping[str, Any], file: ConfigFile | None) -> RunSettings:
     for key in values:
         if key not in known:
             raise unknown(f"setting in {file.where([key])}:" if file else "setting", str(key), known)
+    if any(values.get(key) for key in ("protocol", "protocols", "evaluations")):
+        from sparring.orchestrator.settings.protocols import with_protocols  # which asks benchmarks
+
+        values = with_protocols(values)
     return _Reader(values, file).settings(launcher)
 
 
@@ -72,6 +73,8 @@ def saved_settings(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str
         kept = {key: value for key, value in saved.items() if key in core_fields()}
     if saved.get("policy") is None:  # release 0.1.0 took them without a server to give them to
         kept = {key: value for key, value in kept.items() if key not in fields_of(HostedServerSettings)}
+    if now.get("serve_on", saved.get("serve_on")) != saved.get("serve_on") or "policy_server" in now:
+        kept = {key: value for key, value in kept.items() if not key.startswith("serve_")}
     if now.get("in_process"):
         kept = settings_in_process(kept)
     return {**kept, **now}
@@ -91,11 +94,20 @@ class _Reader:
         self._check_others(launcher)
         worker = self._group_with_own(WorkerSettings, launcher.settings)
         output = self._group(OutputSettings)
+        stop, tracking = self._group(StopSettings), self._group(TrackSettings)
         if plan is not None and plan.in_process:
             self._problems += problems_in_process(self._values, core_fields())
-        if plan is None or policy is None or worker is None or output is None or self._problems:
+        if (
+            plan is None
+            or policy is None
+            or worker is None
+            or output is None
+            or stop is None
+            or tracking is None
+            or self._problems
+        ):
             raise UsageError(" ".join(self._problems))
-        return RunSettings(plan, policy, worker, output)
+        return RunSettings(plan, policy, worker, output, stop, tracking)
 
     def _group(self, kind: type[G], **more: Any) -> G | None:
         mine = {name: self._values[name] for name in fields_of(kind) if name in self._values}

@@ -13,16 +13,14 @@ from pydantic.fields import FieldInfo
 
 from sparring.orchestrator.launchers.base import Launcher
 from sparring.orchestrator.launchers.registry import get_launcher, working_launchers
-from sparring.orchestrator.machine.capacity import capacity
-from sparring.orchestrator.settings.groups import (
-    HostedServerSettings,
-    OutputSettings,
-    PlanSettings,
-    PolicySettings,
-    RuleSettings,
-    SettingsGroup,
-    WorkerSettings,
-)
+from sparring.orchestrator.machine.capacity import Capacity, capacity
+from sparring.orchestrator.settings.group import SettingsGroup
+from sparring.orchestrator.settings.output import OutputSettings
+from sparring.orchestrator.settings.plan import PlanSettings, RuleSettings
+from sparring.orchestrator.settings.policy import HostedServerSettings, PolicySettings
+from sparring.orchestrator.settings.stopping import StopSettings
+from sparring.orchestrator.settings.tracking import TrackSettings
+from sparring.orchestrator.settings.worker import WorkerSettings
 from sparring.protos.errors import SparringError
 
 OWN: Final = "own"
@@ -38,17 +36,21 @@ class RunSettings:
         policy: Which policy, and where it is hosted.
         worker: What workers are made of: only of these, and of their benchmarks, depends whether they can stay.
         output: What is written, and where.
+        stop: When it may stop early.
+        tracking: Which trackers are told.
     """
 
     plan: PlanSettings
     policy: PolicySettings
     worker: WorkerSettings
     output: OutputSettings
+    stop: StopSettings
+    tracking: TrackSettings
 
     def flat(self) -> dict[str, Any]:
         """Returns every setting by the name of its flag, ready for JSON: what `read_settings` reads again."""
         values: dict[str, Any] = {}
-        for group in (self.plan, self.policy, self.worker, self.output):
+        for group in (self.plan, self.stop, self.policy, self.worker, self.output, self.tracking):
             dumped = group.model_dump(mode="json", by_alias=True)
             own = dumped.pop(OWN, {})
             values |= {**dumped, **own}
@@ -59,17 +61,32 @@ class RunSettings:
         """What starts the workers."""
         return get_launcher(self.worker.launcher)
 
+    @property
+    def fixed_slots(self) -> int | None:
+        """How many slots there are, where settings say so; None: as many as are good here."""
+        own = self.launcher.slot_count(self)
+        if own is None and isinstance(self.plan.slots, int):
+            return self.plan.slots
+        return own
+
     def slot_count(self, episodes: int) -> int:
         """Returns how many slots there are, given how many episodes there are to run."""
-        if isinstance(self.plan.slots, int):
-            return self.plan.slots
-        return capacity().slots(episodes, elsewhere=self.policy.computed_elsewhere)
+        fixed = self.fixed_slots
+        if fixed is not None:
+            return fixed
+        return self._capacity.slots(episodes, elsewhere=self.policy.computed_elsewhere)
 
     def slot_reason(self, episodes: int) -> str:
         """Returns why there are that many, for people; nothing if it is a setting."""
-        if self.plan.slots != "auto":
+        if self.fixed_slots is not None:
             return ""
-        return capacity().reason(episodes, elsewhere=self.policy.computed_elsewhere)
+        return self._capacity.reason(episodes, elsewhere=self.policy.computed_elsewhere)
+
+    @property
+    def _capacity(self) -> Capacity:
+        """What slots may use. Workers that come by themselves have other memory than this process."""
+        here = capacity()
+        return here if self.launcher.starts_workers else replace(here, memory=None)
 
     def writing_to(self, folder: Path) -> RunSettings:
         """Returns the same, with this folder for results."""
@@ -86,10 +103,12 @@ def core_fields() -> dict[str, FieldInfo]:
     groups: tuple[type[SettingsGroup], ...] = (
         PlanSettings,
         RuleSettings,
+        StopSettings,
         PolicySettings,
         HostedServerSettings,
         WorkerSettings,
         OutputSettings,
+        TrackSettings,
     )
     return {name: field for group in groups for name, field in fields_of(group).items()}
 

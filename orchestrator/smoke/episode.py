@@ -13,10 +13,11 @@ import numpy as np
 
 from sparring.env_worker.benchmark import Benchmark, SmokeTest
 from sparring.env_worker.registry import get_benchmark
+from sparring.orchestrator.execution.execution import run
+from sparring.orchestrator.execution.prepare import prepare
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
-from sparring.orchestrator.run.execution import prepare, run
-from sparring.orchestrator.run.plan import make_plan
+from sparring.orchestrator.run.make_plan import make_plan
 from sparring.orchestrator.settings import read_settings
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.spec import TensorSpec

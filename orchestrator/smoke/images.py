@@ -26,9 +26,9 @@ from sparring.orchestrator.launchers.docker.engine import (
     Engine,
     Image,
     image_of,
-    owner,
     release,
 )
+from sparring.orchestrator.machine.owner import owner
 from sparring.orchestrator.smoke.episode import SmokeFailed, policy_arguments, smoke_test
 from sparring.protos.advice import FLAGS
 from sparring.protos.errors import SparringError, UsageError

@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, cast
 
+from sparring.policy_server.bridges.protocols import PROTOCOLS, is_foreign, scheme_of
 from sparring.policy_server.errors import PolicyBroken
 from sparring.policy_server.policies.base import Policy
 from sparring.policy_server.policies.rename import RenamedPolicy
@@ -26,6 +27,7 @@ _LEROBOT: Final = "lerobot:"
 _SEE: Final = "docs/policies.md shows one that is whole"
 
 _NONE: Final[Mapping[str, str]] = {}
+_FOREIGN_POLICY: Final = "sparring.policy_server.bridges.policy:ForeignPolicy"
 _LEROBOT_POLICY: Final = "sparring.policy_server.policies.lerobot:LeRobotPolicy"
 _SHIPPED: Final = {
     "random": "sparring.policy_server.policies.blind:RandomPolicy",
@@ -43,6 +45,7 @@ def known_policies(experts: Mapping[str, str] = _NONE) -> dict[str, str]:
         "replay": "recorded actions; file=PATH, chunk=N",
         "zero": "all zeros; chunk=N, observations=[names]",
         "module:Class": "a class of your own",
+        **{known.address: known.summary for known in PROTOCOLS.values() if known.client},
     }
     lines.update({point.name: f"{point.value} (installed)" for point in entry_points_of(ENTRY_POINTS)})
     return lines
@@ -77,6 +80,8 @@ def policy_modules(name: str, experts: Mapping[str, str] = _NONE) -> list[str]:
     points = {point.name: point.value for point in entry_points_of(ENTRY_POINTS)}
     if name == "expert":
         references = list(experts.values())
+    elif is_foreign(name):
+        references = [_FOREIGN_POLICY]
     elif name.startswith(_LEROBOT):
         references = [_LEROBOT_POLICY]
     else:
@@ -109,6 +114,10 @@ def _find(name: str, experts: Mapping[str, str]) -> Any:
     if name.startswith(_LEROBOT):
         checkpoint = name.removeprefix(_LEROBOT)
         return partial(_import(_LEROBOT_POLICY), checkpoint)
+    if is_foreign(name):
+        return partial(_import(_FOREIGN_POLICY), name)
+    if scheme := scheme_of(name):
+        raise unknown("protocol of a policy's address:", scheme, [p.scheme for p in PROTOCOLS.values() if p.client])
     if ":" in name or name.endswith(".py"):  # a file's name is told from a module's
         _look_in_the_current_folder()
         return _import(name)

@@ -78,7 +78,8 @@ class Observation(Mapping[str, Array]):
 class Policy:
     """Base of all policies; deriving from it is optional, having its members is not.
 
-    `new_session` and `act` are called from one thread, never at the same time, unless a policy is `instant`.
+    `new_session` and `act` are called from one thread, never at the same time, unless a policy is `instant` or
+    `concurrent`.
     """
 
     spec: PolicySpec
@@ -87,6 +88,12 @@ class Policy:
     instant: bool = False
     """Whether `act` takes no more than microseconds: it is then called where it is, without the trip to a thread. A
     `new_session` may run in that thread at the same time, so that all they may share is the state."""
+
+    concurrent: bool = False
+    """Whether it may be asked by many threads at the same time, one row at a time: it only passes questions on."""
+
+    max_sessions: int | None = None
+    """The most sessions that it can have at once; None: as many as its server lets in."""
 
     checkpoint_sha256: str = ""
     """Hash of the weights, if there are any; saved with the results."""

@@ -15,7 +15,7 @@ import torch
 
 from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy
 from sparring.policy_server.policies.checkpoints import load_weights, sha256_of
-from sparring.policy_server.policies.torch_batch import Batch, TorchSession, zero_observation
+from sparring.policy_server.policies.torch_batch import Batch, TorchSession, answers_of, zero_observation
 from sparring.policy_server.policies.torch_device import (
     choose_device,
     deterministic_algorithms,
@@ -346,7 +346,7 @@ class TorchPolicy(Policy):
             dtype=self.dtype,
         )
         with self._computing():
-            actions = self._as_arrays(self.forward(batch), batch)
+            actions = answers_of(self.forward(batch), rows=len(batch))
         batch.keep()
         return actions
 
@@ -387,15 +387,3 @@ class TorchPolicy(Policy):
             np.stack(arrays, out=tensor.numpy())
             tensor = tensor.to(self.device)
         return tensor.to(self.dtype) if self.casts_observations and tensor.is_floating_point() else tensor
-
-    def _as_arrays(self, actions: Any, batch: Batch) -> Sequence[Array]:
-        if not isinstance(actions, torch.Tensor) or actions.ndim not in (2, 3) or len(actions) != len(batch):
-            what = tuple(actions.shape) if isinstance(actions, torch.Tensor) else type(actions).__name__
-            raise SparringError(
-                f"forward() got {len(batch)} rows and returned {what}; "
-                "it returns a tensor of shape (rows, length, action_dim) or (rows, action_dim)."
-            )
-        chunks = actions if actions.ndim == 3 else actions[:, None]
-        # Half precision is the policy's own business; everybody else has float32 at least.
-        plain = chunks.detach().to("cpu", torch.promote_types(chunks.dtype, torch.float32)).numpy()
-        return list(plain)

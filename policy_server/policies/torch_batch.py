@@ -1,4 +1,4 @@
-"""What `forward` of a torch policy gets: stacked tensors, and a way to each row's own memory and random numbers."""
+"""What `forward` of a torch policy gets, stacked tensors with each row's own memory and random numbers, and returns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sparring.policy_server.policies.base import Instruction, Observation
+from sparring.policy_server.policies.base import Array, Instruction, Observation
 from sparring.protos.errors import SparringError
 from sparring.protos.spec import Offer, PolicySpec
 
@@ -136,6 +136,24 @@ class Batch(Mapping[str, Any]):
                 session.memory[name] = value.clone() if isinstance(value, torch.Tensor) else value
         for session, generator in zip(self._sessions, self._generators, strict=False):
             session.generator = generator
+
+
+def answers_of(actions: Any, *, rows: int) -> Sequence[Array]:
+    """Returns the chunks of a batch, one per row, of what `forward` has returned for it.
+
+    Raises:
+        SparringError: If it is something else than a tensor with a chunk, or an action, per row.
+    """
+    if not isinstance(actions, torch.Tensor) or actions.ndim not in (2, 3) or len(actions) != rows:
+        what = tuple(actions.shape) if isinstance(actions, torch.Tensor) else type(actions).__name__
+        raise SparringError(
+            f"forward() got {rows} rows and returned {what}; "
+            "it returns a tensor of shape (rows, length, action_dim) or (rows, action_dim)."
+        )
+    chunks = actions if actions.ndim == 3 else actions[:, None]
+    # Half precision is the policy's own business; everybody else has float32 at least.
+    plain = chunks.detach().to("cpu", torch.promote_types(chunks.dtype, torch.float32)).numpy()
+    return list(plain)
 
 
 def zero_observation(spec: PolicySpec, sentence: str = "") -> Observation | None:

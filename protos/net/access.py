@@ -74,6 +74,18 @@ def in_a_pipe(secret: str) -> Iterator[tuple[Path, int]]:
         os.close(reading)
 
 
+@contextmanager
+def in_memory(content: bytes) -> Iterator[tuple[Path, int]]:
+    """Yields a file that is on no disk, for content that is read more than once, and the number to pass on to a child.
+
+    No other user can open it, and nothing is left of it if all is killed.
+    """
+    with os.fdopen(os.memfd_create("sparring"), "wb") as file:
+        file.write(content)
+        file.flush()
+        yield Path(f"/dev/fd/{file.fileno()}"), file.fileno()
+
+
 def token_header(token: str) -> str:
     """Returns the value of the header for a token."""
     return f"Bearer {token}"

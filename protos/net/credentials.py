@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
 import grpc
@@ -41,3 +42,15 @@ def server_credentials(
     if client_ca is None:
         return grpc.ssl_server_credentials([pair])
     return grpc.ssl_server_credentials([pair], read_ca(client_ca, flag=ca_flag), require_client_auth=True)
+
+
+def tls_context(cert: Path | None, key: Path | None, client_ca: Path | None = None) -> ssl.SSLContext | None:
+    """Returns the same for servers that are none of gRPC's, of files that `server_credentials` has found right."""
+    if cert is None or key is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(cert, key)
+    if client_ca is not None:
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context

@@ -110,7 +110,7 @@ def bind(server: grpc.aio.Server, address: Address, credentials: grpc.ServerCred
         UsageError: If the address is taken or not an address of this machine.
     """
     if credentials is None and address.is_encrypted:
-        raise UsageError(f"cannot listen at {address}: TLS needs --tls-cert and --tls-key.")
+        raise UsageError(f"cannot listen at {address}: TLS needs a certificate and its key.")
     # gRPC would say so, too, on standard error; and from a unix socket it would drive out who listens there.
     if _is_taken(address):
         raise UsageError(f"cannot listen at {address}: it is taken. Give another with {Hint('listen')}.")

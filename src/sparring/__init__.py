@@ -20,23 +20,29 @@ if TYPE_CHECKING:
     from sparring.env_worker.compliance import check_benchmark
     from sparring.env_worker.task_table import TaskTable
     from sparring.orchestrator.comparison.comparison import Compared, Comparison, compare
+    from sparring.orchestrator.comparison.returns import ComparedReturns, ReturnComparison, ReturnPair, compare_returns
     from sparring.orchestrator.comparison.suite import SuiteMean, suite_mean
     from sparring.orchestrator.compliance.launcher import check_launcher
     from sparring.orchestrator.launchers.base import Launcher, LauncherSettings, WorkerOrder
     from sparring.orchestrator.live.evaluator import Evaluator, close, evaluate
+    from sparring.orchestrator.preflight.preflight import Preflight, preflight
     from sparring.orchestrator.results.results import Results
     from sparring.orchestrator.results.row import EpisodeRow
-    from sparring.orchestrator.run.listeners import RunEnd, RunListener, RunStart, SlotActivity
+    from sparring.orchestrator.run.listeners import RunEnd, RunListener, RunStart, SlotActivity, SlotFrame
     from sparring.orchestrator.settings import RunSettings
+    from sparring.orchestrator.trackers.base import TrackedRun, Tracker, TrackerSettings
     from sparring.policy_server.client import Identity, PolicyClient
     from sparring.policy_server.policies.base import Instruction, Observation, Policy
+    from sparring.policy_server.policies.in_actor import ActorPolicy, PolicyActor
     from sparring.policy_server.policies.torch import TorchPolicy
     from sparring.protos.errors import SparringError, UsageError
     from sparring.protos.spec import Offer, PolicySpec, TensorSpec
 
 __all__ = [
+    "ActorPolicy",
     "Benchmark",
     "Compared",
+    "ComparedReturns",
     "Comparison",
     "EpisodeRow",
     "Evaluator",
@@ -47,16 +53,21 @@ __all__ = [
     "Observation",
     "Offer",
     "Policy",
+    "PolicyActor",
     "PolicyClient",
     "PolicySpec",
+    "Preflight",
     "RenderMeter",
     "Results",
+    "ReturnComparison",
+    "ReturnPair",
     "RunEnd",
     "RunListener",
     "RunSettings",
     "RunStart",
     "Simulator",
     "SlotActivity",
+    "SlotFrame",
     "SparringError",
     "Step",
     "SuiteMean",
@@ -64,13 +75,18 @@ __all__ = [
     "TaskTable",
     "TensorSpec",
     "TorchPolicy",
+    "TrackedRun",
+    "Tracker",
+    "TrackerSettings",
     "UsageError",
     "WorkerOrder",
     "check_benchmark",
     "check_launcher",
     "close",
     "compare",
+    "compare_returns",
     "evaluate",
+    "preflight",
     "setting",
     "suite_mean",
 ]
@@ -82,14 +98,18 @@ _HOMES: Final = {
     "orchestrator.launchers.base": ("Launcher", "LauncherSettings", "WorkerOrder"),
     "orchestrator.compliance.launcher": ("check_launcher",),
     "orchestrator.comparison.comparison": ("Compared", "Comparison", "compare"),
+    "orchestrator.comparison.returns": ("ComparedReturns", "ReturnComparison", "ReturnPair", "compare_returns"),
     "orchestrator.comparison.suite": ("SuiteMean", "suite_mean"),
     "orchestrator.live.evaluator": ("Evaluator", "close", "evaluate"),
+    "orchestrator.preflight.preflight": ("Preflight", "preflight"),
     "orchestrator.results.results": ("Results",),
     "orchestrator.results.row": ("EpisodeRow",),
-    "orchestrator.run.listeners": ("RunEnd", "RunListener", "RunStart", "SlotActivity"),
+    "orchestrator.run.listeners": ("RunEnd", "RunListener", "RunStart", "SlotActivity", "SlotFrame"),
     "orchestrator.settings": ("RunSettings",),
+    "orchestrator.trackers.base": ("TrackedRun", "Tracker", "TrackerSettings"),
     "policy_server.client": ("Identity", "PolicyClient"),
     "policy_server.policies.base": ("Instruction", "Observation", "Policy"),
+    "policy_server.policies.in_actor": ("ActorPolicy", "PolicyActor"),
     "policy_server.policies.torch": ("TorchPolicy",),
     "protos.errors": ("SparringError", "UsageError"),
     "protos.spec": ("Offer", "PolicySpec", "TensorSpec"),

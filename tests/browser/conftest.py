@@ -28,7 +28,16 @@ def open_page(browser: Browser) -> Iterator[OpenPage]:
     complaints: list[str] = []
     contexts = []
 
-    def open_it(address: str | Path, *, width: int = 1280, scheme: str = "light") -> Page:
+    def open_it(
+        address: str | Path,
+        *,
+        width: int = 1280,
+        scheme: str = "light",
+        server_goes_away: bool = False,
+        is_refused: bool = False,
+    ) -> Page:
+        """Opens a page. That a server does not answer, or refuses something, the browser itself complains about."""
+        allowed = ["net::ERR_"] * server_goes_away + ["status of 401"] * is_refused
         target = address if isinstance(address, str) else address.resolve().as_uri()
         own = target.split("/", 3)[2]
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
@@ -37,7 +46,7 @@ def open_page(browser: Browser) -> Iterator[OpenPage]:
         page.set_default_timeout(30_000)
 
         def heard(message: ConsoleMessage) -> None:
-            if message.type in ("error", "warning"):
+            if message.type in ("error", "warning") and not any(known in message.text for known in allowed):
                 complaints.append(f"console: {message.text}")
 
         def asked(request: Request) -> None:

@@ -46,13 +46,13 @@ class Containers:
                     found += psutil.Process(container.attrs["State"]["Pid"]).children(recursive=True)
         return found
 
-    def do(self, dice: Random, what: Callable[[Any], None]) -> bool:
+    def do(self, rng: Random, what: Callable[[Any], None]) -> bool:
         """Does something to one of those that run; returns whether there was one."""
         running = [container for container in self.found() if container.status == "running"]
         if not running:
             return False
         with _gone() as tried:
-            what(dice.choice(running))
+            what(rng.choice(running))
             tried.append(True)
         return bool(tried)
 

@@ -47,12 +47,12 @@ class _Call:
         self.call.cancel()
 
 
-def forge(target: str, dice: Random, token: str = "") -> list[str]:
+def forge(target: str, rng: Random, token: str = "") -> list[str]:
     """Sends results for leases that somebody else may have; returns what was wrong about the answer.
 
     Args:
         target: Of the work service.
-        dice: For numbers.
+        rng: For numbers.
         token: The run's own, for a worker that was let in and lies; empty: nobody's.
     """
     wrong: list[str] = []
@@ -63,38 +63,40 @@ def forge(target: str, dice: Random, token: str = "") -> list[str]:
         first = stream.hear()
         if token:
             if isinstance(first, bytes):
-                _lie(stream, dice)
+                _lie(stream, rng)
         elif isinstance(first, bytes) or first not in {grpc.StatusCode.UNAUTHENTICATED, *_AWAY}:
             wrong.append(f"a worker with nobody's token was answered with {first!r}")
         stream.close()
     return wrong
 
 
-def _lie(stream: _Call, dice: Random) -> None:
+def _lie(stream: _Call, rng: Random) -> None:
     """Takes leases, says everything of those of others, and goes without a word about its own."""
     for slot in range(3):
         stream.say(work.WorkerMessage(ready=work.Ready(slot=slot)).SerializeToString())
     for _ in range(50):
-        lease = 1 + dice.getrandbits(62)
+        lease = 1 + rng.getrandbits(62)
         result = work.Result(lease=lease, outcome=work.OUTCOME_SUCCESS, reward_sum=999.0)
         stream.say(work.WorkerMessage(result=result).SerializeToString())
         stream.say(work.WorkerMessage(refused=work.Refused(lease=lease, reason="a lie.")).SerializeToString())
         lost = work.Lost(lease=lease, reason="a lie.", policy_unreachable=True)
         stream.say(work.WorkerMessage(lost=lost).SerializeToString())
-    stream.say(work.WorkerMessage(ready=work.Ready(slot=dice.choice([0, 2**31]))).SerializeToString())
-    stream.say(dice.randbytes(200))
+    cannot = work.Refused(reason="a lie.", traceback="a lie.")  # as one that cannot begin
+    stream.say(work.WorkerMessage(refused=cannot).SerializeToString())
+    stream.say(work.WorkerMessage(ready=work.Ready(slot=rng.choice([0, 2**31]))).SerializeToString())
+    stream.say(rng.randbytes(200))
     while isinstance(stream.hear(), bytes):
         continue
 
 
-def pester(target: str, dice: Random, *, wants_token: bool) -> list[str]:
+def pester(target: str, rng: Random, *, wants_token: bool) -> list[str]:
     """Opens sessions of a policy server and says nonsense in them; returns what was wrong about the answers."""
     wrong: list[str] = []
-    hello = policy.Hello(protocol=PROTOCOL_VERSION, client="x" * dice.choice([1, 10**6]))
+    hello = policy.Hello(protocol=PROTOCOL_VERSION, client="x" * rng.choice([1, 10**6]))
     with grpc.insecure_channel(target) as channel:
         streams = [_Call(channel, "/sparring.policy.v1.Policy/Rollout", _NOBODYS) for _ in range(8)]
         for number, stream in enumerate(streams):
-            said = dice.randbytes(300) if number % 2 else policy.RolloutRequest(hello=hello).SerializeToString()
+            said = rng.randbytes(300) if number % 2 else policy.RolloutRequest(hello=hello).SerializeToString()
             stream.say(said)
         for stream in streams:
             answer = stream.hear()

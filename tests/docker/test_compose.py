@@ -42,7 +42,7 @@ def compose(images: dict[str, str], tmp_path: Path) -> Iterator[Compose]:
 
     yield run
     for file in set(files):
-        run("--profile", "libero", "down", "--volumes", "--timeout", "5", file=file)
+        run("--profile", "*", "down", "--volumes", "--timeout", "5", file=file)
 
 
 def episodes(tmp_path: Path) -> list[dict[str, str]]:
@@ -126,8 +126,8 @@ def test_a_profile_that_does_not_exist_ends_it_with_a_sentence(compose: Compose)
 
 
 def test_nothing_runs_with_rights_it_does_not_need(compose: Compose) -> None:
-    services = json.loads(compose("--profile", "libero", "config", "--format", "json").stdout)["services"]
-    workers = {"worker-metaworld", "worker-libero"}
+    services = json.loads(compose("--profile", "*", "config", "--format", "json").stdout)["services"]
+    workers = {"worker-metaworld", "worker-libero", "worker-pusht", "worker-aloha"}
     assert set(services) == {*workers, "orchestrator", "policy-server", "assets-libero", "volumes"}
     for name, service in services.items():
         assert service["cap_drop"] == ["ALL"], name
@@ -154,12 +154,12 @@ def test_nothing_runs_with_rights_it_does_not_need(compose: Compose) -> None:
 
 
 def test_gpus_are_given_to_the_policy_server_and_to_rendering() -> None:
-    command = ["docker", "compose", "-f", "compose.yaml", "-f", "compose.gpu.yaml", "--profile", "libero", "config"]
+    command = ["docker", "compose", "-f", "compose.yaml", "-f", "compose.gpu.yaml", "--profile", "*", "config"]
     done = subprocess.run(
         [*command, "--format", "json"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     )
     services = json.loads(done.stdout)["services"]
-    for name in ("policy-server", "worker-metaworld", "worker-libero"):
+    for name in ("policy-server", "worker-metaworld", "worker-libero", "worker-aloha"):
         (device,) = services[name]["deploy"]["resources"]["reservations"]["devices"]
         assert device["driver"] == "nvidia", name
         assert ("graphics" in device["capabilities"]) == name.startswith("worker"), name

@@ -137,14 +137,14 @@ def test_an_unhealthy_container_is_replaced_and_no_number_changes(
     assert containers(engine, tmp_path) == []
 
 
-def test_a_hostile_simulator_reaches_two_sockets_and_can_replace_neither(
+def test_a_hostile_simulator_reaches_three_sockets_and_can_replace_none(
     start_sparring: StartSparring, engine: Engine, toy_image: str, calm: Path, tmp_path: Path
 ) -> None:
     process = start_sparring("run", *SLOW, "--launcher", "docker", "--image", f"toy={toy_image}", "--output", "out")
     wait_for(lambda: recorded(tmp_path / "out") >= 1, seconds=90)
     (container,) = containers(engine, tmp_path)
     (mount,) = [mount for mount in container.attrs["Mounts"] if mount["Type"] == "bind"]
-    sockets = [f"{mount['Destination']}/{name}" for name in ("policy.sock", "work.sock")]
+    sockets = [f"{mount['Destination']}/{name}" for name in ("policy.sock", "policy.sock.frames", "work.sock")]
     found = attack_from(container, *sockets)
     for path in sockets:
         assert found.pop(f"connect {path}") == "done"

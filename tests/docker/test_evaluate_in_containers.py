@@ -25,17 +25,20 @@ TOY: dict[str, Any] = {"benchmark": "toy", "tasks": "good", "episodes": 4, "slot
 
 
 @pytest.fixture(autouse=True)
-def _temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The workers of a training program are known by a temporary folder; here it is one below the test's own."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def _temporary(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers of a training program are known by a temporary folder; here it is one that has room for sockets.
+
+    Where a path is too long for them, the folder is another one, and no container would be found.
+    """
+    monkeypatch.setenv("TMPDIR", str(short_folder))
+    monkeypatch.setattr(tempfile, "tempdir", str(short_folder))
 
 
 @pytest.fixture
-def evaluator(engine: Engine, tmp_path: Path) -> Iterator[Evaluator]:
+def evaluator(engine: Engine, short_folder: Path) -> Iterator[Evaluator]:
     with Evaluator() as made:
         yield made
-    assert containers(engine, tmp_path) == [], "closed, and yet there are containers"
+    assert containers(engine, short_folder) == [], "closed, and yet there are containers"
 
 
 def names(engine: Engine, folder: Path) -> list[str]:
@@ -44,7 +47,13 @@ def names(engine: Engine, folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("connection", ["unix", "tcp"])
 def test_metaworld_in_a_container_that_stays(
-    connection: str, sparring: Sparring, evaluator: Evaluator, engine: Engine, images: dict[str, str], tmp_path: Path
+    connection: str,
+    sparring: Sparring,
+    evaluator: Evaluator,
+    engine: Engine,
+    images: dict[str, str],
+    tmp_path: Path,
+    short_folder: Path,
 ) -> None:
     from sparring.policy_server.policies.metaworld_expert import MetaworldExpert
 
@@ -69,15 +78,15 @@ def test_metaworld_in_a_container_that_stays(
         assert [(r["task"], r["index"], r["seed"], r["outcome"], r["steps"]) for r in ours] == [
             (r["task"], r["index"], r["seed"], r["outcome"], r["steps"]) for r in theirs
         ]
-        assert len(names(engine, tmp_path)) == 1
-        assert before in ([], names(engine, tmp_path)), "the same container did both"
-        before = names(engine, tmp_path)
+        assert len(names(engine, short_folder)) == 1
+        assert before in ([], names(engine, short_folder)), "the same container did both"
+        before = names(engine, short_folder)
     assert seconds[1] < seconds[0], f"the second call was to find everything ready: {seconds}"
     assert (tmp_path / "second" / "logs" / "worker-metaworld.log").exists()
 
 
 def test_each_call_sees_the_policy_as_it_is(
-    evaluator: Evaluator, engine: Engine, toy_image: str, calm: Path, tmp_path: Path
+    evaluator: Evaluator, engine: Engine, toy_image: str, calm: Path, tmp_path: Path, short_folder: Path
 ) -> None:
     here = {**TOY, "image": {"toy": toy_image}}
     policy = Forward(gain=1.0)
@@ -85,22 +94,23 @@ def test_each_call_sees_the_policy_as_it_is(
     policy._gain = 0.02
     second = evaluator.evaluate(policy, **here)
     assert (first.overall.successes, second.overall.successes) == (8, 0)
-    before = names(engine, tmp_path)
+    before = names(engine, short_folder)
+    assert len(before) == 1
     evaluator.evaluate(Wanderer(), **here, output=tmp_path / "out")
     assert read_csv(tmp_path / "out") == read_csv(calm), "the numbers of processes"
-    assert names(engine, tmp_path) == before
+    assert names(engine, short_folder) == before
 
 
 def test_a_container_that_is_killed_between_calls_is_replaced(
-    evaluator: Evaluator, engine: Engine, toy_image: str, calm: Path, tmp_path: Path
+    evaluator: Evaluator, engine: Engine, toy_image: str, calm: Path, tmp_path: Path, short_folder: Path
 ) -> None:
     here = {**TOY, "image": {"toy": toy_image}}
     evaluator.evaluate(Wanderer(), **here)
-    (container,) = containers(engine, tmp_path)
+    (container,) = containers(engine, short_folder)
     container.kill()
     evaluator.evaluate(Wanderer(), **here, output=tmp_path / "out")
     assert read_csv(tmp_path / "out") == read_csv(calm)
-    assert container.id not in names(engine, tmp_path)
+    assert container.id not in names(engine, short_folder)
 
 
 def test_an_image_that_is_not_there_is_a_sentence(evaluator: Evaluator) -> None:
@@ -125,7 +135,9 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_no_container_outlives_the_program(ending: str, engine: Engine, toy_image: str, tmp_path: Path) -> None:
+def test_no_container_outlives_the_program(
+    ending: str, engine: Engine, toy_image: str, tmp_path: Path, short_folder: Path
+) -> None:
     then, number = ENDINGS[ending]
     program = subprocess.Popen(
         [sys.executable, "-c", TRAINING + then, toy_image], cwd=tmp_path, stdout=subprocess.PIPE,
@@ -135,12 +147,12 @@ def test_no_container_outlives_the_program(ending: str, engine: Engine, toy_imag
     try:
         assert program.stdout.readline().strip() == "4"
         if number is not None:
-            wait_for(lambda: len(containers(engine, tmp_path)) == 1)
+            wait_for(lambda: len(containers(engine, short_folder)) == 1)
             time.sleep(0.5)  # to get into what comes then
             program.send_signal(number)
         _, errors = program.communicate(timeout=150)  # it waits for a container that is told to end
     finally:
         program.kill()
     assert "KeyboardInterrupt" in errors if number else "Traceback" not in errors, errors
-    assert containers(engine, tmp_path) == []
+    assert containers(engine, short_folder) == []
     assert orphans(tmp_path) == []

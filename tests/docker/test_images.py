@@ -17,8 +17,10 @@ from sparring.protos import WORK_PROTOCOL_VERSION
 
 pytestmark = pytest.mark.requires("docker")
 
-MEGABYTES = {"metaworld": 900, "libero": 1200, "orchestrator": 350}
-WORKERS = ("metaworld", "libero")
+MEGABYTES = {"metaworld": 900, "libero": 1200, "orchestrator": 350, "pusht": 700, "aloha": 1000}
+DRAWING = ("metaworld", "libero", "aloha")
+"""With GL."""
+WORKERS = (*DRAWING, "pusht")
 ALL = (*WORKERS, "policy-server", "orchestrator")
 
 
@@ -63,7 +65,7 @@ def test_an_images_cache_can_be_written_by_whoever_it_runs_as(images: dict[str, 
     assert said.returncode == 0, said.stderr
 
 
-@pytest.mark.parametrize("name", WORKERS)
+@pytest.mark.parametrize("name", DRAWING)
 def test_doctor_says_what_renders_in_a_workers_image(images: dict[str, str], name: str) -> None:
     said = inside(images[name], "doctor")
     assert said.returncode == 0, said.stdout + said.stderr
@@ -100,9 +102,12 @@ def test_versions_in_an_image_are_those_it_is_pinned_to(images: dict[str, str]) 
         ("orchestrator", ROOT / "docker/constraints/orchestrator.txt"),
         ("policy-server", ROOT / "docker/constraints/policy-server.txt"),
         ("libero", ROOT / "env_worker/environments/libero/constraints.txt"),
+        ("aloha", ROOT / "env_worker/environments/aloha/constraints.txt"),
+        ("pusht", ROOT / "env_worker/environments/pusht/constraints.txt"),
     ):
         found = json.loads(inside(images[name], "-c", script, entrypoint="/opt/venv/bin/python").stdout)
-        pinned = pins(constraints) | (pins(constraints.parent / "no-deps.txt") if name == "libero" else {})
+        apart = constraints.parent / "no-deps.txt"
+        pinned = pins(constraints) | (pins(apart) if apart.exists() else {})
         unpinned = {p: v for p, v in found.items() if p != "sparring" and pinned.get(p.replace("_", "-")) != v}
         assert unpinned == {}, f"{name} has what {constraints.name} does not say"
 

@@ -39,6 +39,7 @@ def test_the_command_says_flags(sparring: Sparring, tmp_path: Path) -> None:
     assert "{{" not in refused.stderr + warned.stderr + warned.stdout
 
 
+@pytest.mark.everything
 def test_lerobot_eval_says_lerobots_flags_or_ours_after_two_dashes(sparring: Sparring, tmp_path: Path) -> None:
     refused = sparring(*LEROBOT, *TOY, *POLICY)
     assert refused.returncode == 2

@@ -76,6 +76,7 @@ def test_from_demonstrations_to_a_policy_that_works(sparring: Sparring, tmp_path
         train(["--demos", str(tmp_path / "demos"), "--tasks", TASK, "--episodes", "99005"])
 
 
+@pytest.mark.everything
 def test_images_are_read_a_chunk_at_a_time(sparring: Sparring, tmp_path: Path) -> None:
     base = (
         "run",

@@ -46,7 +46,7 @@ def test_if_nobody_gets_a_place_the_run_stops_and_says_what_to_do(
 ) -> None:
     _, address = start_server(start_sparring, "--max-sessions", "1")
     offer = Offer({"position": TensorSpec("float64", (1,))}, (-1.0,), (1.0,))
-    with PolicyClient(address, timeout=20) as somebody_else, somebody_else.open(offer):
+    with PolicyClient(address, timeout=60) as somebody_else, somebody_else.open(offer):
         code, said = run(start_sparring, *RUN, "--policy-server", address, "--slots", "2", "--policy-timeout", "2")
         assert code == 1, said
         assert "no slot found a place at the policy server for 2 s (--policy-timeout waits for longer)." in said

@@ -45,8 +45,14 @@ def processes(folder: Path, module: str) -> list[psutil.Process]:
     ("how", "slots", "kind", "sentence"),
     [
         ("exit", 3, "policy", "the policy server ended with exit code 9 each time this episode was played"),
-        ("segfault", 1, "policy", "the policy server was ended by SIGSEGV each time this episode was played"),
-        ("hang", 2, "limit", "the policy server did not answer within 5 s and was killed each time this episode"),
+        pytest.param(
+            *("segfault", 1, "policy", "the policy server was ended by SIGSEGV each time this episode was played"),
+            marks=pytest.mark.everything,
+        ),
+        pytest.param(
+            *("hang", 2, "limit", "the policy server did not answer within 5 s and was killed each time this episode"),
+            marks=pytest.mark.everything,
+        ),
     ],
 )
 def test_a_policy_that_takes_its_server_down_on_one_episode_is_that_episodes_error(
@@ -65,6 +71,7 @@ def test_a_policy_that_takes_its_server_down_on_one_episode_is_that_episodes_err
     assert orphans(tmp_path) == []
 
 
+@pytest.mark.everything
 def test_a_policy_that_takes_its_server_down_whatever_is_played_ends_the_run(
     sparring: Sparring, tmp_path: Path
 ) -> None:
@@ -110,6 +117,7 @@ def test_a_worker_that_is_stopped_is_killed_and_replaced(undisturbed: Undisturbe
     assert read_csv(tmp_path / "stormy") == undisturbed(*PLAN)
 
 
+@pytest.mark.everything
 def test_an_orchestrator_that_was_frozen_throws_nobody_out(undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = start_impatient(tmp_path, *SLOW, "--output", "stormy")
     try:
@@ -129,12 +137,14 @@ def test_an_orchestrator_that_was_frozen_throws_nobody_out(undisturbed: Undistur
     assert read_csv(tmp_path / "stormy") == undisturbed(*PLAN)
 
 
+@pytest.mark.everything
 def test_a_worker_that_was_cut_off_comes_back_and_goes_on(
     undisturbed: Undisturbed, start_sparring: StartSparring, tmp_path: Path
 ) -> None:
     plan = ("run", "--benchmark", "toy", "--task", "long", "--policy", "toy_policies:Forward", "--episodes", "2",
             "--policy-arg", "gain=0.01")  # fmt: skip
-    slow = (*plan, "--benchmark-arg", "step_seconds=0.05", "--slots", "2")
+    flags = ("--benchmark-arg", "step_seconds=0.05", "--benchmark-arg", f"flag_folder={tmp_path}")
+    slow = (*plan, *flags, "--slots", "2")
     here = free_port()
     run = start_sparring(*slow, "--launcher", "none", "--listen", f"127.0.0.1:{here}", "--output", "stormy")
     wait_for((tmp_path / "stormy" / "join-token").exists)
@@ -144,8 +154,7 @@ def test_a_worker_that_was_cut_off_comes_back_and_goes_on(
             *("worker", "--orchestrator", f"127.0.0.1:{wire.port}", "--slots", "2"),
             *("--join-token-file", "stormy/join-token"),
         )
-        wait_for(lambda: len(processes(tmp_path, "multiprocessing.forkserver")) >= 3)  # it and its slots
-        time.sleep(2)  # they are in the middle of episodes of ten seconds
+        wait_for(lambda: len(list(tmp_path.glob("begun-*"))) == 2)  # they are in the middle of episodes of ten seconds
         wire.cut()
         _, errors = run.communicate(timeout=100)
         _, said = worker.communicate(timeout=60)

@@ -17,18 +17,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import MAKER_COLUMNS, TIMING_COLUMNS, Sparring, StartSparring, read_csv, recorded, wait_for
+from support import MAKER_COLUMNS, TIMING_COLUMNS, Sparring, StartSparring, read_csv, recorded, sampled, wait_for
 from toy_benchmark import ToySimulator
 from toy_policies import Wanderer
 
 from sparring import evaluate
 from sparring.env_worker.benchmark import Step
 from sparring.env_worker.registry import get_benchmark
+from sparring.orchestrator.execution.in_process import check, run_in_process
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
-from sparring.orchestrator.run.in_process import check, run_in_process
 from sparring.orchestrator.run.listeners import RunListener, RunStart
-from sparring.orchestrator.run.plan import make_plan
+from sparring.orchestrator.run.make_plan import make_plan
 from sparring.orchestrator.settings import read_settings
 from sparring.policy_server.client import PolicyUnreachable
 from sparring.policy_server.policies.base import Array, Instruction, Observation
@@ -38,6 +38,10 @@ from sparring.protos.errors import UsageError
 TOY = ("run", "--benchmark", "toy", "--output", "out")
 GOOD = (*TOY, "--task", "good", "--policy", "toy_policies:Wanderer", "--episodes", "6")
 HERE = "--in-process"
+HERE_AND_THERE = [
+    pytest.param((HERE,), id="here"),
+    pytest.param(("--slots", "2"), id="workers", marks=pytest.mark.everything),
+]
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -70,6 +74,7 @@ def test_the_same_plan_has_the_same_rows_films_and_recordings(
     assert here.stdout.partition(" renders, ")[0] == there.stdout.partition(" renders, ")[0], "the same table"
 
 
+@pytest.mark.everything
 def test_metaworld_is_the_same_with_the_expert_beside_it(sparring: Sparring, tmp_path: Path) -> None:
     command = (
         "run", "--benchmark", "metaworld", "--task", "reach-v3,push-v3", "--policy", "expert",
@@ -144,7 +149,7 @@ def play(folder: Path, *listeners: RunListener, **settings: Any) -> Any:
     return run_in_process(resolved, make_plan(resolved), folder, listeners)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", sampled([signal.SIGINT, signal.SIGTERM], signal.SIGINT))
 def test_an_interrupted_run_is_whole_and_goes_on_with_workers(
     number: signal.Signals, sparring: Sparring, usage: Sparring, tmp_path: Path
 ) -> None:
@@ -237,7 +242,7 @@ def test_listeners_hear_what_they_hear_of_any_run(tmp_path: Path) -> None:
 
     play(tmp_path / "out", Ears(), task="short", episodes=2)
     episode = ["on_activity", "on_activity", "on_result"]
-    assert heard == ["on_start", "on_worker", *episode, *episode, "on_end"]
+    assert heard == ["on_start", "on_worker", *episode, *episode, "on_stats", "on_end"]
 
 
 # ---- what cannot be
@@ -315,7 +320,7 @@ def test_a_policy_that_cannot_be_made_is_wrong_usage_and_leaves_nothing(
 
 
 def test_it_is_no_part_of_what_a_run_is() -> None:
-    from sparring.orchestrator.run.plan import identity
+    from sparring.orchestrator.run.make_plan import identity
 
     values = {"benchmark": "toy", "task": "short", "policy": "zero"}
     one, other = read_settings(values), read_settings({**values, "in_process": True})
@@ -469,7 +474,7 @@ def test_leaving_the_debugger_ends_the_run_and_says_how_to_go_on(debugged: Termi
     assert len(read_csv(tmp_path / "out")) == 1
 
 
-@pytest.mark.parametrize("how", [(HERE,), ("--slots", "2")], ids=["here", "workers"])
+@pytest.mark.parametrize("how", HERE_AND_THERE)
 def test_a_policy_that_always_fails_is_stopped(sparring: Sparring, tmp_path: Path, how: tuple[str, ...]) -> None:
     ended = sparring(*TOY, "--task", "short,long", "--episodes", "50", "--policy", "toy_policies:NeverWorks", *how)
     assert ended.returncode == 1, ended
@@ -487,7 +492,7 @@ def test_a_policy_that_always_fails_is_stopped(sparring: Sparring, tmp_path: Pat
     assert f"out/errors/{kept.name}" in shown.stdout
 
 
-@pytest.mark.parametrize("how", [(HERE,), ("--slots", "2")], ids=["here", "workers"])
+@pytest.mark.parametrize("how", HERE_AND_THERE)
 def test_tracebacks_of_code_that_never_came_to_play_are_kept(
     sparring: Sparring, tmp_path: Path, how: tuple[str, ...]
 ) -> None:

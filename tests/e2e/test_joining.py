@@ -74,6 +74,7 @@ def test_a_worker_without_the_secret_hears_what_it_lacks_and_the_run_goes_on(
     assert len(read_csv(tmp_path / "out")) == 6
 
 
+@pytest.mark.everything
 def test_over_tls_with_certificates_on_both_sides(
     start_sparring: StartSparring, certificates: Certificates, tmp_path: Path
 ) -> None:
@@ -114,7 +115,7 @@ def test_a_persistent_worker_hands_what_it_was_told_to_each_of_its_workers(
                 _, said = run.communicate(timeout=60)
                 assert run.returncode == 0, said
             worker.terminate()
-            assert worker.wait(20) == 0
+            assert worker.wait(60) == 0
         finally:
             worker.kill()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -124,3 +125,15 @@ def test_help_names_the_flags(usage: Sparring) -> None:
     assert done.returncode == 0
     for flag in ("--policy.path", "--env.camera_name_mapping", "--eval.batch_size", "--rename_map"):
         assert flag in done.stdout
+
+
+def test_the_live_page_is_asked_for_after_two_dashes(usage: Sparring, tmp_path: Path) -> None:
+    asked = ("lerobot-eval", *FLAGS, "--env.task=reach-v3", "--", *EXPERT, "--video", "none", "--max-steps", "5")
+    done = usage(*asked, "--in-process", "--view-listen", "127.0.0.1:0")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"live page: http://127\.0\.0\.1:\d+/", done.stderr)
+    refused = usage(*asked, "--output", "other", "--view-listen", "0.0.0.0:0")
+    assert refused.returncode == 2
+    assert "the live page" in refused.stderr
+    assert "view-token-file" in refused.stderr
+    assert not (tmp_path / "other").exists()

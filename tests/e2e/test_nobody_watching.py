@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support import sampled
 
 from sparring import Results
 
@@ -35,8 +36,13 @@ def closed() -> int:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("how", ["--in-process", "--slots=2"])
-@pytest.mark.parametrize("stream", [full, broken, closed])
+@pytest.mark.parametrize(
+    ("stream", "how"),
+    sampled(
+        [(stream, how) for stream in (full, broken, closed) for how in ("--in-process", "--slots=2")],
+        *((full, "--slots=2"), (broken, "--in-process"), (closed, "--in-process")),
+    ),
+)
 def test_a_run_goes_on_when_nobody_can_see_it(tmp_path: Path, stream: Callable[[], int], how: str) -> None:
     descriptor = stream()
     close = 'import os, sys; os.close(2); os.execv(sys.executable, [sys.executable, "-m", "sparring", *sys.argv[1:]])'

@@ -61,6 +61,7 @@ def test_what_becomes_of_them_is_part_of_the_plan(sparring: Sparring, usage: Spa
     assert 'out_of_range: "pass" there, "clip" now' in done.stderr
 
 
+@pytest.mark.everything
 def test_meta_world_gets_them_as_they_are(warm: Evaluator, tmp_path: Path) -> None:
     """The scripted experts go beyond the action space; Meta-World itself clips, and LeRobot leaves that to it."""
     rows = {}

@@ -53,7 +53,10 @@ def mortal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.requires("cc")
-@pytest.mark.parametrize(("drivers", "deaths", "instead"), [(2, 1, "EGL device 1"), (1, 2, "OSMesa")])
+@pytest.mark.parametrize(
+    ("drivers", "deaths", "instead"),
+    [(2, 1, "EGL device 1"), pytest.param(1, 2, "OSMesa", marks=pytest.mark.everything)],
+)
 def test_a_device_that_aborts_costs_a_slots_restart_on_another(
     sparring: Sparring,
     looks: None,
@@ -78,6 +81,7 @@ def test_a_device_that_aborts_costs_a_slots_restart_on_another(
     assert " ".join(done.stdout.split()).count(said) == 1, "under the table, once"
 
 
+@pytest.mark.everything
 def test_a_run_goes_on_with_the_same_renderer_or_is_asked(
     sparring: Sparring, looks: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

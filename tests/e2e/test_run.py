@@ -24,8 +24,8 @@ def test_results_are_complete_and_consistent(sparring: Sparring, tmp_path: Path)
     done = sparring(*GOOD, "--slots", "2", "--json", "--seed", "40")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    numbers = {"overall", "benchmarks", "groups", "tasks", "metric", "seconds", "out_of_range"}
-    assert set(document) == {*numbers, "status", "episodes", "output", "renderers", "warnings", "changes"}
+    numbers = {"overall", "benchmarks", "groups", "tasks", "metric", "seconds", "out_of_range", "protocols"}
+    assert set(document) == {*numbers, "status", "episodes", "output", "renderers", "warnings", "changes", "early_stop"}
     assert (document["status"], document["episodes"]) == ("finished", {"planned": 12, "recorded": 12})
     assert set(document["overall"]) == {
         "success_rate", "interval", "n", "judged", "errors", "errors_by_kind", "metrics", "worst_case", "best_case",
@@ -185,7 +185,7 @@ def test_a_simulator_that_fails_does_not_stop_the_others(usage: Sparring, tmp_pa
 def test_a_simulator_that_hangs_is_killed(sparring: Sparring, tmp_path: Path) -> None:
     done = sparring(
         *TOY, "--task", "hangs,short", "--policy", "toy_policies:Forward", "--episodes", "1", "--retries", "0",
-        "--stall-timeout", "2",
+        "--stall-timeout", "5",
     )  # fmt: skip
     assert done.returncode == 3, done.stderr
     rows = {r["task"]: r for r in read_csv(tmp_path / "out")}

@@ -128,6 +128,7 @@ def test_what_does_not_fit_ends_the_run_at_once(
     assert not (tmp_path / "out").exists(), "no debris of a mistyped command"
 
 
+@pytest.mark.everything
 def test_a_server_that_comes_back_with_another_token_ends_the_run(
     start_sparring: StartSparring, certificates: Certificates, tmp_path: Path
 ) -> None:
@@ -146,6 +147,7 @@ def test_a_server_that_comes_back_with_another_token_ends_the_run(
     assert "is not the one" in said
 
 
+@pytest.mark.everything
 def test_a_run_whose_policy_server_wants_to_know_who_calls(
     sparring: Sparring, certificates: Certificates, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

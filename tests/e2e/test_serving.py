@@ -65,6 +65,7 @@ def test_errors_of_the_policy_are_in_the_stats(usage: Sparring, tmp_path: Path) 
     }
 
 
+@pytest.mark.everything
 def test_what_a_policy_has_to_say_is_said_where_people_look(start_sparring: StartSparring, tmp_path: Path) -> None:
     """A batch that does not fit in memory is halved, and whoever evaluates is told: now, and in every run to come."""
     flags = ("--benchmark", "toy", "--task", "short", "--episodes", "4", "--slots", "4")
@@ -113,6 +114,7 @@ def test_a_server_that_others_used_before_counts_this_run_only(start_sparring: S
         assert server_stats(tmp_path / name)["observations"] == looks(tmp_path / name)
 
 
+@pytest.mark.everything
 def test_stats_go_on_when_a_run_is_resumed(sparring: Sparring, start_sparring: StartSparring, tmp_path: Path) -> None:
     slow = (*RUN, *POLICY, "--benchmark-arg", "step_seconds=0.02", "--slots", "1", "--output", "out")
     process = start_sparring(*slow)
@@ -166,6 +168,7 @@ def test_sessions_are_spread_over_replicas(
     assert found["observations"] == looks(tmp_path / "out")
 
 
+@pytest.mark.everything
 def test_workers_of_two_benchmarks_do_not_all_go_to_the_first_replica(
     start_sparring: StartSparring, tmp_path: Path
 ) -> None:

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import EVERYTHING, Sparring, read_csv
+from support import Sparring, read_csv
 
 TASKS = (
     "reach-v3", "push-v3", "door-open-v3", "drawer-close-v3", "window-open-v3", "button-press-v3", "coffee-push-v3",
     "faucet-open-v3",
-)[: 8 if EVERYTHING else 5]  # fmt: skip
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -35,6 +35,7 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     process.communicate()
 
 
+@pytest.mark.everything
 def test_tasks_at_once_end_like_one_after_the_other(
     sparring: Sparring, tmp_path: Path, served: tuple[str, Path]
 ) -> None:
@@ -44,7 +45,7 @@ def test_tasks_at_once_end_like_one_after_the_other(
         output = f"out-{slots}"
         done = sparring(
             "run", "--benchmark", "metaworld", "--task", ",".join(TASKS), "--policy-server", address, "--episodes", "1",
-            "--max-steps", "80" if EVERYTHING else "20", "--slots", str(slots), "--output", output,
+            "--max-steps", "80", "--slots", str(slots), "--output", output,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return read_csv(tmp_path / output)

@@ -11,8 +11,8 @@ import pytest
 from toy_policies import Forward, Raises, WantsTooMuch
 
 from sparring import EpisodeRow, Evaluator, Results, RunEnd, RunListener, RunStart, SlotActivity
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.run.errors import Interrupted
-from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.errors import UsageError
 
 TOY: dict[str, Any] = {"benchmark": "toy", "tasks": "good", "episodes": 3, "slots": 2}

@@ -342,6 +342,7 @@ class TestDownload:
         assert not list(tmp_path.rglob("escaped"))
 
 
+@pytest.mark.processes
 class TestInterruptions:
     def test_a_connection_that_breaks_goes_on_by_range(self, hub: FakeHub) -> None:
         hub.break_off_at[LARGE] = [CHUNK + 1000, 2 * CHUNK + 1000]
@@ -418,6 +419,7 @@ class TestInterruptions:
             find()
 
 
+@pytest.mark.processes
 class TestSeveralProcesses:
     def test_one_downloads_and_the_other_waits(self, hub: FakeHub, tmp_path: Path) -> None:
         hub.silent_at[LARGE] = 2 * CHUNK + 1000
@@ -448,7 +450,7 @@ class TestOffline:
         began = time.monotonic()
         with pytest.raises(AssetsError) as raised:
             find()
-        assert time.monotonic() - began < 5, "retries for long"
+        assert time.monotonic() - began < 30, "retries for long"
         return str(raised.value)
 
     def test_nobody_listens(self, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:

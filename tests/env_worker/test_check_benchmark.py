@@ -34,6 +34,8 @@ FAULTS = [
     ("RendersUnseen", "nothing_is_made_unseen", "images were made"),
     ("CameraUnknown", "the_camera_is_an_image", "'imagge' is not among"),
     ("CameraOfNumbers", "the_camera_is_an_image", "float64 (1,)"),
+    ("PicturesNumbers", "the_camera_is_an_image", "'from above' is float64 (3,)"),
+    ("CountsNoPictures", "images_are_counted", "meter.renders stayed at 8 after reset, looking at 'from above'"),
     ("CountsNoImages", "images_are_counted", "meter.renders stayed at 0"),
     ("WritesIntoWhatItShowed", "observations_stay_as_they_were", "'position', as shown after reset, was changed"),
     ("WritesIntoActions", "actions_stay_as_they_were", "was changed to [-0.5]"),
@@ -119,7 +121,7 @@ def test_what_cannot_be_imported_elsewhere_is_not_tried_there() -> None:
 def test_mistakes_are_refused() -> None:
     with pytest.raises(UsageError, match="unknown benchmark 'tpy'"):
         check_benchmark("tpy")
-    with pytest.raises(UsageError, match="no list of tasks; name one with --task"):
+    with pytest.raises(UsageError, match="no list of tasks; name one with task="):
         check_benchmark("gym")
     with pytest.raises(UsageError, match="unknown setting"):
         check_benchmark("toy", settings={"colour": 1})

@@ -67,6 +67,30 @@ def test_history_looks_at_the_last_steps_of_a_chunk() -> None:
     assert looks == [s for s in range(record.steps) if s % 5 == 0 or s % 5 == 4]
 
 
+@pytest.mark.parametrize(("history", "looked"), [(1, {0}), (2, {0, 1})])
+def test_only_so_many_actions_of_a_chunk_are_played_before_it_looks_again(history: int, looked: set[int]) -> None:
+    simulator, order = toy()
+    session = playing(simulator, "toy_policies:Forward", chunk=5, history=history)
+    record = run_episode(simulator, session, with_(order, rules=EpisodeRules(actions_per_look=2)))
+    assert record.round_trips == (record.steps - 1) // 2 + 1
+    looks = [step for step, look in enumerate(simulator.looked) if look]
+    assert looks == [step for step in range(record.steps) if step % 2 in looked]
+
+
+def test_a_chunk_that_is_shorter_is_played_whole() -> None:
+    simulator, order = toy()
+    session = playing(simulator, "toy_policies:Forward", chunk=2)
+    record = run_episode(simulator, session, with_(order, rules=EpisodeRules(actions_per_look=5)))
+    assert record.round_trips == (record.steps - 1) // 2 + 1
+
+
+def test_actions_that_are_not_played_are_not_counted() -> None:
+    simulator, order = toy()
+    script = Script([np.array([[0.0], [9.0]])] * 20)
+    record = run_episode(simulator, script, with_(order, rules=EpisodeRules(actions_per_look=1, max_steps=3)))
+    assert (record.steps, record.out_of_range) == (3, 0)
+
+
 class Script(Session):
     """Stands in for a policy's session: what an episode asks of one can be seen, and what it is answered is set, only
     with a session of our own. It is what the episode knows of a policy, no more and no less."""

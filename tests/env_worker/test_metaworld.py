@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import sampled
 
 from sparring.env_worker.benchmark import NOTHING, Names, Simulator
 from sparring.env_worker.benchmarks.metaworld import (
@@ -89,7 +90,9 @@ def test_sentences_are_sentences_and_not_names() -> None:
     assert all(" " in s and "-v3" not in s and "_" not in s for s in TASKS.instructions.values())
 
 
-@pytest.mark.parametrize("name", ["reach-v3", "assembly-v3", "door-open-v3", "stick-pull-v3", "hammer-v3"])
+@pytest.mark.parametrize(
+    "name", sampled(["reach-v3", "assembly-v3", "door-open-v3", "stick-pull-v3", "hammer-v3"], "reach-v3", "hammer-v3")
+)
 def test_same_bits_as_lerobots_recipe(name: str) -> None:
     env = recipe(name)
     simulator = MetaworldSimulator(name, MetaworldSettings())
@@ -106,7 +109,10 @@ def test_same_bits_as_lerobots_recipe(name: str) -> None:
     env.close()
 
 
-@pytest.mark.parametrize("name", ["reach-v3", "box-close-v3", "drawer-open-v3", "soccer-v3", "sweep-into-v3"])
+@pytest.mark.parametrize(
+    "name",
+    sampled(["reach-v3", "box-close-v3", "drawer-open-v3", "soccer-v3", "sweep-into-v3"], "reach-v3", "soccer-v3"),
+)
 def test_nothing_is_left_of_the_episode_before(name: str) -> None:
     used = MetaworldSimulator(name, MetaworldSettings())
     trajectory(used, 5, 60)
@@ -116,11 +122,11 @@ def test_nothing_is_left_of_the_episode_before(name: str) -> None:
 
 
 def test_looking_does_not_change_physics() -> None:
-    simulator = MetaworldSimulator("push-v3", MetaworldSettings(resolution=64))
-    blind = trajectory(simulator, 3, 30)
+    simulator = MetaworldSimulator("push-v3", MetaworldSettings(resolution=32))
+    blind = trajectory(simulator, 3, 12)
     assert simulator.meter.renders == 0
-    assert same(trajectory(simulator, 3, 30, look=ALL), blind)
-    assert simulator.meter.renders == 31
+    assert same(trajectory(simulator, 3, 12, look=ALL), blind)
+    assert simulator.meter.renders == 13
     simulator.close()
 
 
@@ -168,6 +174,7 @@ def test_settings_are_checked() -> None:
         Metaworld().read_settings({"resolution": "large"})
 
 
+@pytest.mark.everything
 def test_every_camera_of_the_scene_can_be_filmed_with_and_looking_changes_nothing() -> None:
     def states(simulator: Simulator, cameras: Sequence[str]) -> list[Any]:
         simulator.reset(seed=3, index=0, look=NOTHING)
@@ -186,10 +193,11 @@ def test_every_camera_of_the_scene_can_be_filmed_with_and_looking_changes_nothin
     assert same(states(simulator, ()), states(simulator, simulator.cameras))
     own = simulator.step(np.zeros(4, np.float32), look=frozenset({IMAGE})).observation[IMAGE]
     assert np.array_equal(own, simulator.picture("corner2")), "the datasets' camera is one of them, upright"
+    assert np.array_equal(own, simulator.snapshot()), "and what is shown live"
     simulator.close()
 
 
-@pytest.mark.parametrize("name", ["reach-v3", "push-v3", "stick-push-v3", "door-open-v3"])
+@pytest.mark.parametrize("name", sampled(["reach-v3", "push-v3", "stick-push-v3", "door-open-v3"], "push-v3"))
 def test_what_draws_images_may_be_made_before_the_first_episode_and_nothing_is_otherwise(name: str) -> None:
     settings = MetaworldSettings(resolution=48)
     plain, prepared = MetaworldSimulator(name, settings), MetaworldSimulator(name, settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from toy_benchmark import Toy, ToySettings, ToySimulator
 
 from sparring.env_worker.benchmark import NOTHING, Names, Observation, Simulator, Step
-from sparring.env_worker.episode.film import Film
+from sparring.env_worker.episode.film import Film, FilmLook
 from sparring.env_worker.episode.observers import EpisodeObserver, ObserverFailed
 from sparring.env_worker.episode.play import Order, run_episode
 from sparring.env_worker.episode.progress import Progress
@@ -251,7 +252,7 @@ def test_a_recording_has_what_the_policy_saw_and_did() -> None:
     recording.file.seek(0)
     with np.load(recording.file, allow_pickle=False) as kept:
         about = json.loads(bytes(kept["about"]))
-        assert about == {"format": 3, "task": "short", "success": record.outcome == "success"}
+        assert about == {"format": 4, "task": "short", "success": record.outcome == "success"}
         assert kept["actions"].shape == (record.steps, 1)
         assert kept["rewards"].sum() == pytest.approx(record.reward_sum)
         assert kept["looks"].tolist() == list(range(0, record.steps, 4))
@@ -271,7 +272,7 @@ def test_the_file_is_what_numpy_would_have_written() -> None:
     expected = io.BytesIO()
     np.savez_compressed(
         expected,
-        about=np.frombuffer(json.dumps({"format": 3, "success": False}).encode(), np.uint8),
+        about=np.frombuffer(json.dumps({"format": 4, "success": False}).encode(), np.uint8),
         actions=np.ones((5, 2)),
         rewards=np.full(5, 0.5),
         looks=np.arange(5),
@@ -304,6 +305,28 @@ def test_a_recording_without_room_on_the_disk_is_given_up(monkeypatch: pytest.Mo
     for watching in (recording, film):
         assert watching.file is None
         assert watching.missing == "it could not be written to '/nowhere' on the worker: No such file or directory."
+
+
+@pytest.mark.parametrize(
+    ("absent", "look", "package"),
+    [
+        ("av", FilmLook(), "av"),
+        ("PIL.Image", FilmLook(gif=True), "pillow"),
+        ("PIL.ImageDraw", FilmLook(title="short #0"), "pillow"),
+    ],
+)
+def test_a_worker_that_lacks_what_writes_films_says_so_and_the_episode_counts(
+    absent: str, look: FilmLook, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an image of somebody's own."""
+    monkeypatch.setitem(sys.modules, absent, None)
+    simulator, order = toy()
+    film = Film(simulator, fps=20.0, look=look)
+    record = run_episode(simulator, session_of(simulator, "toy_policies:Forward"), order, [film])
+    assert record.outcome == "success"
+    assert film.file is None
+    assert film.missing.startswith(f"films need {package}, which the Python of the worker has not (")
+    assert film.missing.endswith(f"install it there: pip install {package}")
 
 
 def test_progress_is_told_now_and_then_and_counted_always(monkeypatch: pytest.MonkeyPatch) -> None:

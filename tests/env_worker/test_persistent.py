@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import free_port
@@ -65,12 +66,12 @@ def serve(port: int, until: Callable[[], bool], *, listen: bool = True, token_fi
         knocks = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", port) if listen else None
         persistent = PersistentWorker(Address("tcp", "127.0.0.1", port), ["--slots=2"], token_file=token_file)
         working = asyncio.create_task(persistent.run(stop))
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not until() and not working.done():
             assert time.monotonic() < deadline, "it never came to that"
             await asyncio.sleep(0.01)
         stop.set()
-        code = await asyncio.wait_for(working, 10)
+        code = await asyncio.wait_for(working, 60)
         if knocks is not None:
             knocks.close()
         return code
@@ -160,6 +161,28 @@ def test_told_to_stop_it_ends_its_worker_first(worker: Callable[[str], None], tm
     assert serve(free_port(), (tmp_path / "on").exists) == 0
     assert (tmp_path / "bye").exists()
     assert started(tmp_path) == 1
+
+
+def test_told_to_stop_in_the_moment_in_which_its_worker_ends_it_just_stops(
+    worker: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, asked = asyncio.create_subprocess_exec, []
+
+    async def starts(*command: str, **more: Any) -> asyncio.subprocess.Process:
+        process = await start(*command, **more)
+
+        def terminate() -> None:  # as asyncio's does between the end of a process and the news of it, too short to hit
+            asked.append(process.pid)
+            process.kill()
+            raise ProcessLookupError
+
+        monkeypatch.setattr(process, "terminate", terminate)
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", starts)
+    worker("exec sleep 60")
+    assert serve(free_port(), lambda: started(tmp_path) >= 1) == 0
+    assert len(asked) == 1
 
 
 def test_a_worker_that_does_not_stop_is_killed(

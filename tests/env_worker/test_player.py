@@ -18,13 +18,13 @@ from sparring.env_worker.episode.session import Session
 from sparring.env_worker.rendering import mark
 from sparring.env_worker.rendering.mark import DRAWING, IDLE
 from sparring.env_worker.worker.player import Player
-from sparring.policy_server.client import PolicyUnreachable
+from sparring.policy_server.client import PolicyInterrupted, PolicyUnreachable
 from sparring.policy_server.local import LocalPolicy
 from sparring.policy_server.policies.base import Policy
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.action_list import unpack
 from sparring.protos.episode_rules import EpisodeRules
-from sparring.protos.errors import UsageError
+from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.pieces import AttachmentMissing
 from sparring.protos.record import EpisodeRecord
 from sparring.protos.spec import Offer
@@ -232,22 +232,33 @@ def test_a_policy_that_cannot_be_reached_loses_the_lease() -> None:
     assert (lost.lease, lost.reason, lost.policy_unreachable) == (7, "nobody is there.", True)
 
 
-def test_a_policy_that_goes_away_in_the_middle_loses_the_lease_and_the_session() -> None:
-    class Leaves(EpisodeObserver):
-        """Stands in for a server that is killed: only a session can say so, and a local one never does."""
+class Ends(EpisodeObserver):
+    """Stands in for a server that is killed, or a batch with another row in it: a local session has neither."""
 
-        def __init__(self, sessions: Sessions) -> None:
-            self._sessions = sessions
+    def __init__(self, sessions: Sessions, error: SparringError) -> None:
+        self._sessions = sessions
+        self._error = error
 
-        def on_reset(self, observation: object) -> None:
-            def act(tensors: object, *, step: int) -> None:
-                raise PolicyUnreachable("it went away.")
+    def on_reset(self, observation: object) -> None:
+        def act(tensors: object, *, step: int) -> None:
+            raise self._error
 
-            self._sessions._session.act = act  # type: ignore[union-attr,assignment,method-assign]
+        self._sessions._session.act = act  # type: ignore[union-attr,assignment,method-assign]
 
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (PolicyUnreachable("it went away."), {"policy_gone": True}),
+        (PolicyInterrupted("another one failed."), {"interrupted": True}),
+    ],
+)
+def test_a_policy_that_goes_away_or_fails_on_another_episode_loses_the_lease_and_the_session(
+    error: SparringError, said: dict[str, bool]
+) -> None:
     player, _, sessions = player_of(Forward())
-    lost = player.play(lease(), ASSIGNMENT, [Leaves(sessions)]).lost
-    assert (lost.reason, lost.policy_unreachable) == ("it went away.", False)
+    lost = player.play(lease(), ASSIGNMENT, [Ends(sessions, error)]).lost
+    assert lost == pb.Lost(lease=7, reason=error.sentence, **said)
     assert sessions.ended == 1
 
 

@@ -79,7 +79,7 @@ def test_one_that_is_gone_is_left_at_once_and_returned_to_when_it_is_back(
     pair[0].kill()
     began = time.monotonic()
     assert opened(servers) == addresses[1]
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30, "and not after its patience"
     pair[0] = Server(addresses[0])
     assert not servers.wants_home(), "not yet"
     assert opened(servers) == addresses[1]
@@ -93,7 +93,7 @@ def test_one_that_is_gone_is_left_at_once_and_returned_to_when_it_is_back(
 def test_one_that_is_full_is_passed_over(pair: list[Server]) -> None:
     full = Server("127.0.0.1:0", "--max-sessions=1")
     try:
-        with PolicyClient(full.address, timeout=20) as client, client.open(OFFER):
+        with PolicyClient(full.address, timeout=60) as client, client.open(OFFER):
             servers = slot([full.address, pair[0].address], 0)
             assert opened(servers) == pair[0].address
             servers.close()

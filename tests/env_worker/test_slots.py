@@ -57,7 +57,7 @@ class Slot:
         self.handle = SlotHandle(server, 3, self.assignment, tasks_per_process, send, oom, devices=devices)
 
     async def next(self) -> tuple[str, Any]:
-        message = await asyncio.wait_for(self.sent.get(), 20)
+        message = await asyncio.wait_for(self.sent.get(), 60)
         kind = message.WhichOneof("message")
         return kind, getattr(message, kind)
 
@@ -241,7 +241,7 @@ def test_who_was_not_running_itself_holds_it_against_no_process(in_slot: Callabl
 
 async def gone(process: int) -> None:
     """Waits until a process is no more, whether anybody has asked how it ended or not."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while psutil.pid_exists(process) and psutil.Process(process).status() != psutil.STATUS_ZOMBIE:
             await asyncio.sleep(0.01)
 
@@ -359,7 +359,7 @@ def test_a_start_that_fails_when_nobody_waits_for_it_any_more_is_no_news() -> No
 
     class Process:
         def start(self) -> None:
-            may_fail.wait(10)
+            may_fail.wait(60)
             raise OSError("handle is closed")
 
     async def test() -> None:

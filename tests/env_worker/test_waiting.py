@@ -37,8 +37,8 @@ def test_who_is_never_done_with_one_wait_is_not_heard_of_any_more() -> None:
 @pytest.mark.processes
 def test_a_policy_that_takes_longer_than_a_simulator_may_is_no_stall(sparring: Sparring, tmp_path: Path) -> None:
     done = sparring(
-        "run", "--benchmark", "toy", "--task", "short", "--policy", "toy_policies:Forward", "--policy-arg", "seconds=3",
-        "--episodes", "1", "--max-steps", "1", "--retries", "0", "--stall-timeout", "1.8", "--output", "o",
+        "run", "--benchmark", "toy", "--task", "short", "--policy", "toy_policies:Forward", "--policy-arg", "seconds=6",
+        "--episodes", "1", "--max-steps", "1", "--retries", "0", "--stall-timeout", "4", "--output", "o",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert [row["error_kind"] for row in read_csv(tmp_path / "o")] == [""]

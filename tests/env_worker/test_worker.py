@@ -16,7 +16,7 @@ from support import free_port
 
 from sparring.env_worker.worker import registration
 from sparring.env_worker.worker.slots import SlotHandle
-from sparring.env_worker.worker.worker import OrchestratorGone, Worker, WorkerRefused
+from sparring.env_worker.worker.worker import CannotPlay, OrchestratorGone, Worker, WorkerRefused
 from sparring.orchestrator.coordination.bounds import check_register
 from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
@@ -46,6 +46,8 @@ class Orchestrator(WorkServicer):
     def __init__(self) -> None:
         self.heard: asyncio.Queue[pb.WorkerMessage] = asyncio.Queue()
         self.to_say: asyncio.Queue[pb.OrchestratorMessage | grpc.StatusCode | None] = asyncio.Queue()
+        self.has_left = asyncio.Event()
+        """Set when the worker has nothing more to say."""
 
     async def Work(self, requests: AsyncIterator[pb.WorkerMessage], context: Any) -> None:  # type: ignore[override]
         hearing = asyncio.create_task(self._hear(requests))
@@ -60,6 +62,7 @@ class Orchestrator(WorkServicer):
     async def _hear(self, requests: AsyncIterator[pb.WorkerMessage]) -> None:
         async for message in requests:
             self.heard.put_nowait(message)
+        self.has_left.set()
 
     def says(self, **message: Any) -> None:
         self.to_say.put_nowait(pb.OrchestratorMessage(**message))
@@ -110,7 +113,7 @@ def test_it_says_who_it_is_and_what_it_can(with_orchestrator: Callable[[Test], N
         assert said.host == socket.gethostname()
         assert {"python", "numpy", "grpcio"} <= set(said.versions)
         stop.set()
-        await asyncio.wait_for(working, 5)
+        await asyncio.wait_for(working, 60)
 
     with_orchestrator(test)
 
@@ -130,7 +133,7 @@ def test_what_it_says_of_itself_is_no_more_than_an_orchestrator_takes(
         assert dict(said.files) == {"toy:mine.py": "1"}
         assert dict(said.machine) == {"gpu": "g" * MAX_FACT, "cpu": "one"}
         stop.set()
-        await asyncio.wait_for(working, 5)
+        await asyncio.wait_for(working, 60)
 
     with_orchestrator(test)
 
@@ -169,7 +172,7 @@ def test_without_a_benchmark_it_offers_all_that_are_installed(with_orchestrator:
         assert {"toy", "gym"} <= set(said.benchmarks)
         assert said.worker.startswith(socket.gethostname())
         stop.set()
-        await asyncio.wait_for(working, 5)
+        await asyncio.wait_for(working, 60)
 
     with_orchestrator(test)
 
@@ -189,6 +192,35 @@ def test_a_benchmark_that_is_not_installed_here_is_told_before_anybody_is_asked(
     with_orchestrator(test)
 
 
+@pytest.mark.parametrize("kind", [LookupError, SystemExit])
+def test_code_that_cannot_get_ready_is_told_with_its_traceback(
+    with_orchestrator: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
+) -> None:
+    from toy_benchmark import Toy
+
+    def prepare(self: Toy, settings: object) -> None:
+        raise kind("no GPU")
+
+    monkeypatch.setattr(Toy, "prepare", prepare)
+
+    async def test(orchestrator: Orchestrator, address: Address) -> None:
+        orchestrator.says(assignment=ASSIGNMENT)
+        working = starting(Worker(Connection(address), benchmark="toy"))
+        refused = await orchestrator.hears("refused")
+        assert (refused.lease, refused.reason) == (
+            0,
+            f"prepare() of the benchmark 'toy' raised {kind.__name__}: no GPU",
+        )
+        lines = refused.traceback.splitlines()
+        assert lines[1].endswith("in prepare"), "it begins in the user's code"
+        assert lines[-1] == f"{kind.__name__}: no GPU"
+        orchestrator.says(stop=pb.Stop(reason="so it cannot play."))
+        with pytest.raises(CannotPlay, match="no GPU"):
+            await asyncio.wait_for(working, 30)
+
+    with_orchestrator(test)
+
+
 def test_nobody_there_is_a_sentence_after_the_deadline() -> None:
     here = Address("tcp", "127.0.0.1", free_port())
     with pytest.raises(OrchestratorGone, match=rf"no orchestrator answered at {here} within 0.2 s"):
@@ -201,7 +233,7 @@ def test_nobody_there_and_told_to_stop_it_just_ends() -> None:
         working = starting(Worker(Connection(Address("tcp", "127.0.0.1", free_port()))), stop)
         await asyncio.sleep(0.05)
         stop.set()
-        await asyncio.wait_for(working, 5)
+        await asyncio.wait_for(working, 60)
 
     asyncio.run(work())
 
@@ -264,7 +296,32 @@ def test_a_worker_from_its_assignment_to_its_stop(with_orchestrator: Callable[[T
         assert "elsewhere.sock" in (await orchestrator.hears("lost")).reason
         assert [slot.slot for slot in (await orchestrator.hears("heartbeat")).slots] == [0]
         orchestrator.says(stop=pb.Stop(reason="the run has finished."))
-        await asyncio.wait_for(working, 10)
+        await asyncio.wait_for(working, 60)
+
+    with_orchestrator(test)
+
+
+@pytest.mark.processes
+def test_told_to_leave_it_plays_what_it_has_to_the_end_and_takes_nothing_new(
+    with_orchestrator: Callable[[Test], None],
+) -> None:
+    async def test(orchestrator: Orchestrator, address: Address) -> None:
+        leave = asyncio.Event()
+        working = starting(Worker(Connection(address), benchmark="toy", leave=leave))
+        orchestrator.says(assignment=ASSIGNMENT)
+        await orchestrator.hears("ready")
+        orchestrator.says(lease=pb.Lease(lease=7, task="short", seed=1))
+        while not (await orchestrator.hears("heartbeat")).slots[0].task:
+            continue
+        leave.set()
+        assert (await orchestrator.hears("lost")).lease == 7, "it waits for a policy that is not there, to the end"
+        async with asyncio.timeout(60):
+            await orchestrator.has_left.wait()
+        said = [orchestrator.heard.get_nowait().WhichOneof("message") for _ in range(orchestrator.heard.qsize())]
+        assert set(said) <= {"heartbeat"}, "it did not say that its slot is free"
+        assert not working.done(), "until all that it said is heard, it stays"
+        orchestrator.to_say.put_nowait(None)
+        await asyncio.wait_for(working, 60)
 
     with_orchestrator(test)
 
@@ -298,7 +355,7 @@ def test_it_has_its_slots_before_it_is_assigned_and_says_nothing_until_then(
         lost = await orchestrator.hears("lost")
         assert "nowhere.sock" in lost.reason  # it knows of the assignment
         orchestrator.says(stop=pb.Stop(reason="enough."))
-        await asyncio.wait_for(working, 10)
+        await asyncio.wait_for(working, 60)
 
     with_orchestrator(test)
 
@@ -317,15 +374,15 @@ def test_it_ends_while_it_gets_ready(with_orchestrator: Callable[[Test], None], 
         number = worker._slots.handles[0]._process.pid
         if end == "told to":
             stop.set()
-            await asyncio.wait_for(working, 10)
+            await asyncio.wait_for(working, 60)
         elif end == "stop":
             orchestrator.says(stop=pb.Stop(reason="the policy cannot be loaded."))
             with pytest.raises(WorkerRefused, match="the policy cannot be loaded"):
-                await asyncio.wait_for(working, 10)
+                await asyncio.wait_for(working, 60)
         else:
             orchestrator.to_say.put_nowait(grpc.StatusCode.UNAVAILABLE)
             with pytest.raises(OrchestratorGone):
-                await asyncio.wait_for(working, 10)
+                await asyncio.wait_for(working, 60)
         assert not psutil.pid_exists(number)
 
     with_orchestrator(test)
@@ -338,7 +395,7 @@ def test_it_gets_nothing_ready_that_it_has_not_offered(with_orchestrator: Callab
         wrong = pb.Assignment(benchmark="os:system", slots=1)
         orchestrator.says(preparation=pb.Preparation(assignment=wrong, seconds=20))
         with pytest.raises(WorkerRefused, match="which it has not offered"):
-            await asyncio.wait_for(working, 10)
+            await asyncio.wait_for(working, 60)
 
     with_orchestrator(test)
 
@@ -349,7 +406,7 @@ def test_an_assignment_that_never_comes_is_not_waited_for_for_ever(with_orchestr
         await orchestrator.hears("register")
         orchestrator.says(preparation=pb.Preparation(assignment=UNTOLD, seconds=0.2))
         with pytest.raises(OrchestratorGone, match="no orchestrator answered"):
-            await asyncio.wait_for(working, 10)
+            await asyncio.wait_for(working, 60)
 
     with_orchestrator(test)
 
@@ -361,7 +418,7 @@ def test_an_orchestrator_that_goes_away_is_an_error(with_orchestrator: Callable[
         await orchestrator.hears("ready")
         orchestrator.to_say.put_nowait(grpc.StatusCode.UNAVAILABLE)
         with pytest.raises(OrchestratorGone, match="went away: so it says"):
-            await asyncio.wait_for(working, 10)
+            await asyncio.wait_for(working, 60)
 
     with_orchestrator(test)
 
@@ -374,7 +431,7 @@ def test_settings_that_the_benchmark_does_not_know_end_it(with_orchestrator: Cal
         working = starting(Worker(Connection(address), benchmark="toy"))
         orchestrator.says(assignment=wrong)
         with pytest.raises(UsageError, match="step_seconds"):
-            await asyncio.wait_for(working, 10)
+            await asyncio.wait_for(working, 60)
 
     with_orchestrator(test)
 
@@ -395,7 +452,7 @@ def test_what_is_local_to_the_orchestrator_is_dialled_where_it_was_reached(
         while not joined:
             await asyncio.sleep(0.01)
         stop.set()
-        await asyncio.wait_for(working, 20)
+        await asyncio.wait_for(working, 60)
 
     with_orchestrator(test)
     assert list(joined[0].policy_addresses) == ["the-host:5", "other:6"]
@@ -444,7 +501,7 @@ def test_it_comes_back_with_the_leases_that_it_holds(
         orchestrator.says(assignment=MEMBER)
         assert (await orchestrator.hears("ready")).slot == 0, "who was free says so again"
         orchestrator.says(stop=pb.Stop(reason="the run has finished."))
-        await asyncio.wait_for(working, 20)
+        await asyncio.wait_for(working, 60)
 
     with_orchestrator(test)
 
@@ -458,7 +515,7 @@ def test_it_does_not_come_back_to_another_run(with_orchestrator: Callable[[Test]
         orchestrator.to_say.put_nowait(grpc.StatusCode.UNAVAILABLE)
         orchestrator.to_say.put_nowait(grpc.StatusCode.FAILED_PRECONDITION)
         with pytest.raises(OrchestratorGone, match="went away: so it says"):
-            await asyncio.wait_for(working, 20)
+            await asyncio.wait_for(working, 60)
 
     with_orchestrator(test)
 
@@ -484,6 +541,6 @@ def test_what_may_have_been_on_its_way_when_the_stream_broke_is_said_again(
         assert (await orchestrator.hears("lost")).lease == 7
         assert (await orchestrator.hears("ready")).slot == 0
         orchestrator.says(stop=pb.Stop(reason="the run has finished."))
-        await asyncio.wait_for(working, 20)
+        await asyncio.wait_for(working, 60)
 
     with_orchestrator(test)

@@ -21,9 +21,9 @@ from google.protobuf.message import DecodeError
 from sparring.orchestrator.coordination.bounds import MAX_SLOTS, OutOfBounds, check_register
 from sparring.orchestrator.coordination.coordinator import Coordinator
 from sparring.orchestrator.results.journal import Journal
+from sparring.orchestrator.retry import RetryRules
 from sparring.orchestrator.run.listeners import RunListener
-from sparring.orchestrator.run.plan import make_plan
-from sparring.orchestrator.run.retry import RetryRules
+from sparring.orchestrator.run.make_plan import make_plan
 from sparring.orchestrator.settings import read_settings
 from sparring.policy_server.batcher import Answer
 from sparring.policy_server.hosted import HostedPolicy, described

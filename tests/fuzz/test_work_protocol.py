@@ -42,9 +42,10 @@ from sparring.orchestrator.coordination.admission import Admission
 from sparring.orchestrator.coordination.bounds import MAX_MESSAGE, MAX_METRICS, MAX_NAME, MAX_SLOTS
 from sparring.orchestrator.coordination.coordinator import Coordinator
 from sparring.orchestrator.coordination.work_service import WorkService
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.results.journal import Journal
-from sparring.orchestrator.run.plan import EpisodeId, make_plan
-from sparring.orchestrator.run.retry import RetryRules
+from sparring.orchestrator.retry import RetryRules
+from sparring.orchestrator.run.make_plan import make_plan
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.orchestrator.settings import read_settings
 from sparring.protos import WORK_PROTOCOL_VERSION
@@ -80,7 +81,7 @@ class Counted(Coordinator):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.policy_reports.on_doubt = self.workers.send_away  # the policy is what it was
+        self.policy_reports.on_report = self.workers.send_away  # the policy is what it was
         self.handled = 0
         self.sent: Counter[str] = Counter()
         self.left: list[str] = []
@@ -299,6 +300,11 @@ class Work(RuleBasedStateMachine):
         elif kind == "lost" and (message.lost.policy_full or message.lost.policy_changed):
             self.ledger.given_back(stream.name, number)
             self._end(stream, number)
+        elif kind == "lost" and message.lost.interrupted:
+            self.ledger.interrupted(stream.name, number)
+            self._end(stream, number)
+        elif kind == "refused" and not number:
+            self.grounds.cannot_begin(launched=stream.token == LAUNCHED)
         elif kind in ("lost", "refused"):
             self.ledger.lost(stream.name, number)
             self._end(stream, number)
@@ -422,9 +428,10 @@ class Work(RuleBasedStateMachine):
         stream = data.draw(st.sampled_from(self.joined))
         number = self._number(data, stream, whose)
         outcome, reward = data.draw(st.sampled_from(OUTCOMES)), data.draw(st.sampled_from([0.5, float("nan")]))
-        how = data.draw(st.sampled_from(["result", "result", "result", "lost"]))
-        if how == "lost":
-            self._run(self._say(stream, pb.WorkerMessage(lost=pb.Lost(lease=number, reason="it was."))))
+        how = data.draw(st.sampled_from(["result", "result", "result", "lost", "interrupted"]))
+        if how in ("lost", "interrupted"):
+            lost = pb.Lost(lease=number, reason="it was.", interrupted=how == "interrupted")
+            self._run(self._say(stream, pb.WorkerMessage(lost=lost)))
         else:
             kind = pb.ERROR_KIND_SIMULATOR if outcome == pb.OUTCOME_ERROR else pb.ERROR_KIND_UNSPECIFIED
             result = pb.Result(lease=number, outcome=outcome, reward_sum=reward, steps=3, error_kind=kind)

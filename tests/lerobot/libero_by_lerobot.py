@@ -2,6 +2,7 @@
 
     python libero_by_lerobot.py replay  TASK SIDE SEED OUT.npz
     python libero_by_lerobot.py evaluate TASK SIDE SEED STEPS CHECKPOINT OUT.npz
+    python libero_by_lerobot.py rules    TASK SIDE SEED OUT.npz
 
 LeRobot's tests have Meta-World's MuJoCo, LIBERO's have another one and no LeRobot. `environment()` is what puts both in
 one process: packages of LeRobot's environment first, LIBERO's after them, ours last.
@@ -44,7 +45,8 @@ def environment() -> dict[str, str]:
 
 def replay(task: str, side: int, seed: int) -> dict[str, Any]:
     """An episode that the scripted expert has solved, by its actions: in our simulator and in LeRobot's."""
-    from sparring.env_worker.benchmarks.libero import Libero, LiberoSettings
+    from sparring.env_worker.benchmarks.libero import Libero
+    from sparring.env_worker.protocol import protocols_of, whole
     from sparring.policy_server.policies.libero_expert import LiberoExpert
 
     benchmark, expert = Libero(), LiberoExpert()
@@ -54,7 +56,9 @@ def replay(task: str, side: int, seed: int) -> dict[str, Any]:
         for name, value in values.items():
             found.setdefault(f"{who}/{name}", []).append(np.array(value))
 
-    simulator = benchmark.make(benchmark.tasks(task)[0], LiberoSettings(resolution=side))
+    protocol = whole(benchmark, protocols_of(benchmark)["lerobot-0.6"])
+    settings = benchmark.read_settings({**protocol.settings, "resolution": side})
+    simulator = benchmark.make(benchmark.tasks(task)[0], settings)
     privileged, player, actions = frozenset(expert.spec.observations), expert.new_session(None, seed), []  # type: ignore[arg-type]
     seen = simulator.reset(seed=seed, index=1, look=privileged)
     for _ in range(simulator.max_steps):
@@ -84,6 +88,27 @@ def replay(task: str, side: int, seed: int) -> dict[str, Any]:
         note("theirs", reward=reward, success=info["is_success"], **shown)
     env.close()
     return {name: np.stack(values) for name, values in found.items()}
+
+
+def rules() -> dict[str, Any]:
+    """What LeRobot's evaluation is by default, by the names of our rules."""
+    import inspect
+
+    from lerobot.configs.eval import EvalPipelineConfig
+    from lerobot.envs.configs import LiberoEnv as LiberoConfig
+    from lerobot.envs.libero import TASK_SUITE_MAX_STEPS, LiberoEnv
+
+    config, made = LiberoConfig(), inspect.signature(LiberoEnv).parameters
+    assert config.observation_height == config.observation_width
+    assert config.init_states
+    assert config.episode_length is None, "then a suite's own limit is taken"
+    return {
+        **{f"limit_{suite.removeprefix('libero_')}": limit for suite, limit in TASK_SUITE_MAX_STEPS.items()},
+        "resolution": config.observation_height,
+        "control": config.control_mode,
+        "settling_steps": made["num_steps_wait"].default,
+        "seed": EvalPipelineConfig.__dataclass_fields__["seed"].default,
+    }
 
 
 def evaluate(task: str, side: int, seed: int, steps: int, checkpoint: str) -> dict[str, Any]:
@@ -188,6 +213,8 @@ def main() -> None:
     what, task, side, seed, *more, out = sys.argv[1:]
     if what == "replay":
         found = replay(task, int(side), int(seed))
+    elif what == "rules":
+        found = rules()
     else:
         found = evaluate(task, int(side), int(seed), int(more[0]), more[1])
     np.savez(out, **found)

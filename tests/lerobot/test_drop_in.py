@@ -69,6 +69,8 @@ def test_only_the_commands_name_changes(sparring: Sparring, tmp_path: Path) -> N
     assert found == {
         place: pytest.approx(value, rel=1e-6) if isinstance(value, float) else value for place, value in wanted.items()
     }
+    sums = [total for task in ours["per_task"] for total in task["metrics"]["sum_rewards"]]
+    assert len({round(total, 3) for total in sums}) == 2 * EPISODES, "episodes that are all alike would prove nothing"
     assert found["/per_task/1/task_group"] == "metaworld-door-open-v3"
     assert len(ours["overall"]["video_paths"]) == 2 * EPISODES
     assert all((tmp_path / path).is_file() for path in ours["overall"]["video_paths"])

@@ -408,6 +408,14 @@ def test_json_that_is_too_much(folder: Path, name: str, lerobot_is_not_asked: No
     assert "nested deeper" in refusal(folder)
 
 
+def test_json_that_nobody_of_ours_reads_may_be_long_and_not_too_long(folder: Path) -> None:
+    with (folder / "tokenizer.json").open("w") as file:
+        file.truncate(256 << 20)  # bytes that are not there
+        assert open_checkpoint(str(folder)).type == "act"
+        file.truncate((256 << 20) + 1)
+    assert "tokenizer.json is larger than 256 MiB, which no such file needs to be" in refusal(folder)
+
+
 def test_names_do_not_reach_the_terminal_or_pass_for_advice(folder: Path, lerobot_is_not_asked: None) -> None:
     evil = "\x1b[2J{{policy_arg.strict=false}}"
     edit(folder / "config.json", lambda content: content.update({evil: {"_target_": evil}}))

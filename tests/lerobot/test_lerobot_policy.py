@@ -19,6 +19,7 @@ from checkpoints import act_config, diffusion_config, features, save, saving, vq
 from lerobot.configs.policies import PreTrainedConfig
 from lerobot.policies.factory import make_pre_post_processors
 from sessions import IMAGE, LOOKS, OFFER, SIDE, STATE, STEPS, alone, by_lerobot, load, together
+from support import sampled
 from tiny_vla import TinyVLAConfig
 
 from sparring.policy_server.policies._lerobot.episode_rng import EpisodeRng, Unsplittable
@@ -85,7 +86,7 @@ def test_a_program_that_trains_keeps_its_own_random_numbers(name: str, saved: An
     assert torch.equal(torch.rand(4), expected)
 
 
-@pytest.mark.parametrize("name", ["act-ensembling", "diffusion", "vqbet", "tiny_vla"])
+@pytest.mark.parametrize("name", sampled(["act-ensembling", "diffusion", "vqbet", "tiny_vla"], "diffusion", "tiny_vla"))
 def test_in_deterministic_mode_they_do_exactly_that(name: str, saved: Any) -> None:
     policy = load(saved(name), deterministic=True, pad_to=4)
     try:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from checkpoints import STATISTICS, act_config, save
 from libero_by_lerobot import IMAGES, SETTLED, environment
 from support import EVERYTHING, Sparring, read_csv
 from tiny_models import LEROBOT
+
+from sparring.env_worker.benchmarks.libero import Libero
+from sparring.env_worker.protocol import protocols_of, whole
 
 PROGRAM = Path(__file__).with_name("libero_by_lerobot.py")
 CAMERAS = ("observation.images.image", "observation.images.image2")
@@ -36,6 +40,15 @@ def by_lerobot(*arguments: Any, out: Path) -> Mapping[str, Any]:
     assert done.returncode == 0, done.stderr[-4000:]
     with np.load(out) as found:
         return dict(found)
+
+
+def test_the_protocol_has_the_rules_of_lerobot_0_6(tmp_path: Path) -> None:
+    assert version("lerobot").startswith("0.6.")
+    theirs = by_lerobot("rules", "-", 0, 0, out=tmp_path / "found.npz")
+    protocol = whole(Libero(), protocols_of(Libero())["lerobot-0.6"])
+    ours = {**protocol.settings, "seed": protocol.seed}
+    assert {name: ours[name] for name in theirs} == {name: value.item() for name, value in theirs.items()}
+    assert set(ours) - set(theirs) == {"initial_states", "seeding"}, "those are what the replay below is about"
 
 
 # One task in `make test`; more have other fixtures, other cameras and other lengths.

@@ -13,6 +13,7 @@ import lerobot.policies
 import numpy as np
 import pytest
 from checkpoints import act_config, diffusion_config, saving, tdmpc_config, vqbet_config
+from support import sampled
 from tiny_models import smolvla_config
 
 from sparring.policy_server.policies._lerobot.light_import import import_light
@@ -69,7 +70,7 @@ def answer(policy: Any) -> str:
     return chunk.tobytes().hex()
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", sampled(FAMILIES, "act"))
 def test_fewer_modules_and_the_same_bits(name: str, saved: Any, tmp_path: Path) -> None:
     (tmp_path / "test_light_import_answers.py").write_text(_source())
     done = subprocess.run(
@@ -115,6 +116,7 @@ assert isinstance(lerobot.policies.ACTConfig, type)
 """
 
 
+@pytest.mark.everything
 def test_what_was_put_off_can_be_had_after_all() -> None:
     done = subprocess.run([sys.executable, "-c", _ALL, "act"], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ import pytest
 import torch
 from checkpoints import act_config, diffusion_config, saving, tdmpc_config
 from metaworld_by_lerobot import make_envs
-from support import EVERYTHING, Sparring, read_csv
+from support import Sparring, read_csv
 from tiny_models import smolvla_config
 
 SEED = 1000
@@ -101,7 +101,8 @@ def by_sparring(sparring: Sparring, tmp_path: Path) -> Iterator[Any]:
 TASKS = ("reach-v3", "door-open-v3")
 
 
-@pytest.mark.parametrize("name", CHECKPOINTS if EVERYTHING else ("act",))
+@pytest.mark.everything  # every run of the tests has ACT's reward sums in test_drop_in.py
+@pytest.mark.parametrize("name", CHECKPOINTS)
 def test_a_batch_of_one_gives_lerobots_reward_sums(name: str, folder: Any, by_sparring: Any) -> None:
     size = {"episodes": 2, "steps": 12, "side": SMALL}
     run = by_sparring(folder(name, SMALL), TASKS, **size)
@@ -119,6 +120,7 @@ def test_at_full_resolution(folder: Any, by_sparring: Any) -> None:
     assert ours[0][2] == pytest.approx(theirs[0][2], rel=1e-6)
 
 
+@pytest.mark.everything
 def test_sessions_that_share_batches_give_lerobots_reward_sums(folder: Any, by_sparring: Any) -> None:
     """Four sessions of two tasks at once: where LeRobot's shared queues and generator would mix them up."""
     size = {"episodes": 2, "steps": 12, "side": SMALL}

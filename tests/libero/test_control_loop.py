@@ -6,6 +6,7 @@ import hashlib
 import importlib.metadata
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Official, LiberoSimul
 @pytest.mark.parametrize("control", ["relative", "absolute"])
 def test_every_bit_is_that_of_liberos_own_environment(pair: tuple[Official, LiberoSimulator], control: str) -> None:
     official, ours = pair
-    ours._control = control
+    ours._settings = replace(ours._settings, control=control)
     actions = random_actions(STEPS[control], control)
     ours.reset(seed=3, index=1, look=NOTHING)  # an episode before, which must leave nothing behind
     ours.step(actions[0], look=NOTHING)
@@ -165,23 +166,36 @@ def compared_tasks() -> list[str]:
 
 @with_assets
 @pytest.mark.parametrize("name", compared_tasks())
-def test_fast_and_original_steps_take_turns_in_one_simulator(name: str) -> None:
+def test_a_task_shows_what_it_offers_and_fast_and_original_steps_take_turns_in_it(name: str) -> None:
+    """In one test: what costs most is to make a simulator, of each of 130 tasks in `make test-all`."""
     simulator = make(name)
+    assert_shows_what_it_offers(simulator, name)
     loop, original = simulator._loop, RobosuiteLoop(simulator._environment)
     assert isinstance(loop, FastLoop)
     names = everything(simulator._environment) - {f"{camera}_image" for camera in CAMERAS}
     for control in ("relative", "absolute"):
-        simulator._control = control
-        traces = []
-        for simulator._loop in (loop, original, loop):
-            sensors = names if len(traces) == 0 else NOTHING
+        simulator._settings = replace(simulator._settings, control=control)
+        traces: list[list[str]] = []
+        turns = [(loop, names), (original, names)]
+        if control == "relative":  # and without a look, which leaves nothing behind either
+            turns += [(loop, NOTHING), (original, NOTHING)]
+        for simulator._loop, sensors in turns:
             ours = traced(simulator, random_actions(8, control), lambda _, sensors=sensors: sensors)
             traces.append(ours.digests)
-        first, second, third = traces
-        assert second == third, "what a step leaves behind"
-        simulator._loop = original
-        assert traced(simulator, random_actions(8, control), lambda _: names).digests == first
+        assert traces[0] == traces[1]
+        assert traces[2:3] == traces[3:], "what a step leaves behind"
     simulator.close()
+
+
+def assert_shows_what_it_offers(simulator: LiberoSimulator, name: str) -> None:
+    look = frozenset(simulator.offers.observations)
+    seen = simulator.reset(seed=5, index=2, look=look)
+    for key, spec in simulator.offers.observations.items():
+        assert (seen[key].dtype.name, seen[key].shape) == (spec.dtype, spec.shape), key
+    assert seen["observation.images.image"].std() > 5, "an empty picture"
+    assert simulator.init_states == Libero().tasks(name)[0].initial_states == 50
+    for action in random_actions(6)[:3]:
+        assert not simulator.step(action, look=frozenset({"observation.state"})).truncated
 
 
 @with_assets

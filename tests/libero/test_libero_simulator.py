@@ -17,6 +17,7 @@ from sparring.env_worker.benchmarks._libero.installation import write_config
 from sparring.env_worker.benchmarks._libero.observations import lerobot_state, offers
 from sparring.env_worker.benchmarks._libero.tasks import EPISODE_LIMITS
 from sparring.env_worker.benchmarks.libero import Libero, LiberoSettings
+from sparring.env_worker.episode import live_frames
 
 AGENT, WRIST, STATE = "observation.images.image", "observation.images.image2", "observation.state"
 LOOK = frozenset({AGENT, WRIST, "agentview_image", "robot0_eye_in_hand_image", STATE, "robot0_joint_pos"})
@@ -77,6 +78,32 @@ def test_the_same_bits_as_hard_resets_and_rendering_always(pair: tuple[Official,
         assert result.reward == reward
         assert_same(raw, result.observation, look)
         assert np.array_equal(result.observation[TURN], official.turn)
+
+
+@with_assets
+def test_what_draws_images_may_be_made_before_the_first_episode() -> None:
+    """As a slot does while the policy is loaded: nothing is otherwise."""
+    plain, prepared = (make("libero_object/1") for _ in range(2))
+    prepared.prepare_images()
+    assert prepared.meter.renders == 0
+    for index in (0, 1):
+        one, other = (simulator.reset(seed=5, index=index, look=LOOK) for simulator in (plain, prepared))
+        assert all(np.array_equal(one[name], other[name]) for name in LOOK)
+        for step, action in enumerate(actions(6)):
+            look = LOOK if step == 5 else frozenset({STATE})
+            a, b = (simulator.step(action, look=look) for simulator in (plain, prepared))
+            assert (a.reward, a.success) == (b.reward, b.success)
+            assert all(np.array_equal(a.observation[name], b.observation[name]) for name in look)
+            for one_, other_ in zip(*(everything(simulator) for simulator in (plain, prepared)), strict=True):
+                assert np.array_equal(one_, other_)
+    assert plain.meter.renders == prepared.meter.renders > 0
+    plain.close()
+    prepared.close()
+
+
+def everything(simulator: Any) -> list[np.ndarray]:
+    data = simulator._environment.sim.data._data
+    return [data.qpos, data.qvel, data.qacc, data.qacc_warmstart, data.ctrl, data.sensordata]
 
 
 @with_assets
@@ -198,26 +225,6 @@ def test_time_runs_out() -> None:
     simulator.close()
 
 
-def all_tasks() -> list[str]:
-    suites = EPISODE_LIMITS if EVERYTHING else ()
-    return [t.name for suite in suites for t in Libero().tasks(suite)] or [*SAMPLE, "libero_90/7", "libero_90/83"]
-
-
-@with_assets
-@pytest.mark.parametrize("name", all_tasks())
-def test_a_task_constructs_resets_and_steps(name: str) -> None:
-    simulator = make(name)
-    look = frozenset(simulator.offers.observations)
-    seen = simulator.reset(seed=5, index=2, look=look)
-    for key, spec in simulator.offers.observations.items():
-        assert (seen[key].dtype.name, seen[key].shape) == (spec.dtype, spec.shape), key
-    assert seen[AGENT].std() > 5, "an empty picture"
-    assert simulator.init_states == Libero().tasks(name)[0].initial_states == 50  # type: ignore[attr-defined]
-    for action in actions(3):
-        assert not simulator.step(action, look=frozenset({STATE})).truncated
-    simulator.close()
-
-
 @with_assets
 def test_every_camera_of_the_scene_can_be_filmed_with_and_looking_changes_nothing() -> None:
     simulator = make("libero_goal/3")
@@ -238,3 +245,34 @@ def test_every_camera_of_the_scene_can_be_filmed_with_and_looking_changes_nothin
     assert {"agentview", "robot0_eye_in_hand", "frontview", "birdview"} <= set(simulator.cameras)
     assert np.array_equal(states(()), states(simulator.cameras))
     simulator.close()
+
+
+@with_assets
+def test_what_is_drawn_for_who_watches_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_frames, "_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(live_frames, "_PAUSE", 0.0)
+    shown: list[bytes] = []
+    request = live_frames.FrameRequest(lambda task, index, steps, image: shown.append(image), looking=lambda: True)
+    simulator = make("libero_goal/3")
+    played = []
+    try:
+        for watched in (False, True):
+            frames = live_frames.LiveFrames(simulator, request, "libero_goal/3", 0)
+            observation = simulator.reset(seed=5, index=0, look=NOTHING)
+            if watched:
+                frames.on_reset(observation)
+            rewards = []
+            for number, action in enumerate(actions(6), start=1):
+                step = simulator.step(action, look=NOTHING)
+                rewards.append(step.reward)
+                if watched:
+                    frames.on_step(number, action, step)
+            state = simulator.physics_state()
+            assert state is not None
+            played.append((rewards, state.tobytes(), simulator.meter.renders))
+    finally:
+        simulator.close()
+    assert played[0] == played[1]
+    assert len(shown) == 7
+    assert len(set(shown)) > 1, "it shows what moves"
+    assert all(image.startswith(b"\x89PNG") for image in shown)

@@ -15,7 +15,7 @@ from coordinated import Run
 from sparring.env_worker.worker.worker import Worker, WorkerRefused
 from sparring.orchestrator.coordination.admission import FILE_NAME, Admission, check_admission
 from sparring.orchestrator.coordination.work_service import WorkService
-from sparring.orchestrator.run.execution import prepare
+from sparring.orchestrator.execution.prepare import prepare
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.orchestrator.settings import RunSettings, read_settings
 from sparring.protos.advice import FLAGS

@@ -14,7 +14,7 @@ import grpc
 import pytest
 from coordinated import Run
 
-from sparring.orchestrator.coordination import work_service
+from sparring.orchestrator.coordination import members, work_service
 from sparring.orchestrator.coordination.admission import Admission
 from sparring.orchestrator.coordination.bounds import (
     MAX_FILES,
@@ -122,7 +122,7 @@ class Serving:
         call = self.call()
         register = pb.Register(protocol=WORK_PROTOCOL_VERSION, worker=name, slots=1, benchmarks=["toy"], **more)
         await call.write(pb.WorkerMessage(register=register))
-        return call, (await asyncio.wait_for(call.read(), 10)).assignment
+        return call, (await asyncio.wait_for(call.read(), 60)).assignment
 
     async def close(self) -> None:
         for channel in self._channels:
@@ -156,9 +156,9 @@ def test_a_message_may_have_eight_mebibytes(serving: Callable[..., None]) -> Non
         assert fits.ByteSize() == MAX_MESSAGE
         await call.write(fits)
         await call.write(pb.WorkerMessage(ready=pb.Ready(slot=0)))
-        assert (await asyncio.wait_for(call.read(), 10)).WhichOneof("message") == "lease"
+        assert (await asyncio.wait_for(call.read(), 60)).WhichOneof("message") == "lease"
         await call.write(pb.WorkerMessage(lost=pb.Lost(lease=7, reason="x" * (MAX_MESSAGE + room + 1))))
-        assert await asyncio.wait_for(call.code(), 10) == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert await asyncio.wait_for(call.code(), 60) == grpc.StatusCode.RESOURCE_EXHAUSTED
 
     serving(test)
 
@@ -171,7 +171,7 @@ def test_calls_are_counted(serving: Callable[..., None], monkeypatch: pytest.Mon
             _, assignment = await service.joined(name)
             assert assignment.slots == 1
         third = service.call()
-        assert await asyncio.wait_for(third.code(), 10) == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert await asyncio.wait_for(third.code(), 60) == grpc.StatusCode.RESOURCE_EXHAUSTED
 
     serving(test)
 
@@ -179,7 +179,7 @@ def test_calls_are_counted(serving: Callable[..., None], monkeypatch: pytest.Mon
 def test_of_workers_that_left_the_last_may_come_back(
     serving: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work_service, "_MOST_GONE", 1)
+    monkeypatch.setattr(members, "_MOST_GONE", 1)
 
     async def test(service: Serving) -> None:
         gone: list[str] = []
@@ -187,7 +187,7 @@ def test_of_workers_that_left_the_last_may_come_back(
             call, assignment = await service.joined(name)
             gone.append(assignment.membership)
             call.cancel()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while name in service.run.coordinator.workers:
                     await asyncio.sleep(0.01)
         back, assignment = await service.joined("third", membership=gone[2])
@@ -195,7 +195,7 @@ def test_of_workers_that_left_the_last_may_come_back(
         call = service.call()
         register = pb.Register(protocol=WORK_PROTOCOL_VERSION, benchmarks=["toy"], membership=gone[0])
         await call.write(pb.WorkerMessage(register=register))
-        assert await asyncio.wait_for(call.code(), 10) == grpc.StatusCode.FAILED_PRECONDITION
+        assert await asyncio.wait_for(call.code(), 60) == grpc.StatusCode.FAILED_PRECONDITION
         back.cancel()
 
     serving(test)
@@ -204,18 +204,18 @@ def test_of_workers_that_left_the_last_may_come_back(
 def test_an_earlier_stream_that_does_not_end_is_not_waited_for(
     serving: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work_service, "_LEAVE_SECONDS", 0.2)
+    monkeypatch.setattr(members, "_LEAVE_SECONDS", 0.2)
 
     async def test(service: Serving) -> None:
         _, assignment = await service.joined()
-        member = service.service._members[assignment.membership]
-        service.service._members[assignment.membership] = work_service._Member(
-            member.worker, member.part, member.slots, asyncio.create_task(asyncio.sleep(60)), asyncio.Event()
+        endless = asyncio.create_task(asyncio.sleep(60))
+        service.service._members.add(
+            assignment.membership, members.Member("w", "toy", 1, endless, left=asyncio.Event())
         )
         call = service.call()
         register = pb.Register(protocol=WORK_PROTOCOL_VERSION, benchmarks=["toy"], membership=assignment.membership)
         await call.write(pb.WorkerMessage(register=register))
-        assert await asyncio.wait_for(call.code(), 10) == grpc.StatusCode.FAILED_PRECONDITION
+        assert await asyncio.wait_for(call.code(), 60) == grpc.StatusCode.FAILED_PRECONDITION
         assert "earlier stream has not ended" in await call.details()
 
     serving(test)
@@ -228,9 +228,11 @@ def test_those_who_are_turned_away_do_not_fill_the_log(
 
     async def test(service: Serving) -> None:
         for number in range(4):
-            channel = grpc.aio.insecure_channel(service.public.target)
+            # Else gRPC takes the connection of the channel before, as long as it is there: one caller is told of once.
+            own = [("grpc.use_local_subchannel_pool", 1)]
+            channel = grpc.aio.insecure_channel(service.public.target, options=own)
             call = WorkStub(channel).Work()
-            assert await asyncio.wait_for(call.code(), 10) == grpc.StatusCode.UNAUTHENTICATED
+            assert await asyncio.wait_for(call.code(), 60) == grpc.StatusCode.UNAUTHENTICATED
             await channel.close()
             assert caplog.text.count("without this run's join token") == min(number + 1, 2)
 
@@ -251,6 +253,6 @@ def test_who_connects_and_says_nothing_is_not_waited_for(
             while await asyncio.to_thread(silent.recv, 4096):  # its greeting, then the end
                 continue
         await friend.write(pb.WorkerMessage(ready=pb.Ready(slot=0)))
-        assert (await asyncio.wait_for(friend.read(), 10)).WhichOneof("message") == "lease"
+        assert (await asyncio.wait_for(friend.read(), 60)).WhichOneof("message") == "lease"
 
     serving(test)

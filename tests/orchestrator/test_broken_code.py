@@ -100,6 +100,18 @@ def test_the_traceback_is_shown_and_kept(
         assert frames[-1].endswith(frame)
 
 
+@pytest.mark.processes
+def test_so_is_that_of_a_worker_that_cannot_get_ready(sparring: Sparring) -> None:
+    base = ("--task", "short", "--policy", "toy_policies:Forward", "--episodes", "1", "--slots", "1")
+    done = sparring("run", "--benchmark", "broken_here:Prepared", *base, "--output", "out")
+    assert done.returncode == 2, done.stderr
+    said = "prepare() of the benchmark 'broken_here:Prepared' raised LookupError: no GPU"
+    assert said in done.stderr.splitlines()[-1]
+    frames = [line for line in kept(done.stderr, "benchmark").splitlines() if line.startswith("  File")]
+    assert len(frames) == 1
+    assert frames[0].endswith("in prepare")
+
+
 def test_the_folder_is_free_for_the_next_run(usage: Sparring) -> None:
     flags = ("run", "--task", "short", "--policy", "expert", "--episodes", "1", "--in-process", "--output", "out")
     assert usage(*flags, "--benchmark", "broken_here:Tasks").returncode == 2

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparring.orchestrator.machine.capacity import Capacity, capacity
+from sparring.orchestrator.settings import read_settings, run
 
 GIB = 2**30
 
@@ -101,6 +102,16 @@ def write(root: Path, files: dict[str, str]) -> Path:
 )
 def test_what_may_be_used(tmp_path: Path, files: dict[str, str], environment: dict[str, str], found: Capacity) -> None:
     assert capacity(write(tmp_path, files), environment) == found
+
+
+@pytest.mark.parametrize(("launcher", "slots"), [("process", 1), ("none", 2)])
+def test_a_small_container_of_the_orchestrator_makes_no_other_workers_small(
+    launcher: str, slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "capacity", lambda: Capacity(2, GIB + GIB // 2))
+    settings = read_settings({"benchmark": "toy", "task": "short", "policy": "zero", "launcher": launcher})
+    assert settings.slot_count(100) == slots
+    assert ("memory" in settings.slot_reason(100)) == (launcher == "process")
 
 
 def test_this_machine() -> None:

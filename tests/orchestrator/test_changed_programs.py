@@ -17,12 +17,12 @@ import pytest
 from support import ROOT, Sparring, read_csv
 
 from sparring.env_worker.registry import installed_versions
+from sparring.orchestrator.execution.in_process import run_in_process
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.errors import Interrupted
-from sparring.orchestrator.run.in_process import run_in_process
 from sparring.orchestrator.run.listeners import RunListener
-from sparring.orchestrator.run.plan import make_plan
+from sparring.orchestrator.run.make_plan import make_plan
 from sparring.orchestrator.settings import read_settings
 
 OLD = ROOT / "tests" / "fixtures" / "release-0.1.0"

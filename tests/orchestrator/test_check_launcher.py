@@ -25,7 +25,7 @@ from sparring.orchestrator.launchers import registry
 from sparring.orchestrator.launchers.base import Launcher, LauncherSettings, LaunchFailed, WorkerOrder
 from sparring.orchestrator.launchers.command import CommandWorker
 from sparring.orchestrator.launchers.keep_alive import keep_worker
-from sparring.orchestrator.run.retry import DEFAULT_RULES
+from sparring.orchestrator.retry import DEFAULT_RULES
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.net.address import Address
 from sparring.protos.rules import CheckFailed
@@ -41,6 +41,7 @@ def test_ours_does_all_that(tmp_path: Path) -> None:
     assert [verdict.kind for verdict in check_launcher("process", benchmark="toy", task="short")] == ["ok"] * 7
 
 
+@pytest.mark.everything
 def test_the_example_in_the_docs_does_so_too_by_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "launchers.md").read_text()
     (code,) = re.findall(r"```python\n(# my_launchers\.py\n.*?)```", page, re.DOTALL)
@@ -129,6 +130,7 @@ def failures(monkeypatch: pytest.MonkeyPatch, launcher: Launcher[Any], seconds: 
     return str(failed.value)
 
 
+@pytest.mark.everything
 def test_workers_that_are_left_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     said = failures(monkeypatch, LeavesWorkers(), 60)
     gc.collect()  # now, and not in a test that has done nothing

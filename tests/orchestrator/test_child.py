@@ -44,7 +44,7 @@ def test_what_it_says_is_in_its_log_and_its_exit_code_is_told(tmp_path: Path) ->
         assert await child.wait() == 3
         assert child.log.read_text().splitlines() == ["['--one', 'two', '--exit-with-parent']", "and this"]
 
-    within(20, work())
+    within(60, work())
 
 
 def test_the_log_of_the_one_before_is_kept(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_the_log_of_the_one_before_is_kept(tmp_path: Path) -> None:
             await child.wait()
         assert child.log.read_text() == "first\nsecond\n"
 
-    within(20, work())
+    within(60, work())
 
 
 def test_its_first_line_can_be_waited_for_and_is_empty_if_it_ends_without_one(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_its_first_line_can_be_waited_for_and_is_empty_if_it_ends_without_one(tm
         assert await child.first_line() == b""
         assert await child.wait() == 0
 
-    within(20, work())
+    within(60, work())
 
 
 def test_temporary_files_are_where_it_is_told(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_temporary_files_are_where_it_is_told(tmp_path: Path) -> None:
         await child.wait()
         assert child.log.read_text() == f"{tmp_path / 'mine'} True\n"
 
-    within(20, work())
+    within(60, work())
 
 
 def test_its_standard_input_closes_when_its_parent_is_gone(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_its_standard_input_closes_when_its_parent_is_gone(tmp_path: Path) -> No
         child._process.stdin.close()  # as the kernel does when this process ends in whatever way
         assert await child.wait() == 5
 
-    within(20, work())
+    within(60, work())
 
 
 FAMILY = """
@@ -109,9 +109,9 @@ def test_its_whole_group_ends_with_it(tmp_path: Path, how: str) -> None:
         await asyncio.to_thread(wait_for, lambda: "here" in child.log.read_text())
         (grandchild,) = [p for p in psutil.process_iter() if "grandchild" in _words(p) and _folder(p) == tmp_path]
         await (child.wait() if how == "wait" else child.end())
-        await asyncio.to_thread(wait_for, lambda: not _alive(grandchild), seconds=5)
+        await asyncio.to_thread(wait_for, lambda: not _alive(grandchild), seconds=30)
 
-    within(30, work())
+    within(60, work())
 
 
 def _words(process: psutil.Process) -> list[str]:
@@ -141,10 +141,10 @@ def test_one_that_does_not_listen_is_killed_after_a_grace(tmp_path: Path, monkey
         await asyncio.to_thread(wait_for, lambda: "deaf" in child.log.read_text())
         began = time.monotonic()
         await child.end()
-        assert 0.3 <= time.monotonic() - began < 5
+        assert 0.3 <= time.monotonic() - began < 30
         assert not psutil.pid_exists(child.pid)
 
-    within(20, work())
+    within(60, work())
 
 
 def test_one_that_listens_is_ended_politely(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_one_that_listens_is_ended_politely(tmp_path: Path) -> None:
         assert child.log.read_text() == "hello\ngood bye\n"
         await child.end()  # who has ended can be ended again
 
-    within(20, work())
+    within(60, work())
 
 
 def test_ctrl_c_in_the_terminal_does_not_reach_it(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_ctrl_c_in_the_terminal_does_not_reach_it(tmp_path: Path) -> None:
         assert os.getsid(child.pid) == child.pid != os.getsid(0)
         await child.end()
 
-    within(20, work())
+    within(60, work())
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_the_help_of_run_imports_no_more_than_its_settings() -> None:
     modules = modules_of("run", "--help")
     assert "sparring.orchestrator.settings" in modules
     assert not {"torch", "mujoco", "gymnasium", "huggingface_hub"} & modules
-    assert "sparring.orchestrator.run.execution" not in modules
+    assert "sparring.orchestrator.execution.execution" not in modules
 
 
 def test_what_a_command_is_for_is_read_from_its_source_and_is_what_it_says() -> None:

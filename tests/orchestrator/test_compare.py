@@ -18,9 +18,9 @@ from sparring.orchestrator.cli.main import main
 from sparring.orchestrator.comparison.comparison import compare
 from sparring.orchestrator.comparison.sequential import p_value
 from sparring.orchestrator.display.comparison import verdict
+from sparring.orchestrator.plan import Plan
 from sparring.orchestrator.results.makers import Maker
 from sparring.orchestrator.results.results import Results
-from sparring.orchestrator.run.plan import Plan
 from sparring.protos.errors import UsageError
 from sparring.protos.record import Outcome
 

@@ -11,10 +11,11 @@ from sparring.env_worker.benchmark import Assets
 from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.launchers.base import WorkerOrder
 from sparring.orchestrator.launchers.docker.container_spec import ASSETS_VOLUME, ContainerSpec
-from sparring.orchestrator.launchers.docker.engine import OWNER_LABEL, RUN_LABEL, WORKER_LABEL, Image, owner
+from sparring.orchestrator.launchers.docker.engine import OWNER_LABEL, RUN_LABEL, WORKER_LABEL, Image
 from sparring.orchestrator.launchers.docker.launcher import DockerLauncher
 from sparring.orchestrator.launchers.docker.route import Route
-from sparring.orchestrator.run.retry import DEFAULT_RULES
+from sparring.orchestrator.machine.owner import owner
+from sparring.orchestrator.retry import DEFAULT_RULES
 from sparring.orchestrator.settings import read_settings
 from sparring.protos.net.address import Address
 

@@ -11,12 +11,14 @@ import pytest
 from support import Sparring
 
 from sparring.orchestrator.launchers.docker import engine as containers
-from sparring.orchestrator.launchers.docker.engine import EngineFailed, connect, owner, owner_state
+from sparring.orchestrator.launchers.docker.engine import EngineFailed, connect
 from sparring.orchestrator.machine.memory import parse_memory
+from sparring.orchestrator.machine.owner import owner, owner_state
 
 RUN = ("run", "--benchmark", "toy", "--task", "short", "--policy", "zero", "--launcher", "docker", "--output", "out")
 
 
+@pytest.mark.processes
 def test_no_engine_is_a_sentence_before_anything_starts(
     usage: Sparring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,7 +72,7 @@ def test_an_owner_is_alive_dead_or_of_another_machine() -> None:
         [
             sys.executable,
             "-c",
-            "from sparring.orchestrator.launchers.docker.engine import owner; import sys; sys.stdout.write(owner())",
+            "from sparring.orchestrator.machine.owner import owner; import sys; sys.stdout.write(owner())",
         ],
         capture_output=True,
         text=True,

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from coordinated import LOSSES, Hand, Run
 
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.results.makers import BENCHMARK
 from sparring.orchestrator.results.programs import NOTE
+from sparring.orchestrator.retry import RetryRules
 from sparring.orchestrator.run.errors import RunStopped
-from sparring.orchestrator.run.plan import EpisodeId
-from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.serving.policy_host import ServerEnd
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
@@ -37,7 +37,7 @@ def in_run(tmp_path: Path) -> Callable[..., None]:
             finally:
                 made.journal.close()  # the next one has the same folder
 
-        asyncio.run(asyncio.wait_for(work(), 20))
+        asyncio.run(asyncio.wait_for(work(), 60))
 
     return run
 
@@ -185,6 +185,68 @@ def test_an_episode_that_is_lost_again_and_again_is_an_error_that_says_why(in_ru
         assert events(run)[0] == ("lost", "the slot was killed (0).")
 
     in_run(test)
+
+
+def test_what_another_episode_of_its_batch_has_done_is_not_held_against_an_episode(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        worker = Hand(run, slots=2)
+        fails, bystander = worker.takes(0), worker.takes(1)
+        for _ in range(2 * LOSSES):
+            worker.says(lost=pb.Lost(lease=bystander.lease, reason="another one failed.", interrupted=True))
+            worker.finishes(fails, pb.OUTCOME_ERROR, error="boom", error_kind=pb.ERROR_KIND_POLICY)
+            fails, bystander = worker.takes(0), worker.takes(1)
+        assert run.journal.rows() == []
+        assert events(run)[0] == ("lost", "another one failed.")
+        worker.finishes(fails)
+        worker.finishes(bystander)
+        attempts = {row.index: row.attempts for row in run.journal.rows()}
+        assert attempts == {fails.index: 2 * LOSSES + 1, bystander.index: 1}
+
+    in_run(test, retries=100, max_errors=0)
+
+
+def test_that_another_one_failed_is_no_explanation_where_none_has(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        worker = Hand(run)
+        for _ in range(1 + LOSSES):
+            assert run.journal.rows() == []
+            worker.says(lost=pb.Lost(lease=worker.takes().lease, reason="another one failed.", interrupted=True))
+        (row,) = run.journal.rows()
+        assert (row.id, row.error_kind) == (FIRST, "lost")
+
+    in_run(test)
+
+
+def test_a_worker_that_cannot_get_ready_ends_the_run_and_its_traceback_is_kept(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        Hand(run).says(refused=pb.Refused(reason="it raised.", traceback='  File "mine.py", line 1, in prepare'))
+        (file,) = (run.folder / "errors").iterdir()
+        assert file.name.startswith("benchmark-")
+        assert 'File "mine.py"' in file.read_text()
+        with pytest.raises(UsageError, match=rf"it raised\. \(traceback: errors/{file.name}\)"):
+            await run.coordinator.ended
+
+    in_run(test, output="kept")
+
+
+def test_where_others_have_played_a_worker_that_cannot_get_ready_is_replaced(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        first = Hand(run, "first")
+        first.finishes(first.takes())
+        first.leaves()
+        second = Hand(run, "second")
+        for number in range(3):  # of which the first one counts
+            second.says(refused=pb.Refused(reason="the disk is full.", traceback=f"Error{number}"))
+        assert [message.WhichOneof("message") for message in second.inbox] == ["stop"]
+        assert "the disk is full. (traceback: errors/benchmark-" in second.inbox[0].stop.reason
+        assert second.ready() is None
+        assert len(list((run.folder / "errors").iterdir())) == 1
+        second.leaves()
+        third = Hand(run, "third")
+        third.finishes(third.takes())
+        await run.coordinator.ended
+
+    in_run(test, output="kept")
 
 
 def test_what_a_launcher_finds_out_about_a_death_is_told_with_the_episode(in_run: Callable[..., None]) -> None:
@@ -406,7 +468,7 @@ def test_the_next_run_takes_over_workers_and_slots_that_have_asked(tmp_path: Pat
                 "what they play is told once, by who plays it"
             )
 
-    asyncio.run(asyncio.wait_for(test(), 20))
+    asyncio.run(asyncio.wait_for(test(), 60))
 
 
 def test_nothing_of_an_abandoned_run_changes_anything(in_run: Callable[..., None]) -> None:
@@ -483,6 +545,20 @@ def test_a_server_that_does_not_answer_is_killed_once_and_old_news_kill_no_new_o
     in_run(test)
 
 
+def test_nothing_is_lent_while_it_is_in_doubt_whether_the_server_is_there(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        run.coordinator.policy.restart = lambda *_, **__: False
+        run.coordinator.policy.session_broke = lambda: True
+        worker = Hand(run)
+        lease = worker.takes()
+        worker.says(lost=pb.Lost(lease=lease.lease, reason="it went away.", policy_gone=True))
+        assert worker.ready() is None
+        run.coordinator.policy_ready()
+        assert len(worker.leases) == 2
+
+    in_run(test)
+
+
 def test_a_server_that_goes_down_whatever_is_played_ends_the_run(in_run: Callable[..., None]) -> None:
     async def test(run: Run) -> None:
         worker = Hand(run)
@@ -498,12 +574,12 @@ def test_a_worker_that_says_that_the_policy_is_another_one_is_asked_about_and_ge
     in_run: Callable[..., None],
 ) -> None:
     async def test(run: Run) -> None:
-        doubts: list[tuple[str, str]] = []
-        run.coordinator.policy_reports.on_doubt = lambda worker, reason: doubts.append((worker, reason))
+        reports: list[tuple[str, str]] = []
+        run.coordinator.policy_reports.on_report = lambda worker, reason: reports.append((worker, reason))
         liar, other = Hand(run, "liar"), Hand(run, "other")
         lease = liar.takes()
         liar.says(lost=pb.Lost(lease=lease.lease, reason="it is another one.", policy_changed=True))
-        assert doubts == [("liar", "it is another one.")]
+        assert reports == [("liar", "it is another one.")]
         assert liar.ready() is None
         again = other.takes()
         assert (again.task, again.index) == (lease.task, lease.index), "the episode is not the worse for it"
@@ -529,4 +605,4 @@ def test_workers_that_stay_say_what_they_ran_in_the_next_run_too(tmp_path: Path)
             (maker,) = run.journal.makers().values()
             assert run.journal.meta(f"program:{maker.programs['benchmark']}") is not None
 
-    asyncio.run(asyncio.wait_for(work(), 20))
+    asyncio.run(asyncio.wait_for(work(), 60))

@@ -11,8 +11,8 @@ from coordinated import Hand, Run
 
 from sparring.orchestrator.coordination.bounds import OutOfBounds
 from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.retry import RetryRules
 from sparring.orchestrator.run.errors import RunStopped
-from sparring.orchestrator.run.retry import RetryRules
 from sparring.protos import action_list
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import UsageError
@@ -30,7 +30,7 @@ def rows_of(folder: Path, *records: EpisodeRecord, rules: RetryRules) -> list[Ep
         await run.coordinator.ended
         return run.journal.rows()
 
-    return asyncio.run(asyncio.wait_for(work(), 20))
+    return asyncio.run(asyncio.wait_for(work(), 60))
 
 
 def test_it_is_written_as_it_came(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_result_that_cannot_be_recorded_stops_the_run_and_leaves_its_episode_u
         assert run.journal.rows() == []
         assert run.watcher.rows == [], "somebody has heard of what is not in the journal"
 
-    asyncio.run(asyncio.wait_for(work(), 20))
+    asyncio.run(asyncio.wait_for(work(), 60))
 
 
 def test_attempts_are_counted_over_all_executions(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_an_episode_that_was_only_ever_lost_has_no_attempt(tmp_path: Path) -> No
         await run.coordinator.ended
         return [(row.error_kind, row.attempts) for row in run.journal.rows()]
 
-    assert asyncio.run(asyncio.wait_for(work(), 20)) == [("lost", 0)]
+    assert asyncio.run(asyncio.wait_for(work(), 60)) == [("lost", 0)]
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -116,7 +116,7 @@ def test_actions_are_kept_if_they_are_asked_for_and_the_outcome_is_known(tmp_pat
         await run.coordinator.ended
         return [run.journal.actions(row.id) for row in run.journal.rows()]
 
-    found = asyncio.run(asyncio.wait_for(work(), 20))
+    found = asyncio.run(asyncio.wait_for(work(), 60))
     assert found == ([b"first", b"second"] if kept else [b"", b""]), "unasked for, or of another attempt"
 
 
@@ -128,7 +128,7 @@ def test_actions_beyond_the_limit_send_their_worker_away(tmp_path: Path) -> None
         with pytest.raises(OutOfBounds, match=f"{most + 1:,} bytes; {most:,} are the most"):
             worker.finishes(worker.takes(), actions=bytes(most + 1))
 
-    asyncio.run(asyncio.wait_for(work(), 20))
+    asyncio.run(asyncio.wait_for(work(), 60))
 
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "theirs.py", line {}, in step\nValueError: boom {}\n'
@@ -154,7 +154,7 @@ def test_tracebacks_of_benchmarks_are_in_the_runs_folder_and_sentences_name_them
         assert (tmp_path / names[0]).read_text().endswith(TRACEBACK.format(1, 0))
         assert len(list((tmp_path / "errors").iterdir())) == 2
 
-    asyncio.run(asyncio.wait_for(work(), 20))
+    asyncio.run(asyncio.wait_for(work(), 60))
 
 
 def test_what_no_attempt_can_cure_ends_the_run_with_its_traceback(tmp_path: Path) -> None:
@@ -170,4 +170,4 @@ def test_what_no_attempt_can_cure_ends_the_run_with_its_traceback(tmp_path: Path
             await run.coordinator.ended
         assert kept.stat().st_size < 70_000, "however much a worker sends"
 
-    asyncio.run(asyncio.wait_for(work(), 20))
+    asyncio.run(asyncio.wait_for(work(), 60))

@@ -17,6 +17,8 @@ import pytest
 from rows import ROW
 from support import ROOT, Sparring
 
+from sparring.orchestrator.execution.run_files import RunFiles, output_folder
+from sparring.orchestrator.results import pages
 from sparring.orchestrator.results.damage import DamagedJournal
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.makers import Maker
@@ -24,8 +26,7 @@ from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.results.salvage import salvage
 from sparring.orchestrator.run.listeners import Listeners
-from sparring.orchestrator.run.plan import make_plan
-from sparring.orchestrator.run.run_files import RunFiles, output_folder
+from sparring.orchestrator.run.make_plan import make_plan
 from sparring.orchestrator.settings import read_settings
 from sparring.policy_server.client import Description
 from sparring.protos.action_list import pack
@@ -259,11 +260,11 @@ def test_whatever_bytes_are_flipped_no_row_is_saved_that_was_not_recorded(record
     content = (recorded / "journal.sqlite").read_bytes()
     told = 0
     for seed in range(15):
-        dice = random.Random(seed)
+        rng = random.Random(seed)
         out = Path(shutil.copytree(recorded, tmp_path / str(seed)))
         flipped = bytearray(content)
-        for _ in range(dice.choice([1, 5, 200])):
-            flipped[dice.randrange(len(flipped))] ^= 1 << dice.randrange(8)
+        for _ in range(rng.choice([1, 5, 200])):
+            flipped[rng.randrange(len(flipped))] ^= 1 << rng.randrange(8)
         (out / "journal.sqlite").write_bytes(flipped)
         try:
             found = Results.load(out).rows
@@ -295,6 +296,21 @@ def test_what_is_only_in_the_log_is_saved(folder: Path, tmp_path: Path) -> None:
     assert done.kept is not None
     assert done.kept.with_name("journal-damaged.sqlite-wal").stat().st_size == log
     assert list(Results.load(tmp_path / "killed").rows) == ROWS
+
+
+def test_a_row_that_is_said_to_be_longer_than_any_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.sqlite"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE t (content BLOB)")
+        database.executemany("INSERT INTO t VALUES (?)", [(bytes(9000),), (bytes(9001),)])
+        database.commit()
+    header = 4  # bytes of a row that say what is in it
+    for most, read in ((9001 + header, [9000, 9001]), (9000 + header, [9000])):
+        monkeypatch.setattr(pages, "_LONGEST_ROW", most)
+        rows = [row.values[0] for row in pages.stored_rows(path)]
+        assert [len(found) for found in rows if isinstance(found, bytes)] == read
 
 
 def test_a_journal_of_the_first_release_is_saved_from_too(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import av
 import numpy as np
 import pytest
 from support import Sparring
+from toy_benchmark import ToySettings, ToySimulator
 
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.run_difference import difference_of
@@ -94,6 +95,33 @@ def test_pictures_show_both_runs_before_and_after_the_step(usage: Sparring) -> N
     found = differences(usage, "--frames", "pictures", "--most", "1", "--in-process")
     assert len(found["pictures"]) == 1
     assert [str(path) for path in Path("pictures").iterdir()] == list(found["pictures"].values())
+    # What the pictures show: the shade of the toy's image says where its point is.
+    one = found["differing"][0]
+    (picture,) = Path("pictures").iterdir()
+    with av.open(str(picture)) as file:
+        sheet = next(file.decode(video=0)).to_ndarray(format="rgb24")
+    height, width = (sheet.shape[0] - 4) // 2, (sheet.shape[1] - 4) // 2
+    shown = [
+        [float(sheet[down * (height + 4) + 20, right * (width + 4) + 20].mean()) for right in (0, 1)] for down in (0, 1)
+    ]
+    expected = [[shade(name, one["episode"], one["step"] + later) for name in ("a", "b")] for later in (0, 1)]
+    assert np.allclose(shown, expected, atol=4), "within the codec's loss"
+    assert shown[0][0] == shown[0][1], "before the step both are where they were"
+    assert abs(shown[1][0] - shown[1][1]) > 1, "after it they are not"
+    assert not np.array_equal(sheet[height - 20 : height, :width], sheet[-20:, :width]), "the step stands under them"
+
+
+def shade(run: str, episode: str, steps: int) -> int:
+    """How bright the toy's image is after so many recorded steps, by the toy itself."""
+    task, _, index = episode.rpartition(":")
+    recorded = RecordedRun.in_folder(Path(run))
+    (row,) = recorded.choose(episode)
+    simulator = ToySimulator(task, ToySettings())
+    seen = simulator.reset(seed=row.seed, index=int(index), look=frozenset({"image"}))
+    kept, _ = recorded.kept([row.id])
+    for action in unpack(kept[row.id].actions)[:steps]:
+        seen = simulator.step(action, look=frozenset({"image"})).observation
+    return int(seen["image"][0, 0, 0])
 
 
 def test_a_picture_has_what_was_put_in_it(tmp_path: Path) -> None:

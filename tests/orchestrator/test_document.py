@@ -14,17 +14,16 @@ from pydantic import BaseModel
 from support import ROOT
 
 from sparring.env_worker.benchmark import Task
+from sparring.orchestrator.plan import Plan
 from sparring.orchestrator.results.document import (
     RUN_SCHEMA,
     RunDocument,
-    RunHost,
-    RunPolicy,
     read_document,
     tasks_of,
     to_json,
     write_document,
 )
-from sparring.orchestrator.run.plan import Plan
+from sparring.orchestrator.results.document_parts import RunHost, RunPolicy
 from sparring.protos.errors import UsageError
 
 OLD = ROOT / "tests" / "fixtures" / "release-0.1.0"

@@ -34,7 +34,7 @@ def test_it_says_what_would_be_done_and_does_nothing(usage: Sparring, tmp_path: 
         "  at most 54 steps",
         "output: out",
         "slots: 2: as --slots says",
-        f"policy: expert, served by a process of {sys.executable} at a unix socket",
+        f"policy: expert, served by a process of {sys.executable} at a unix socket and a TCP port",
         "workers: by the launcher process",
         f"  toy: a process of {sys.executable}, with 2 slots",
         "nothing was started, nothing was written",

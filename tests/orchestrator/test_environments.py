@@ -25,7 +25,9 @@ from toy_benchmark import Toy
 from sparring.env_worker.benchmark import Benchmark, Simulator, Task
 from sparring.env_worker.benchmarks.libero import Libero
 from sparring.env_worker.registry import get_benchmark
-from sparring.orchestrator.machine import environment_maker, same_again
+from sparring.orchestrator.execution import in_process
+from sparring.orchestrator.machine import environment_maker, environments, same_again
+from sparring.orchestrator.machine.environment_maker import EnvironmentMaker
 from sparring.orchestrator.machine.environments import (
     STAMP,
     EnvironmentFailed,
@@ -39,7 +41,6 @@ from sparring.orchestrator.machine.environments import (
     state,
     venvs_folder,
 )
-from sparring.orchestrator.run import in_process
 from sparring.orchestrator.settings import read_settings
 from sparring.protos.errors import UsageError
 
@@ -282,7 +283,7 @@ class TestCreate:
             create("tpy")
         with pytest.raises(UsageError, match=r"'metaworld' has no environment.*pip install 'sparring\[metaworld\]'"):
             create("metaworld")
-        with pytest.raises(UsageError, match=r"'metaworld' has no environment.*: gym, libero, toy"):
+        with pytest.raises(UsageError, match=r"'metaworld' has no environment.*: aloha, gym, libero, pusht, toy"):
             remove("metaworld")
         with pytest.raises(UsageError, match=r"'--pre' is not a package.*PIP_INDEX_URL"):
             create("toy", packages=["--pre"])
@@ -315,6 +316,7 @@ class TestInterruptions:
         assert not (venvs / "toy.older").exists()
         assert list((tmp_path / "temporary").iterdir()) == [], "pip has left something"
 
+    @pytest.mark.everything
     def test_the_killed_leave_a_half_made_one_and_a_lock_that_lasts_as_long_as_pip(self, venvs: Path) -> None:
         pretend(venvs / "toy")
         with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -369,3 +371,72 @@ class TestRecipes:
             pinned = self.pins(self.recipe(name) / "constraints.txt")
             for package in ("grpcio", "protobuf", "numpy", "rich", "click", "pydantic"):
                 assert pinned[package] == developed_with[package], (name, package)
+
+
+class TestElsewhere:
+    """Environments on storage that others share: `--prefix`."""
+
+    def test_one_is_made_there_found_made_again_and_removed(
+        self, venvs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for kind in (Toy, Foreign):
+            monkeypatch.setattr(kind, "environment", None)  # without a recipe, it has the versions that are here
+        monkeypatch.setattr(Toy, "requires", ())
+        with pytest.raises(
+            UsageError, match=r"no environment of its own.* In a folder that is named, any may have one"
+        ):
+            create("toy")
+        shared = tmp_path / "shared"
+        python = create("toy", prefix=shared)
+        assert python == shared / "toy" / "bin" / "python"
+        assert "toy" in recipes()
+        assert interpreter(Foreign()) == python, "by its own path: nodes may not see the link"
+        assert interpreter(Toy()) == python, "though it could be run here"
+        made = (shared / "toy" / STAMP).stat().st_mtime_ns
+        assert create("toy") == python
+        assert create("toy", prefix=shared) == python
+        assert (shared / "toy" / STAMP).stat().st_mtime_ns == made
+        assert "versions-here.txt" in (shared / "toy.log").read_text()
+        assert remove("toy")
+        assert not (shared / "toy").exists()
+        assert not (venvs / "toy").is_symlink()
+        assert state(Toy()).kind == "here"
+
+    @pytest.mark.parametrize("place", ["toy", "toy.older"])
+    @pytest.mark.parametrize("has", ["thesis.tex", "pyvenv.cfg"])
+    def test_what_we_have_not_made_is_left_alone(self, place: str, has: str, venvs: Path, tmp_path: Path) -> None:
+        """A user's own environment, too: it has a pyvenv.cfg, and what they have put there."""
+        theirs = tmp_path / "shared" / place / has
+        theirs.parent.mkdir(parents=True)
+        theirs.write_text("years of work")
+        with pytest.raises(UsageError, match="is there already, and was not made by `sparring env create`"):
+            create("toy", prefix=tmp_path / "shared")
+        assert theirs.read_text() == "years of work"
+
+    @pytest.mark.parametrize("name", ["toy", "toy.older", "toy.lock", "toy.log"])
+    def test_links_of_others_are_not_followed(
+        self, name: str, venvs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def stopped(*_: object) -> None:
+            raise EnvironmentFailed("stopped")
+
+        shared, victim = tmp_path / "shared", tmp_path / "victim"
+        shared.mkdir()
+        victim.write_text("of somebody else")
+        (shared / name).symlink_to(victim)
+        monkeypatch.setattr(EnvironmentMaker, "_running", stopped)  # nothing is installed: what comes before is tested
+        with pytest.raises((UsageError, EnvironmentFailed)):
+            create("toy", prefix=shared)
+        assert victim.read_text() == "of somebody else"
+
+    def test_one_that_was_begun_is_finished(self, venvs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def stopped(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(EnvironmentMaker, "_step", stopped)
+        monkeypatch.setattr(environments, "_remove", lambda folder: None)  # as if it had been killed
+        with pytest.raises(KeyboardInterrupt):
+            create("toy", prefix=tmp_path)
+        monkeypatch.undo()
+        assert (tmp_path / "toy").is_dir()
+        environments._check_prefix(tmp_path / "toy")

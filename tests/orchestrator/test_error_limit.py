@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.run.error_limit import ErrorLimit
 from sparring.orchestrator.run.errors import RunStopped
-from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.record import EpisodeRecord
 
 

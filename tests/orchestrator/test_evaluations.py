@@ -12,8 +12,8 @@ from coordinated import Run
 from support import Sparring, read_csv
 
 from sparring.orchestrator.launchers.base import WorkerOrder
-from sparring.orchestrator.run.plan import identity, make_plan
-from sparring.orchestrator.run.retry import RetryRules
+from sparring.orchestrator.retry import RetryRules
+from sparring.orchestrator.run.make_plan import identity, make_plan
 from sparring.orchestrator.settings import read_settings
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import UsageError
@@ -88,7 +88,7 @@ def test_workers_are_started_for_one_part_of_the_run(tmp_path: Path) -> None:
         explain=lambda *_: None, join_token="secret",
     )  # fmt: skip
     assert order.arguments("noisy", "w") == [
-        "--orchestrator=h:1", "--benchmark=toy", "--slots=1", "--name=w", "--evaluation=noisy",
+        "--orchestrator=h:1", "--benchmark=toy", "--slots=1", "--evaluation=noisy", "--name=w",
     ]  # fmt: skip
     assert order.part("calm").benchmark == "toy"
 
@@ -145,7 +145,7 @@ def test_lists_and_commas_are_the_same(tmp_path: Path) -> None:
             {},
             "run.yaml, line 4: `max_steps`: input should be greater than or equal to 0, not -1.",
         ),
-        ("benchmark: toy\ntask: short\n", {}, "give either `policy` (hosted for this run) or `policy_server`"),
+        ("benchmark: toy\ntask: short\n", {}, "`policy` (hosted for this run) or `policy_server` (hosted"),
         (
             "benchmark: toy\ntask: short\npolicy: zero\nepisodes: 1",
             {"episodes": 0},

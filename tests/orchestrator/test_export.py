@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 from made_recordings import CAMERA, STATE, record, scenes
 from support import Sparring
 
-from sparring.orchestrator.export import lerobot_files
+from sparring.orchestrator.export import lerobot_files, recorded
 from sparring.orchestrator.export.lerobot_dataset import LeRobotDatasetWriter, layout_of
 from sparring.orchestrator.export.recorded import RecordedEpisode, recordings_in
 from sparring.orchestrator.export.statistics import ImageStatistics, of_all, of_rows
@@ -220,6 +222,18 @@ def test_a_recording_that_is_cut_off_is_named(usage: Sparring) -> None:
     assert str(path) in done.stderr
 
 
+def test_what_would_unpack_to_more_than_a_machine_has_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (episode,) = recordings_in(record(tmp_path / "a", steps=100).parent)
+    with zipfile.ZipFile(episode.path) as archive:
+        size = archive.getinfo("actions.npy").file_size
+    for most, is_read in ((size, True), (size - 1, False)):
+        monkeypatch.setattr(recorded, "_MOST_BYTES", most)
+        with nullcontext() if is_read else pytest.raises(UsageError, match=rf"would unpack to {size} bytes"):
+            assert len(episode.actions) == 100
+
+
 def test_two_recordings_of_an_episode_are_not_mixed_up(tmp_path: Path) -> None:
     record(tmp_path / "a")
     record(tmp_path / "b")
@@ -259,7 +273,7 @@ def test_large_data_sets_have_several_files(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_files_has_a_thousand_and_the_next_begins() -> None:
-    assert lerobot_files.Place(0, 999).next == lerobot_files.Place(1, 0)
+    assert lerobot_files.FileNumber(0, 999).next == lerobot_files.FileNumber(1, 0)
 
 
 def test_statistics_are_those_of_numpy() -> None:

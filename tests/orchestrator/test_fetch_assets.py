@@ -12,9 +12,8 @@ from support import free_port
 from sparring.env_worker.benchmarks.libero import Libero
 from sparring.env_worker.hub import AssetsError, HubMissing
 from sparring.orchestrator.cli.main import cli
-from sparring.orchestrator.run import plan
-from sparring.orchestrator.run.plan import fetch_assets
-from sparring.orchestrator.settings import read_settings
+from sparring.orchestrator.settings import assets, read_settings
+from sparring.orchestrator.settings.assets import fetch_assets
 from sparring.protos.errors import UsageError
 
 
@@ -39,14 +38,14 @@ def test_the_benchmark_s_own_python_asks_the_hub_where_this_one_cannot(
     other = tmp_path / "python"
     other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     other.chmod(0o755)
-    monkeypatch.setattr(plan, "interpreter", lambda benchmark: other)
+    monkeypatch.setattr(assets, "interpreter", lambda benchmark: other)
     with pytest.raises(AssetsError, match="cannot be reached to download them: Connection refused") as caught:
         fetch()
     assert not isinstance(caught.value, HubMissing)
 
 
 def test_where_there_is_no_other_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "interpreter", lambda benchmark: Path(sys.executable))
+    monkeypatch.setattr(assets, "interpreter", lambda benchmark: Path(sys.executable))
     with pytest.raises(HubMissing, match="needs the package huggingface_hub"):
         fetch()
 

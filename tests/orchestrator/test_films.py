@@ -14,7 +14,7 @@ from coordinated import Hand, Run
 
 from sparring.orchestrator.run.films import Films
 from sparring.orchestrator.run.listeners import FilmCount
-from sparring.orchestrator.run.plan import make_plan
+from sparring.orchestrator.run.make_plan import make_plan
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.action_list import pack, unpack
 from sparring.protos.errors import UsageError
@@ -35,7 +35,7 @@ def in_run(tmp_path: Path) -> Callable[..., None]:
             finally:
                 made.journal.close()
 
-        asyncio.run(asyncio.wait_for(go(), 20))
+        asyncio.run(asyncio.wait_for(go(), 60))
 
     return run
 

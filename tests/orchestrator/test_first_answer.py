@@ -28,7 +28,7 @@ def in_run(folder: Path, test: Callable[[Run], Awaitable[None]]) -> None:
     async def work() -> None:
         await test(Run(folder / "run", episodes=4))
 
-    asyncio.run(asyncio.wait_for(work(), 20))
+    asyncio.run(asyncio.wait_for(work(), 60))
 
 
 def test_a_policy_that_never_answers_stops_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from support import Sparring
 
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.replay import replays
 from sparring.orchestrator.replay.bundle import opened, write_bundle
-from sparring.orchestrator.results.document import RunRate
+from sparring.orchestrator.results.document_parts import RunRate
 from sparring.orchestrator.results.results import Results, write_results
 from sparring.orchestrator.results.row import COLUMNS, EpisodeRow, checksum, is_sound
-from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos.errors import UsageError
 
 HERE = ("--in-process", "--json")

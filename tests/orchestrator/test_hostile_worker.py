@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from coordinated import Hand, Run
 
-from sparring.orchestrator.coordination import workers
+from sparring.orchestrator.coordination import program_check, workers
 from sparring.orchestrator.coordination.bounds import (
     MAX_BENCHMARKS,
     MAX_METRICS,
@@ -20,10 +20,10 @@ from sparring.orchestrator.coordination.bounds import (
     MAX_WARNINGS,
     OutOfBounds,
 )
+from sparring.orchestrator.coordination.program_check import ChangedProgram, ProgramCheck
 from sparring.orchestrator.results.journal import JournalError
-from sparring.orchestrator.run import program_check
 from sparring.orchestrator.run.errors import RunStopped
-from sparring.orchestrator.run.program_check import ChangedProgram, ProgramCheck
+from sparring.orchestrator.serving.policy_host import ServerEnd
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.limits import MAX_FACT
@@ -40,7 +40,7 @@ def in_run(tmp_path: Path) -> Callable[..., None]:
         async def work() -> None:
             await test(Run(tmp_path / "run", **settings))
 
-        asyncio.run(asyncio.wait_for(work(), 20))
+        asyncio.run(asyncio.wait_for(work(), 60))
 
     return run
 
@@ -77,7 +77,7 @@ def test_so_it_is_between_two_runs(tmp_path: Path) -> None:
         second.coordinator.take_over(first.coordinator, lambda benchmark, slots: pb.Assignment(benchmark=benchmark))
         assert len(worker.leases) == 2
 
-    asyncio.run(asyncio.wait_for(test(), 20))
+    asyncio.run(asyncio.wait_for(test(), 60))
 
 
 @pytest.mark.parametrize(
@@ -258,6 +258,28 @@ def test_when_all_who_play_cannot_reach_the_policy_the_run_is_given_up(in_run: C
     in_run(test, episodes=3)
 
 
+def test_that_a_policy_of_ours_is_away_is_no_news_and_waited_for(in_run: Callable[..., None]) -> None:
+    """It may be a job that waits for its turn, for longer than a slot does."""
+
+    async def test(run: Run) -> None:
+        run.coordinator.policy.restart = lambda *_, **__: False
+        worker = Hand(run, "one", slots=3)
+        leases = [worker.takes(slot) for slot in range(3)]
+        run.coordinator.policy_ended(ServerEnd("killed", "lost its node"))
+        unreachable(worker, leases[0])
+        unreachable(worker, leases[1])
+        run.coordinator.policy_ready()
+        unreachable(worker, leases[2])  # it had tried before the policy was back
+        assert not run.coordinator.ended.done()
+        assert stops(worker) == 0
+        for slot in (0, 1):
+            unreachable(worker, worker.takes(slot))
+        with pytest.raises(RunStopped, match="no policy server answered"):
+            await run.coordinator.ended
+
+    in_run(test, episodes=3)
+
+
 def test_the_refusal_of_one_does_not_end_what_others_play(in_run: Callable[..., None]) -> None:
     async def test(run: Run) -> None:
         honest, hostile = Hand(run, "honest"), Hand(run, "hostile")
@@ -376,8 +398,8 @@ def test_errors_of_workers_from_elsewhere_are_no_reason_to_give_a_run_up(in_run:
 @pytest.mark.parametrize("kind", ["policy_full", "policy_changed"])
 def test_what_workers_from_elsewhere_say_of_the_policy_sends_them_away(in_run: Callable[..., None], kind: str) -> None:
     async def test(run: Run) -> None:
-        doubts: list[str] = []
-        run.coordinator.policy_reports.on_doubt = lambda worker, reason: doubts.append(worker)
+        reports: list[str] = []
+        run.coordinator.policy_reports.on_report = lambda worker, reason: reports.append(worker)
         for name in ("liar", "another"):
             liar = Hand(run, name, launched=False)
             liar.says(lost=pb.Lost(lease=liar.takes().lease, reason="so it says.", **{kind: True}))
@@ -385,10 +407,10 @@ def test_what_workers_from_elsewhere_say_of_the_policy_sends_them_away(in_run: C
             assert liar.ready() is None, "it gets nothing more"
             await asyncio.sleep(0.02)  # longer than a slot may wait for a place
         assert not run.coordinator.ended.done()
-        assert doubts == []
+        assert reports == []
         own = Hand(run, "own")
         own.says(lost=pb.Lost(lease=own.takes().lease, reason="so it is.", **{kind: True}))
-        assert doubts == (["own"] if kind == "policy_changed" else [])
+        assert reports == (["own"] if kind == "policy_changed" else [])
         assert not run.coordinator.ended.done(), "no slot of the run's own has waited for long"
 
     in_run(test, episodes=3, policy_timeout=0.01)

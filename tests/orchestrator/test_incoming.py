@@ -12,7 +12,6 @@ from coordinated import Hand, Run
 
 from sparring.orchestrator.run import attachments
 from sparring.orchestrator.run.incoming import Incoming
-from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos import pieces
 
@@ -29,7 +28,7 @@ def in_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
         async def work() -> None:
             await test(Run(tmp_path / "run", video="all", video_live=True, record=tmp_path / "demos", **settings))
 
-        asyncio.run(asyncio.wait_for(work(), 20))
+        asyncio.run(asyncio.wait_for(work(), 60))
 
     return run
 
@@ -169,12 +168,3 @@ def test_no_more_is_kept_than_the_limit(in_run: Callable[..., None]) -> None:
             assert sum(map(len, files(run).values())) <= 1000
 
     in_run(test)
-
-
-@pytest.mark.parametrize("name", ["", ".", "..", "...", "../..", "/etc", "a/../../b", "plain", ".hidden"])
-def test_whatever_a_task_is_called_its_recording_is_two_folders_below_that_of_recordings(name: str) -> None:
-    for episode in (EpisodeId("toy", name, 3), EpisodeId(name, "short", 3)):
-        path = attachments.recording_file(Path("demos"), episode)
-        assert (path.parts[0], len(path.parts), path.name) == ("demos", 4, "0003.npz")
-        assert ".." not in path.parts
-    assert attachments.file_name("plain") == "plain"

@@ -138,6 +138,7 @@ def test_a_file_that_is_no_journal_is_told(tmp_path: Path) -> None:
         Journal(tmp_path)
 
 
+@pytest.mark.processes
 def test_it_is_whole_after_a_kill(tmp_path: Path) -> None:
     writer = f"""
 import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests" / "orchestrator")!r}, {str(ROOT / "tests")!r}]
@@ -164,6 +165,7 @@ for index in range(100_000):
 
 
 @pytest.mark.parametrize("phase", ["recording", "closing"])
+@pytest.mark.processes
 def test_killed_at_every_write_it_has_lost_nothing_that_was_acknowledged(phase: str) -> None:
     program = ROOT / "tests" / "orchestrator" / "killed_writer.py"
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a kill is no power cut: a disk adds only time

@@ -12,26 +12,27 @@ from typing import Any
 import psutil
 import pytest
 from click.testing import CliRunner
-from support import ROOT, read_csv, wait_for
-from toy_launcher import NiceSettings
+from support import ROOT, Sparring, read_csv, wait_for
+from toy_launcher import NiceLauncher, NiceSettings
 
 from sparring.orchestrator.cli.main import cli
+from sparring.orchestrator.execution.prepare import prepare
 from sparring.orchestrator.launchers.base import Launcher, Leftover
 from sparring.orchestrator.launchers.none import NoLauncher
 from sparring.orchestrator.launchers.registry import all_launchers, get_launcher, working_launchers
 from sparring.orchestrator.live.evaluator import Evaluator
-from sparring.orchestrator.run.execution import prepare
+from sparring.orchestrator.machine.finding import Finding
 from sparring.orchestrator.settings import read_settings, saved_settings
 from sparring.protos.advice import FLAGS
 from sparring.protos.errors import SparringError, UsageError
 
 BASE: dict[str, Any] = {"benchmark": "toy", "task": "short", "policy": "zero"}
-OURS = {"docker", "none", "process"}
+OURS = {"docker", "none", "process", "ray", "slurm"}
 
 
 def test_ours_and_others_are_found_and_a_broken_one_takes_nobody_down() -> None:
-    assert set(all_launchers()) == OURS | {"broken", "greedy", "nice", "not-one"}
-    assert set(working_launchers()) == OURS | {"greedy", "nice"}
+    assert set(all_launchers()) == OURS | {"broken", "far", "greedy", "nice", "not-one"}
+    assert set(working_launchers()) == OURS | {"far", "greedy", "nice"}
     assert all(launcher.name == name and launcher.summary for name, launcher in working_launchers().items())
 
 
@@ -192,3 +193,16 @@ def test_nobody_compares_a_launchers_name() -> None:
                 continue
             found = set(comparisons(ast.parse(path.read_text()))) & {"docker", "process", "nice"}
             assert not found, f"{path} compares something with {found}"
+
+
+@pytest.mark.processes
+def test_a_launcher_whose_examine_raises_is_a_line_of_doctor_and_not_its_end(
+    usage: Sparring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def examine(self: NiceLauncher) -> list[Finding]:
+        raise KeyError("gpu")
+
+    monkeypatch.setattr(NiceLauncher, "examine", examine)
+    done = usage("doctor")
+    assert "Traceback" not in done.stderr
+    assert "its examine() raised KeyError: 'gpu'" in " ".join(done.stdout.split())

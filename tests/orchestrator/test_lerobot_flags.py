@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 import yaml
 
+from sparring.orchestrator.cli import lerobot_flags
 from sparring.orchestrator.cli.lerobot_flags import Translated, translate
-from sparring.orchestrator.run.plan import make_plan
+from sparring.orchestrator.run.make_plan import make_plan
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos.errors import UsageError
 
 NOW = datetime(2026, 11, 16, 5, 4, 3)
 METAWORLD = ("--policy.path=me/act", "--env.type=metaworld", "--env.task=reach-v3")
 LIBERO = ("--policy.path=me/pi0", "--env.type=libero")
+PUSHT = ("--policy.path=me/diffusion", "--env.type=pusht")
 ANY_SIZE = {"any_resolution": "warn"}
 
 
@@ -112,6 +114,16 @@ def test_the_output_folder_is_named_as_lerobot_names_it(tmp_path: Path) -> None:
     )
 
 
+def test_of_a_checkpoint_s_configuration_so_much_is_read_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"type": "diffusion"}))
+    for most, name in ((21, "diffusion"), (20, tmp_path.name)):
+        monkeypatch.setattr(lerobot_flags, "_MOST_CONFIG", most)
+        found = settings(f"--policy.path={tmp_path}", *METAWORLD[1:])
+        assert found.output.folder == Path(f"outputs/eval/2026-11-16/05-04-03_metaworld_{name}")
+
+
 def test_other_settings_of_the_policy_are_passed_on() -> None:
     found = settings(*METAWORLD, "--policy.temporal_ensemble_coeff=0.01", "--policy.use_amp=true")
     assert found.policy.policy_arg == {"temporal_ensemble_coeff": 0.01, "use_amp": True, **ANY_SIZE}
@@ -143,6 +155,47 @@ def test_shorter_episodes_of_libero() -> None:
     assert settings(*LIBERO, "--env.task=libero_goal", "--env.episode_length=300").plan.rules.max_steps == 300
     with pytest.raises(UsageError, match="more than the 300 steps that libero_goal has"):
         settings(*LIBERO, "--env.task=libero_goal", "--env.episode_length=301")
+
+
+def test_pusht_is_what_lerobot_makes_of_it() -> None:
+    found = translated(*PUSHT)
+    assert found.notes == []
+    plan = found.settings.plan
+    assert (plan.benchmark, plan.task, plan.benchmark_arg) == ("pusht", "PushT-v0", {"max_steps": 300})
+    (task,) = make_plan(found.settings).tasks["pusht"]
+    assert (task.group, task.number) == ("pusht", 0), "where LeRobot's eval_info.json has it"
+    longer = settings(*PUSHT, "--env.task=PushT-v0", "--env.episode_length=500")
+    assert longer.plan.benchmark_arg == {"max_steps": 500}
+    assert longer.plan.rules.max_steps == 0
+
+
+def test_aloha_is_what_lerobot_makes_of_it() -> None:
+    flags = ("--policy.path=me/act", "--env.type=aloha")
+    found = translated(*flags)
+    assert found.notes == []
+    plan = found.settings.plan
+    assert (plan.benchmark, plan.task, plan.benchmark_arg) == ("aloha", "AlohaInsertion-v0", {"max_steps": 400})
+    cube = translated(*flags, "--env.task=AlohaTransferCube-v0", "--env.observation_width=640", "--env.fps=50")
+    assert cube.notes == [
+        "--env.fps changes nothing here: ALOHA has 50 steps per second, and LeRobot has no use for it either",
+        "--env.observation_width changes nothing here: LeRobot does not hand it to ALOHA either; images are 480×640",
+    ]
+    (task,) = make_plan(cube.settings).tasks["aloha"]
+    assert (task.name, task.group, task.number) == ("AlohaTransferCube-v0", "aloha", 0), (
+        "as in LeRobot, whichever it is"
+    )
+
+
+def test_flags_that_lerobot_does_not_hand_to_pusht_are_said_to_change_nothing() -> None:
+    sizes = ("--env.observation_height=384", "--env.observation_width=384", "--env.visualization_width=384")
+    found = translated(*PUSHT, *sizes, "--env.fps=10", "--env.obs_type=environment_state_agent_pos")
+    assert found.notes == [
+        "--env.obs_type changes nothing here: a policy sees what it asks for",
+        "--env.fps changes nothing here: PushT has 10 steps per second, and LeRobot has no use for it either",
+        "--env.observation_height changes nothing here: LeRobot does not hand it to PushT either; images are 96×96",
+        "--env.observation_width changes nothing here: LeRobot does not hand it to PushT either; images are 96×96",
+    ]
+    assert found.settings.plan.benchmark_arg == {"max_steps": 300}
 
 
 def test_groups_keep_the_names_they_were_given() -> None:
@@ -234,7 +287,15 @@ def test_a_configuration_file_and_flags_that_win_over_it(kind: str, tmp_path: Pa
         (("--env.type=metaworld", "--env.task=reach-v3"), "--policy.path is missing"),
         (METAWORLD[:1], "--env.type is missing"),
         (METAWORLD[:2], "--env.task is missing; see: sparring ls tasks --benchmark metaworld"),
-        ((*METAWORLD[:1], "--env.type=pusht"), "unknown --env.type 'pusht'. Known: libero, metaworld"),
+        (
+            (*METAWORLD[:1], "--env.type=robocasa"),
+            "unknown --env.type 'robocasa'. Known: aloha, libero, metaworld, pusht",
+        ),
+        ((*PUSHT, "--env.control_mode=absolute"), "--env.control_mode is for --env.type=libero; LeRobot has no use"),
+        ((*PUSHT, "--env.fps=80"), "--env.fps can only be 10 here: PushT has 10 steps per second"),
+        ((*PUSHT, "--env.visualization_width=96"), "--env.visualization_width can only be 384 here"),
+        ((*PUSHT, "--env.episode_length=0"), "--env.episode_length must be a whole number of at least 1, not 0"),
+        ((*METAWORLD, "--env.visualization_width=384"), "--env.visualization_width is for --env.type=pusht"),
         ((*METAWORLD, "--eval.n_episode=3"), r"unknown flag '--eval.n_episode'. Did you mean '--eval.n_episodes'"),
         ((*METAWORLD, "--evaluate"), "unknown flag '--evaluate'"),
         ((*METAWORLD, "--policy.=3"), "unknown flag '--policy.'"),

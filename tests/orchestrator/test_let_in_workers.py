@@ -11,9 +11,9 @@ import pytest
 from coordinated import Hand, Run
 
 from sparring.orchestrator.coordination import workers
-from sparring.orchestrator.run import execution
+from sparring.orchestrator.coordination.program_check import ChangedProgram
+from sparring.orchestrator.execution.attended import attended
 from sparring.orchestrator.run.errors import RunStopped
-from sparring.orchestrator.run.program_check import ChangedProgram
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import UsageError
 
@@ -27,17 +27,17 @@ def in_run(tmp_path: Path) -> InRun:
     def run(test: Callable[[Run], Awaitable[None]], **settings: Any) -> None:
         async def work() -> None:
             made = Run(tmp_path / "run", **{"launcher": "none", "episodes": 9, **settings})
-            made.coordinator.policy_reports.on_doubt = lambda worker, reason: doubts(made).append(worker)
+            made.coordinator.policy_reports.on_report = lambda worker, reason: reports(made).append(worker)
             await test(made)
             made.journal.close()
 
-        asyncio.run(asyncio.wait_for(work(), 20))
+        asyncio.run(asyncio.wait_for(work(), 60))
 
     return run
 
 
-def doubts(run: Run) -> list[str]:
-    found: list[str] = run.__dict__.setdefault("doubts", [])
+def reports(run: Run) -> list[str]:
+    found: list[str] = run.__dict__.setdefault("reports", [])
     return found
 
 
@@ -99,6 +99,20 @@ def test_that_nothing_can_be_played_is_believed_until_somebody_has_played(in_run
     in_run(first)
     in_run(later)
     in_run(resumed)
+
+
+def test_that_it_cannot_get_ready_likewise(in_run: InRun) -> None:
+    async def first(run: Run) -> None:
+        comes(run, "only").says(refused=pb.Refused(reason="it raised."))
+        with pytest.raises(UsageError, match="it raised"):
+            await run.coordinator.ended
+
+    async def where_workers_are_started(run: Run) -> None:
+        comes(run, "only").says(refused=pb.Refused(reason="it raised."))
+        await is_finished_by_somebody_honest(run)
+
+    in_run(first)
+    in_run(where_workers_are_started, launcher="process")
 
 
 def test_nor_does_the_other_program_of_one_that_comes_later_end_it(
@@ -182,10 +196,10 @@ def test_that_the_policy_is_gone_is_looked_into(in_run: InRun) -> None:
     async def test(run: Run) -> None:
         worker = comes(run, "w", slots=2)
         for slot in range(2):
-            assert doubts(run) == []
+            assert reports(run) == []
             lost = pb.Lost(lease=worker.takes(slot).lease, reason="nobody answers.", policy_unreachable=True)
             worker.says(lost=lost)
-        assert doubts(run) == ["w"]
+        assert reports(run) == ["w"]
         assert worker.ready() is None, "it gets nothing until that is known"
         worker.leaves()
         await is_finished_by_somebody_honest(run)
@@ -219,7 +233,7 @@ def test_who_waits_in_vain_for_another_worker_hears_why_the_last_one_went(in_run
         refuses(worker)
         worker.leaves()
         with pytest.raises(RunStopped, match=r"no worker of toy .* The last one was turned away: .* it wants a camera"):
-            await execution._attended(run.coordinator, run.settings, "--orchestrator there")
+            await attended(run.coordinator, run.settings, "--orchestrator there")
 
     in_run(test, worker_timeout=0.05)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from sparring.orchestrator.plan import EpisodeId, Plan
 from sparring.orchestrator.run.listeners import Listeners, RunListener, RunStart, SlotActivity
-from sparring.orchestrator.run.plan import EpisodeId, Plan
 from sparring.protos.errors import UsageError
 
 EPISODE = EpisodeId("toy", "short", 0)

@@ -52,7 +52,7 @@ def test_every_row_refers_to_the_worker_the_machine_and_the_versions_that_made_i
         known = Maker(worker="b", host="south", versions={"worker": {"numpy": "2"}, **beside}, programs=found.programs)
         assert found == known
 
-    asyncio.run(asyncio.wait_for(work(), 20))
+    asyncio.run(asyncio.wait_for(work(), 60))
 
 
 def test_who_has_lost_an_episode_for_the_last_time_is_in_its_row(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_who_has_lost_an_episode_for_the_last_time_is_in_its_row(tmp_path: Path)
             worker.leaves()
         assert [(row.outcome, row.worker, row.host) for row in run.journal.rows()] == [("error", "w2", "north")]
 
-    asyncio.run(asyncio.wait_for(work(), 20))
+    asyncio.run(asyncio.wait_for(work(), 60))
 
 
 def test_what_a_worker_says_of_itself_has_a_limit() -> None:

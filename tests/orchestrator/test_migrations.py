@@ -6,19 +6,20 @@ import csv
 import shutil
 import sqlite3
 from contextlib import closing
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 
 import pytest
+from rows import ROW
 from support import ROOT
 
+from sparring.orchestrator.plan import Plan
 from sparring.orchestrator.results import migrations, row
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.makers import Maker
 from sparring.orchestrator.results.reading import KeptEpisode, read_journal, read_kept
 from sparring.orchestrator.results.results import Results, write_results
 from sparring.orchestrator.results.row import CHECKSUM, COLUMNS, EpisodeRow
-from sparring.orchestrator.run.plan import Plan
 from sparring.protos.errors import UsageError
 from sparring.protos.record import EpisodeRecord
 
@@ -107,10 +108,15 @@ def test_a_journal_of_the_first_release_that_is_brought_up_to_date_has_makers(ol
     assert read_journal(old).makers == {}
     journal = Journal(old)
     maker = Maker(worker="toy-0", host="here", versions={"worker": {"numpy": "2"}})
+    other = Maker(worker="toy-1", host="here", versions={})
     assert journal.maker(maker) == journal.maker(maker) == 1
-    assert journal.makers() == {1: maker}
+    assert journal.makers() == {}, "a maker is written with a row"
+    assert journal.maker(other) == 2
+    assert journal.record(replace(ROW, task="not there yet", maker=2))
+    assert journal.makers() == {1: maker, 2: other}
+    assert (journal.maker(maker), journal.maker(other.model_copy(update={"worker": "toy-2"}))) == (1, 3)
     journal.close()
-    assert read_journal(old).makers == {1: maker}
+    assert read_journal(old).makers == {1: maker, 2: other}
 
 
 def test_a_migration_that_fails_changes_nothing(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:

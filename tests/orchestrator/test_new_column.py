@@ -17,7 +17,7 @@ from pathlib import Path
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.results import Results, write_results
 from sparring.orchestrator.results.row import EpisodeRow
-from sparring.orchestrator.run.plan import Plan
+from sparring.orchestrator.plan import Plan
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.record import EpisodeRecord
 

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from certificates import TOKEN, Certificates
 
-from sparring.orchestrator.run.retry import RetryRules
+from sparring.orchestrator.retry import RetryRules
 from sparring.orchestrator.serving import policy_host
 from sparring.orchestrator.serving.policy_host import (
     PolicyAccess,
@@ -71,7 +71,7 @@ def run(hosting: PolicyHost, until: Callable[[], bool] = lambda: False) -> bool:
     async def work() -> bool:
         ready = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(hosting.run(ready))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not serving.done() and not until():
                 await asyncio.sleep(0.01)
         if serving.done():
@@ -113,7 +113,7 @@ def test_it_is_for_the_workers_of_its_run_and_nobody_else(short_folder: Path) ->
             return False
         for address in (hosting.addresses[0], hosting.addresses[1].with_host("127.0.0.1")):
             for token in ("", hosting.token):
-                with PolicyClient(address, timeout=20, token=token) as client:
+                with PolicyClient(address, timeout=60, token=token) as client:
                     try:
                         said.append(client.describe().name)
                     except PolicyDenied as denied:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -102,6 +103,14 @@ def test_the_machine_is_known_without_importing_anything(tmp_path: Path, monkeyp
     (tmp_path / "gpus" / "0000:09:00.0").mkdir()
     (tmp_path / "gpus" / "0000:09:00.0" / "information").write_text("Model: NVIDIA T4\n")
     assert machines.machine()["gpu"] == "8 × NVIDIA H100, NVIDIA T4"
+
+
+def test_cuda_is_that_of_a_torch_that_somebody_has_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A stand-in, because importing torch takes seconds, and that of this machine may be built without CUDA.
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert "cuda" not in machines.machine()
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(version=SimpleNamespace(cuda="12.8")))  # type: ignore[arg-type]
+    assert machines.machine()["cuda"] == "12.8"
 
 
 def test_no_secret_is_in_the_command_line() -> None:

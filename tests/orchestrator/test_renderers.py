@@ -10,11 +10,11 @@ import pytest
 from rows import ROW
 
 from sparring.orchestrator.coordination.bounds import OutOfBounds, bounded
+from sparring.orchestrator.plan import Plan
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.renderers import mixed_renderers, renderers_of
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import COLUMNS
-from sparring.orchestrator.run.plan import Plan
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.record import EpisodeRecord
 

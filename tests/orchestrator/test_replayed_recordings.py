@@ -51,13 +51,14 @@ def test_a_recording_says_what_it_was_made_with(usage: Sparring) -> None:
     record(usage, "--benchmark-arg", "noise=8")
     said = about(Path("demos/toy/short/0001.npz"))
     assert (said["format"], said["benchmark"], said["task"], said["index"], said["seed"]) == (
-        3,
+        4,
         "toy",
         "short",
         1,
         1001,
     )
     assert (said["control_hz"], said["history"]) == (20.0, 1)
+    assert said["action_space"] == {"low": [-1.0], "high": [1.0], "control": ""}
     assert said["settings"] == {"step_seconds": 0.0, "flag_folder": "", "noise": 8, "reach": 0.1}
     assert said["conditions"]["settings"] == {"step_seconds": 0.0, "flag_folder": "", "reach": 0.1}, (
         "noise is only seen"

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from support import Sparring
 
 from sparring.orchestrator.cli.main import cli
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.replays import Replayed, Wanted, replay, working_folder
 from sparring.orchestrator.replay.settings import NOW, ReplaySettings
-from sparring.orchestrator.run.plan import EpisodeId
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.action_list import unpack
 from sparring.protos.errors import SparringError, UsageError

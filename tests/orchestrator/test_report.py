@@ -15,17 +15,19 @@ from xml.etree import ElementTree
 import pytest
 from pyarrow import parquet
 from rows import ROW
-from support import ROOT
+from support import ROOT, Sparring
 
 from sparring.env_worker.benchmark import Task
 from sparring.orchestrator.cli.main import main
+from sparring.orchestrator.plan import EpisodeId, Plan
 from sparring.orchestrator.report.content import report_content
 from sparring.orchestrator.report.formats import write_table
 from sparring.orchestrator.report.markdown import report_markdown
 from sparring.orchestrator.report.page import report_page, script_json
+from sparring.orchestrator.report.timelines import MOST_POINTS, timelines
 from sparring.orchestrator.results.document import read_document
 from sparring.orchestrator.results.results import Results
-from sparring.orchestrator.run.plan import Plan
+from sparring.protos.trace import Trace
 
 OLD = ROOT / "tests" / "fixtures" / "release-0.1.0"
 
@@ -197,3 +199,34 @@ def test_json_in_a_script_cannot_end_it() -> None:
     text = script_json({"</script>": "<!-- \u2028 &"})
     assert not set("<>&\u2028") & set(text)
     assert json.loads(text) == {"</script>": "<!-- \u2028 &"}
+
+
+def test_an_episode_has_its_rewards_and_what_it_began_with(usage: Sparring, tmp_path: Path) -> None:
+    run = ("run", "--benchmark", "toy", "--task", "short", "--policy", "toy_policies:Wanderer", "--in-process")
+    assert usage(*run, "--episodes", "3", "--output", "out", "--video", "short:0").returncode == 0
+    done = usage("report", "out", "--first-frames", "--in-process", "--format", "json", "--format", "html")
+    assert done.returncode == 0, done.stderr
+    episodes = json.loads((tmp_path / "out" / "report.json").read_text())["episodes"]
+    results = Results.load(tmp_path / "out")
+    for at, row in enumerate(results.rows):
+        assert len(episodes["rewards"][at]) == row.steps
+        assert sum(episodes["rewards"][at]) == pytest.approx(row.reward_sum, abs=0.01 * row.steps)
+        assert (episodes["success_at"][at] > 0) == (row.outcome == "success")
+        assert episodes["frame"][at].startswith("data:image/jpeg;base64,/9j/"), "of its film, or played again"
+        assert len(episodes["frame"][at]) < 20_000
+    assert sum(bool(film) for film in episodes["film"]) == 1
+    done = usage("report", "out", "--in-process")
+    assert done.returncode == 2
+    assert "--first-frames" in done.stderr
+
+
+def test_a_long_episode_is_told_in_parts_and_a_strange_trace_not_at_all() -> None:
+    rewards = [0.0, *(float(step) for step in range(1, 101))]
+    trace = Trace(rewards, [0.0] * 60 + [1.0] * 41, [0.0] * 101)
+    known, strange = EpisodeId("toy", "a", 0), EpisodeId("toy", "a", 1)
+    found = timelines({known: trace.pack(), strange: b"nonsense"})
+    assert list(found) == [known]
+    assert len(found[known].rewards) == MOST_POINTS
+    assert found[known].success_at == 60
+    assert found[known].rewards[0] == pytest.approx(1.5)
+    assert sum(found[known].rewards) / MOST_POINTS == pytest.approx(50.5, rel=0.01)

@@ -10,7 +10,7 @@ import pytest
 
 from sparring.orchestrator.launchers.base import LaunchFailed
 from sparring.orchestrator.launchers.keep_alive import Death, keep_worker
-from sparring.orchestrator.run.retry import RetriedKind, RetryRules
+from sparring.orchestrator.retry import RetriedKind, RetryRules
 from sparring.protos.record import ErrorKind
 
 

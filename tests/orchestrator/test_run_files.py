@@ -12,12 +12,12 @@ import pytest
 from rows import ROW
 from support import Sparring
 
+from sparring.orchestrator.execution.run_files import RunFiles, check_output, output_folder
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.listeners import Listeners
-from sparring.orchestrator.run.plan import make_plan
-from sparring.orchestrator.run.run_files import RunFiles, check_output, output_folder
+from sparring.orchestrator.run.make_plan import make_plan
 from sparring.orchestrator.settings import read_settings
 from sparring.policy_server.client import Description
 from sparring.protos.errors import UsageError

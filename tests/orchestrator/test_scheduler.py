@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from sparring.env_worker.benchmark import Task
-from sparring.orchestrator.run.plan import EpisodeId, Plan
-from sparring.orchestrator.run.retry import RetryRules
+from sparring.orchestrator.plan import EpisodeId, Plan
+from sparring.orchestrator.retry import RetryRules
 from sparring.orchestrator.run.scheduler import Lease, Scheduler, SlotId
 from sparring.protos.record import EpisodeRecord
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from sparring.env_worker.benchmark import Task
-from sparring.orchestrator.run.plan import Plan
+from sparring.orchestrator.plan import Plan
 from sparring.orchestrator.run.scheduler import Scheduler, SlotId
 from sparring.protos.record import EpisodeRecord
 

@@ -16,10 +16,10 @@ from sparring.orchestrator.display.errors import errors_list
 from sparring.orchestrator.display.progress import LiveDisplay, PlainDisplay, Tally
 from sparring.orchestrator.display.screen import count, error_console, show
 from sparring.orchestrator.display.table import results_table
+from sparring.orchestrator.plan import EpisodeId, Plan
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.listeners import RunStart, SlotActivity
-from sparring.orchestrator.run.plan import EpisodeId, Plan
 
 
 def episode(steps: int) -> EpisodeRow:

@@ -11,6 +11,7 @@ import pytest
 
 from sparring.orchestrator.coordination.replica_balance import ReplicaBalance
 from sparring.orchestrator.serving.stats import StatsWatch, quantile, summarized, total
+from sparring.policy_server.client import fetch_stats
 from sparring.policy_server.options import ServerOptions
 from sparring.policy_server.policies.blind import ZeroPolicy
 from sparring.policy_server.server import PolicyServer
@@ -138,6 +139,33 @@ def test_a_server_with_two_names_is_counted_once() -> None:
     found = asyncio.run(work()).summary()
     assert found is not None
     assert (found["observations"], found["batches"]) == (3, 1)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_answer_that_is_long_on_its_way_makes_no_server_older_or_younger(
+    restarted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def late(address: str, **options: Any) -> Any:
+        await asyncio.sleep(0.5)
+        return await fetch_stats(address, **options)
+
+    async def work() -> StatsWatch:
+        watch = StatsWatch({"it": "127.0.0.1:9"})
+        if restarted:
+            await watch.begin()  # nobody is there yet
+        server = PolicyServer(ZeroPolicy(), ServerOptions(policy="zero"))
+        (address,) = await server.start(["127.0.0.1:0"])
+        server.stats.forward_pass([0.0] * 5, 0.1)
+        watch._addresses = {"it": address}
+        monkeypatch.setattr("sparring.orchestrator.serving.stats.fetch_stats", late)
+        if not restarted:
+            await watch.begin()
+        await watch.end()
+        await server.drain(0)
+        return watch
+
+    found = asyncio.run(work()).summary()
+    assert (found or {}).get("observations", 0) == (5 if restarted else 0)
 
 
 def test_what_a_server_did_before_it_could_be_asked_is_not_this_runs() -> None:

@@ -11,8 +11,8 @@ from rows import ROW
 from sparring.env_worker.benchmark import Task
 from sparring.orchestrator.display.screen import show
 from sparring.orchestrator.display.table import results_table
+from sparring.orchestrator.plan import Plan
 from sparring.orchestrator.results.results import Results
-from sparring.orchestrator.run.plan import Plan
 
 PLAN = Plan(
     {

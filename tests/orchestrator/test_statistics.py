@@ -11,11 +11,11 @@ from scipy.stats import binomtest
 
 from sparring.env_worker.benchmark import Task
 from sparring.orchestrator.display.lines import errors_left_out
+from sparring.orchestrator.plan import Plan
 from sparring.orchestrator.results.intervals import student, t_quantile, wilson
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.results.statistics import Mean, Summary
-from sparring.orchestrator.run.plan import Plan
 from sparring.protos.record import EpisodeRecord
 
 

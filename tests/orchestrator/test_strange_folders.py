@@ -17,6 +17,7 @@ from support import Sparring
 
 from sparring.orchestrator.results.damage import DamagedJournal
 from sparring.orchestrator.results.document import read_document
+from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.reading import is_running, read_journal
 from sparring.orchestrator.results.results import Results
 from sparring.protos.errors import UsageError
@@ -114,6 +115,24 @@ def test_what_is_no_file_is_not_read(folder: Path, name: str, kind: str) -> None
         Results.load(folder)
 
 
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+@pytest.mark.parametrize("name", ["journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", "journal.lock"])
+def test_nothing_but_files_is_written_to(usage: Sparring, folder: Path, name: str, kind: str) -> None:
+    """A pipe that nobody reads would be waited for without end, by resume as by salvage."""
+    (folder / name).unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(folder / name)
+    elif kind == "device":
+        (folder / name).symlink_to("/dev/zero")
+    else:
+        (folder / name).mkdir()
+    with pytest.raises(UsageError, match=f"{name}' is no regular file, so no run has written it"):
+        Journal(folder)
+    done = usage("salvage", str(folder))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{name}' is no regular file, so no run has written it" in done.stderr
+
+
 def test_a_lock_that_is_a_pipe_is_locked_by_nobody(folder: Path) -> None:
     (folder / "journal.lock").unlink()
     os.mkfifo(folder / "journal.lock")
@@ -191,9 +210,15 @@ def test_settings_of_wrong_types_are_damage(usage: Sparring, folder: Path, setti
 
 def test_a_document_that_is_too_deep_is_damage(folder: Path) -> None:
     text = (folder / "run.json").read_text()
-    for deep in (150, 900, 100_000):
+
+    def nest(deep: int) -> None:  # below the document and its key
         nested = '{"a":' * deep + "1" + "}" * deep
-        (folder / "run.json").write_text(text.replace('"settings": {', f'"settings": {{"deep": {nested},', 1))
+        (folder / "run.json").write_text(text.replace("{", f'{{"a key of later": {nested},', 1))
+
+    nest(98)
+    assert Results.load(folder).status == "finished"
+    for deep in (99, 900, 100_000):
+        nest(deep)
         with pytest.raises(UsageError, match="damaged"):
             Results.load(folder)
 
@@ -204,3 +229,44 @@ def test_notes_of_wrong_types_are_damage(folder: Path, key: str) -> None:
         execute(folder, f"INSERT OR REPLACE INTO meta VALUES ('{key}', '{value}')")
         with pytest.raises(DamagedJournal):
             Results.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [("tasks", {}, "its plan has no task"), ("episodes", 0, "episodes: Input should be greater than or equal to 1")],
+)
+def test_an_empty_plan_is_no_run(
+    field: str, value: object, said: str, folder: Path, pristine: Path, usage: Sparring
+) -> None:
+    document = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**document, field: type(document[field])() if value == {} else value}))
+    for command in (
+        ("show", str(folder)),
+        ("report", str(folder)),
+        ("compare", str(pristine), str(folder)),
+        ("verify", str(folder), HERE),
+        ("resume", str(folder)),
+    ):
+        done = usage(*command)
+        assert (done.returncode, said in " ".join(done.stderr.split())) == (2, True), (command, done.stderr)
+    assert usage("run", "--benchmark", "toy", "--task", "", "--policy", "zero", HERE).returncode == 2
+    assert usage("run", "--benchmark", "toy", "--task", "short", "--episodes", "0", "--policy", "zero").returncode == 2
+
+
+def test_a_run_without_an_episode_yet_says_so_everywhere(folder: Path, pristine: Path, usage: Sparring) -> None:
+    with closing(sqlite3.connect(folder / "journal.sqlite", isolation_level=None)) as journal:
+        journal.execute("DELETE FROM episodes")
+    document = json.loads((folder / "run.json").read_text())
+    left = {"status": "unfinished", "recorded": 0, "overall": None, "task_rates": {}, "group_rates": {}}
+    (folder / "run.json").write_text(json.dumps({**document, **left}))
+    assert "unfinished: 0 of 4 episodes" in usage("show", str(folder)).stdout
+    report = usage("report", str(folder), "--format", "md", "--output", "-")
+    assert "no success rate, 0 of 4 episodes, unfinished." in report.stdout
+    assert usage("report", str(folder)).returncode == 0
+    for more, said in (((), "there is no rate to compare"), (("--metric", "return"), "there is no round")):
+        done = usage("compare", str(pristine), str(folder), *more)
+        assert (done.returncode, said in " ".join(done.stderr.split())) == (2, True), done.stderr
+    plotted = Results.load(folder)
+    assert (plotted.overall.success_rate, len(plotted.to_dataframe())) == (None, 0)
+    assert plotted.plot().get_xlabel() == "success, with 95 % intervals"
+    assert "<table" in plotted._repr_html_()

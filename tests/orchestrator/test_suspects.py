@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from sparring.orchestrator.coordination.suspects import Finding, Suspects
-from sparring.orchestrator.run.plan import EpisodeId
+from sparring.orchestrator.plan import EpisodeId
 
 
 def episodes(count: int) -> list[EpisodeId]:

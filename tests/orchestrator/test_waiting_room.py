@@ -140,9 +140,10 @@ def test_who_says_too_much_or_is_one_too_many_does_not_wait(
     async def test(service: Service) -> None:
         async with service.worker(worker="w" * 10_000) as stream:
             assert (await stream.refusal())[0] == grpc.StatusCode.FAILED_PRECONDITION
-        async with service.worker(worker="one") as stream, service.worker(worker="two") as other:
-            await stream.hear("preparation")
-            assert "no more are taken in" in (await other.refusal())[1]
+        async with service.worker(worker="one") as stream:
+            await stream.hear("preparation")  # before the second dials in: whoever comes first is let in
+            async with service.worker(worker="two") as other:
+                assert "no more are taken in" in (await other.refusal())[1]
 
     in_service(test)
 
@@ -153,7 +154,10 @@ def test_who_says_too_much_or_is_one_too_many_does_not_wait(
         ({"policy": "zero"}, None, False),
         ({"policy": "zero", "policy_arg": {"observations": ["observation.image"]}}, None, True),
         ({"policy": "zero", "policy_arg": {"observations": ["observation.state"]}}, None, False),
-        ({"policy": "zero", "video": "all", "video_live": True}, None, True),
+        ({"policy": "zero", "video": "failures", "video_live": True}, None, True),
+        ({"policy": "zero", "video": "failures"}, None, False),
+        ({"policy": "zero", "video": "all"}, None, True),
+        ({"policy": "zero", "video": "first:2"}, None, True),
         ({"policy_server": "127.0.0.1:1"}, None, False),
         ({"policy": "lerobot:owner/name"}, None, True),
         ({"policy": "lerobot:{folder}"}, {"input_features": {"a": {"type": "STATE"}, "b": {"type": "VISUAL"}}}, True),

@@ -8,21 +8,29 @@ import pytest
 from pydantic.fields import FieldInfo
 
 from sparring.orchestrator.live.warm_workers import WarmWorkers
-from sparring.orchestrator.run.plan import Plan, make_plan
+from sparring.orchestrator.plan import Plan
+from sparring.orchestrator.run.make_plan import make_plan
 from sparring.orchestrator.settings import RunSettings, WorkerSettings, read_settings
 from sparring.orchestrator.settings.run import core_fields, fields_of
 
 BASE: dict[str, Any] = {"benchmark": "toy", "task": "good", "policy": "live:toy", "slots": 2}
 APART = {
-    "benchmark", "benchmark_arg", "evaluations", "slots", "in_process",
+    "benchmark", "benchmark_arg", "evaluations", "protocol", "protocols", "slots", "in_process",
     "policy_server", "policy_token_file", "policy_ca", "policy_tls_cert", "policy_tls_key",
 }  # fmt: skip
 """What is compared otherwise, as tests below say, what `evaluate()` does not take, and what has no workers."""
 OTHERS: dict[str, Any] = {
     "task": "long", "policy": "live:other", "retries_of": {"simulator": 0}, "max_queue_delay": 0.1, "metrics": ":0",
     "launcher": "none", "listen": "127.0.0.1:0", "video": "all", "slot_memory": "512m", "render_device": "software",
+    "until": "half-width=0.05", "alpha": 0.1, "track_step": 1, "serve_slurm": {"partition": "gpu"},
 }  # fmt: skip
 """Another value, where it cannot be told from the type."""
+BESIDE: dict[str, Any] = {
+    "alpha": {"until": "half-width=0.05"}, "futility": {"against": "/elsewhere"},
+    "track_step": {"track": "wandb"}, "track_arg": {"track": "wandb"},
+    **{name: {"serve_on": "slurm"} for name in ("serve_folder", "serve_replicas", "serve_slurm")},
+}  # fmt: skip
+"""What a setting goes with, and would be refused without."""
 
 
 def another(field: FieldInfo) -> Any:
@@ -43,8 +51,9 @@ def fits(given: RunSettings, other: RunSettings, plan: Plan | None = None) -> bo
 
 @pytest.mark.parametrize("name", sorted(set(core_fields()) - APART))
 def test_which_settings_start_new_workers_follows_from_their_group(name: str) -> None:
-    given = read_settings(BASE)
-    other = read_settings({**BASE, name: OTHERS.get(name) or another(core_fields()[name])})
+    base = {**BASE, **BESIDE.get(name, {})}
+    given = read_settings(base)
+    other = read_settings({**base, name: OTHERS.get(name) or another(core_fields()[name])})
     assert other != given
     assert fits(given, other) == (name not in fields_of(WorkerSettings))
 

@@ -61,7 +61,7 @@ def in_service(tmp_path: Path) -> Callable[..., None]:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -82,7 +82,7 @@ def test_a_worker_is_told_what_it_is_for_and_gets_leases(in_service: Callable[..
                 lease = await worker.hear("lease")
                 assert (lease.task, lease.index, lease.slot) == ("short", slot, slot)
                 await worker.say(result=pb.Result(lease=lease.lease, outcome=pb.OUTCOME_SUCCESS))
-            await asyncio.wait_for(service.run.coordinator.ended, 10)
+            await asyncio.wait_for(service.run.coordinator.ended, 60)
         assert [row.outcome for row in service.run.journal.rows()] == ["success", "success"]
 
     in_service(
@@ -120,6 +120,26 @@ def test_each_worker_is_sent_to_another_replica_first(in_service: Callable[..., 
     in_service(test, policy=access("a:1", "b:1", replicas=True))
 
 
+def test_workers_are_told_when_the_policy_moves_and_are_known_afterwards(in_service: Callable[..., None]) -> None:
+    async def test(service: Service) -> None:
+        async with service.worker(worker="one") as one, service.worker(worker="two") as two:
+            before = await one.hear("assignment")
+            await two.hear("assignment")
+            service.service.move(access("c:1", "d:1", ca=b"another", replicas=True))
+            after = await one.hear("assignment")
+            assert list(after.policy_addresses) == ["c:1", "d:1"]
+            assert list((await two.hear("assignment")).policy_addresses) == ["c:1", "d:1"], "each has a slot of both"
+            assert after.policy_ca == b"another"
+            assert (after.membership, after.rejoin_seconds) == (before.membership, before.rejoin_seconds)
+            assert before.membership
+            await one.say(ready=pb.Ready(slot=0))
+            assert (await one.hear("lease")).slot == 0, "the run is the same"
+        async with service.worker(worker="late", slots=1) as late:
+            assert set((await late.hear("assignment")).policy_addresses) == {"c:1", "d:1"}
+
+    in_service(test, policy=access("a:1", "b:1", replicas=True))
+
+
 def test_a_worker_of_many_benchmarks_gets_the_one_with_most_to_do(in_service: Callable[..., None]) -> None:
     async def test(service: Service) -> None:
         async with service.worker() as one, service.worker(worker="v", benchmarks=["toy"]) as other:
@@ -138,18 +158,15 @@ def test_a_worker_that_was_started_for_a_part_of_the_run_gets_that_and_others_wh
             told: dict[str, int] = json.loads((await worker.hear("assignment")).benchmark_settings)
             return told
 
-        async with (
-            service.worker(worker="1", evaluation="b") as one,
-            service.worker(worker="2") as two,
-            service.worker(worker="3", evaluation="c") as three,
-        ):
+        async with service.worker(worker="1", evaluation="b") as one:
             assert await settings_of(one) == {"noise": 2}
-            assert await settings_of(two) == {"noise": 1}, "nobody is there for that one yet"
-            code, sentence = await three.refusal()
-            assert (code, sentence) == (
-                grpc.StatusCode.FAILED_PRECONDITION,
-                "this run has no evaluation 'c' that the worker could be for.",
-            )
+            async with service.worker(worker="2") as two:  # who comes now, and not at the same moment
+                assert await settings_of(two) == {"noise": 1}, "nobody is there for that one yet"
+            async with service.worker(worker="3", evaluation="c") as three:
+                assert await three.refusal() == (
+                    grpc.StatusCode.FAILED_PRECONDITION,
+                    "this run has no evaluation 'c' that the worker could be for.",
+                )
             await one.say(ready=pb.Ready(slot=0))
             await one.hear("lease")
             assert [lease.episode.benchmark for lease in service.run.coordinator._scheduler.in_flight()] == ["b"]
@@ -182,18 +199,33 @@ def test_a_worker_that_does_not_fit_is_refused_with_a_sentence(
     in_service(test)
 
 
+def test_that_one_is_of_no_use_is_logged_once_however_often_it_asks(
+    in_service: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(service: Service) -> None:
+        for name in ("libero", "libero", "metaworld"):
+            async with service.worker(benchmarks=[name]) as other:
+                await other.refusal()
+        said = [line for line in caplog.messages if "is not taken in" in line]
+        assert [line.split()[-2] for line in said] == ["libero", "metaworld"]
+
+    in_service(test)
+
+
 def test_a_second_worker_of_a_name_gets_another_and_both_go_on(in_service: Callable[..., None]) -> None:
     async def test(service: Service) -> None:
-        async with service.worker() as first, service.worker() as second:
-            for worker in (first, second):
-                await worker.hear("assignment")
-                await worker.say(ready=pb.Ready(slot=0))
-                await worker.hear("lease")
-            assert service.run.watcher.workers == [("w", 2), ("w.2", 2)]
-            await first.end()
-            await until(lambda: service.run.watcher.workers[-1] == ("w", 0))
-            await second.say(ready=pb.Ready(slot=1))
-            assert (await second.hear("lease")).slot == 1, "what the first has left is the second's"
+        async with service.worker() as first:
+            await first.hear("assignment")  # before the second comes: they may be overtaken on the way
+            async with service.worker() as second:
+                await second.hear("assignment")
+                assert service.run.watcher.workers == [("w", 2), ("w.2", 2)]
+                for worker in (first, second):
+                    await worker.say(ready=pb.Ready(slot=0))
+                    await worker.hear("lease")
+                await first.end()
+                await until(lambda: service.run.watcher.workers[-1] == ("w", 0))
+                await second.say(ready=pb.Ready(slot=1))
+                assert (await second.hear("lease")).slot == 1, "what the first has left is the second's"
 
     in_service(test)
 
@@ -280,20 +312,34 @@ def test_forged_results_over_the_wire_change_nothing(in_service: Callable[..., N
             assert service.run.journal.rows() == []
             for lease in leases:
                 await honest.say(result=pb.Result(lease=lease, outcome=pb.OUTCOME_FAILURE))
-            await asyncio.wait_for(service.run.coordinator.ended, 10)
+            await asyncio.wait_for(service.run.coordinator.ended, 60)
         assert [row.outcome for row in service.run.journal.rows()] == ["failure", "failure"]
 
     in_service(test)
 
 
+def listened_at() -> set[int]:
+    """The ports that this process listens at."""
+    here = psutil.Process().net_connections("tcp")
+    return {connection.laddr.port for connection in here if connection.status == psutil.CONN_LISTEN}
+
+
 def test_without_an_address_nothing_listens_on_tcp(in_service: Callable[..., None]) -> None:
+    before = listened_at()  # of earlier tests: gRPC closes a port when it gets to it
+
     async def test(service: Service) -> None:
         assert service.public == service.local
         assert service.public.is_unix
-        here = psutil.Process().net_connections("tcp")
-        assert not [c for c in here if c.status == psutil.CONN_LISTEN], "nobody else in this process listens"
+        assert listened_at() <= before
 
     in_service(test, listen=None)
+
+
+def test_with_one_it_does(in_service: Callable[..., None]) -> None:
+    async def test(service: Service) -> None:
+        assert service.public.port in listened_at()
+
+    in_service(test)
 
 
 def test_the_first_message_is_the_registration(in_service: Callable[..., None]) -> None:
@@ -374,7 +420,7 @@ def test_the_next_run_is_served_at_the_same_address_with_the_same_workers(
             lease = await worker.hear("lease")
             await worker.say(result=pb.Result(lease=lease.lease, outcome=pb.OUTCOME_SUCCESS))
             await worker.say(ready=pb.Ready(slot=0))
-            await asyncio.wait_for(service.run.coordinator.ended, 10)
+            await asyncio.wait_for(service.run.coordinator.ended, 60)
             second = Run(tmp_path / "second", task="long", episodes=1, video_fps=11)
             service.service.hand_over(second.coordinator, second.settings, access("elsewhere:1"))
             assignment = await worker.hear("assignment")
@@ -403,10 +449,10 @@ def test_who_asks_how_it_is_takes_up_no_call_of_a_worker(in_service: Callable[..
         try:
             watching = [channels[0].unary_stream("/grpc.health.v1.Health/Watch")(b"") for _ in range(MOST_WATCHERS)]
             for call in watching:
-                assert await asyncio.wait_for(call.read(), 10)
+                assert await asyncio.wait_for(call.read(), 60)
             refused: Any = channels[1].unary_stream("/grpc.health.v1.Health/Watch")(b"")
             with pytest.raises(grpc.aio.AioRpcError, match="callers watch the server's health already"):
-                await asyncio.wait_for(refused.read(), 10)
+                await asyncio.wait_for(refused.read(), 60)
             more = channels[0].unary_stream("/grpc.health.v1.Health/Watch")(b"")
             with pytest.raises(TimeoutError):  # it waits for a stream of its connection to end
                 await asyncio.wait_for(more.read(), 0.3)
@@ -476,7 +522,7 @@ def test_a_worker_that_comes_back_goes_on_with_what_nobody_else_has_got(
                 assert workers[-1] == ("w", 2), "it is the same worker"
                 for lease in leases:
                     await after.say(result=pb.Result(lease=lease, outcome=pb.OUTCOME_SUCCESS))
-                await asyncio.wait_for(service.run.coordinator.ended, 10)
+                await asyncio.wait_for(service.run.coordinator.ended, 60)
         assert [(row.outcome, row.attempts) for row in service.run.journal.rows()] == [("success", 1)] * 2
 
     in_service(test, episodes=2)
@@ -533,6 +579,33 @@ def test_an_address_has_so_many_connections_and_no_more(
             await friend.hear("lease")
             for _, writer in crowd:
                 writer.close()
+
+    in_service(test)
+
+
+def test_a_connection_that_nobody_uses_is_closed_and_that_of_a_worker_is_not(
+    in_service: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {"grpc.max_connection_idle_ms": 500, "grpc.server_handshake_timeout_ms": 700}
+    assert limits.keys() <= dict(work_service._OPTIONS).keys()
+    options = [(name, limits.get(name, value)) for name, value in work_service._OPTIONS]
+    monkeypatch.setattr(work_service, "_OPTIONS", options)
+
+    async def test(service: Service) -> None:
+        async with (
+            service.worker() as worker,
+            grpc.aio.insecure_channel(service.public.target, options=_OWN) as unused,
+        ):
+            await worker.hear("assignment")
+            reader, writer = await asyncio.open_connection(service.public.host, service.public.port)
+            unused.get_state(try_to_connect=True)
+            await until(lambda: unused.get_state() == grpc.ChannelConnectivity.READY)
+            await until(lambda: unused.get_state() == grpc.ChannelConnectivity.IDLE)
+            while await asyncio.wait_for(reader.read(4096), 60):  # who never begins to speak
+                continue
+            writer.close()
+            await worker.say(ready=pb.Ready(slot=0))
+            await worker.hear("lease")
 
     in_service(test)
 

@@ -24,8 +24,10 @@ from pages.commands import Command, check, commands_of
 from support import free_port, orphans, wait_for
 
 import sparring
+from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.cli.main import cli
 from sparring.orchestrator.settings import read_settings, setting_fields
+from sparring.orchestrator.settings.protocols import find_protocol
 
 SECONDS: Final = 240
 """No command of a page may take longer."""
@@ -76,9 +78,13 @@ class Page:
             (self.folder / block.file).write_text(block.code)
 
     def _settings(self, block: Block) -> None:
-        assert isinstance(yaml.safe_load(block.code), dict), block.where
+        content = yaml.safe_load(block.code)
+        assert isinstance(content, dict), block.where
         (file := self.folder / ".settings.yaml").write_text(block.code)
-        read_settings({}, file)
+        if "extends" in content:
+            find_protocol(get_benchmark(content["benchmark"]), str(file))
+        else:
+            read_settings({}, file)
 
     def _execute(self, block: Block) -> None:
         for code, lines in ((block.before, 0), (block.code, block.line)):
@@ -113,8 +119,8 @@ class Page:
 
     def _bash(self, command: Command, block: Block) -> list[str]:
         line = _LOCAL.sub(lambda port: self._port(port[0]), command.line)
-        if block.flags and command.words[:2] == ("sparring", "run"):
-            line += f" {block.flags}"
+        if command.words[:2] == ("sparring", "run") or "sparring run" not in block.code:
+            line += f" {block.flags}" if block.flags else ""
         if _simple(line):
             line = f"exec {line}"  # signals are for the command, not for the shell
         return ["bash", "-euo", "pipefail", "-c", "\n".join([*self._variables, line])]

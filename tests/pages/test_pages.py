@@ -14,6 +14,8 @@ from pages.running import Page
 from support import ROOT
 
 BLOCKS = {page: blocks_of(page) for page in PAGES}
+FIRST = ("README.md",)
+"""What newcomers read: it is tried by every `make test`, and all other pages by `make test-all`."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,10 @@ def case(page: Path, *apart: Block) -> ParameterSet:
     """Most of a page is one test; a block that needs more is one of its own."""
     name = apart[0].where if apart else str(page.relative_to(ROOT))
     blocks = [*apart] or [block for block in BLOCKS[page] if not block.apart]
-    return pytest.param(page, blocks, id=name, marks=apart[0].marks() if apart else ())
+    marks = [*(apart[0].marks() if apart else ())]
+    if str(page.relative_to(ROOT)) not in FIRST:
+        marks.append(pytest.mark.everything)
+    return pytest.param(page, blocks, id=name, marks=marks)
 
 
 CASES = [

@@ -49,6 +49,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.everything
 @pytest.mark.processes
 @pytest.mark.requires("docs")
 def test_every_public_name_setting_and_command_is_in_the_reference(site: Path) -> None:
@@ -63,6 +64,7 @@ def test_every_public_name_setting_and_command_is_in_the_reference(site: Path) -
     assert [name for name in cli.list_commands(None) if f'id="sparring-{name}"' not in commands] == []
 
 
+@pytest.mark.everything
 @pytest.mark.processes
 @pytest.mark.requires("docs")
 def test_nothing_is_loaded_from_another_host(site: Path) -> None:
@@ -77,6 +79,7 @@ def test_nothing_is_loaded_from_another_host(site: Path) -> None:
         assert re.findall(r"(?:url\(|@import )[\"']?(?:https?:)?//[^)]*", sheet.read_text()) == [], sheet
 
 
+@pytest.mark.everything
 @pytest.mark.processes
 @pytest.mark.requires("docs")
 def test_lists_and_tables_are_what_they_are_elsewhere(site: Path) -> None:

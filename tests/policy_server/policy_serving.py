@@ -14,7 +14,7 @@ from typing import IO, Any, Final
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parent.parent
-TIMEOUT: Final = 20.0
+TIMEOUT: Final = 60.0
 
 
 def environment(*folders: Path) -> dict[str, str]:

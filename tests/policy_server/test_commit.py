@@ -93,7 +93,7 @@ def test_links_odd_names_and_files_left_out_are_no_changes(tmp_path: Path) -> No
     assert commit_of(tmp_path, [tmp_path / "ä\n b.py"]) == Commit(sha)
 
 
-def test_a_submodule_counts_with_what_is_in_it(tmp_path: Path) -> None:
+def test_a_submodule_counts_with_what_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inner, outer = tmp_path / "inner", tmp_path / "outer"
     repository(inner, a="1\n")
     repository(outer, b="1\n")
@@ -103,6 +103,11 @@ def test_a_submodule_counts_with_what_is_in_it(tmp_path: Path) -> None:
     assert commit_of(outer, []) == Commit(sha)
     (outer / "sub" / "a.py").write_text("2\n")
     assert commit_of(outer, []) == Commit(sha, modified=True)
+    (outer / "sub" / "a.py").write_text("1\n")
+    for most, modified in ((1, False), (0, True)):
+        monkeypatch.setattr(commit, "_MOST_DEPTH", most)
+        assert commit_of(outer, []) == Commit(sha, modified=modified), "what is too deep to look at may have changed"
+    monkeypatch.undo()
     git(outer, "submodule", "--quiet", "deinit", "--force", "sub")
     assert commit_of(outer, []) == Commit(sha), "not fetched is not changed"
 

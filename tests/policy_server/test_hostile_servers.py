@@ -14,7 +14,15 @@ import pytest
 from toy_benchmark import Toy, ToySettings
 
 from sparring.env_worker.worker.player import Player
-from sparring.policy_server.client import Description, Offer, PolicyClient, PolicyFailed, PolicyRefused, RemoteSession
+from sparring.policy_server.client import (
+    Description,
+    Offer,
+    PolicyClient,
+    PolicyFailed,
+    PolicyRefused,
+    PolicyUnreachable,
+    RemoteSession,
+)
 from sparring.protos import PROTOCOL_VERSION, evaluation_pb2
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.errors import SparringError
@@ -26,7 +34,7 @@ CAMERA = "observation.image"
 OFFER = Offer({CAMERA: TensorSpec("uint8", (4, 4, 3))}, action_low=(-1.0,), action_high=(1.0,))
 """A space of one dimension."""
 SEEN = {CAMERA: np.zeros((4, 4, 3), np.uint8)}
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 
 
 def needs(**changed: Any) -> pb.Needs:
@@ -42,6 +50,8 @@ class Server(PolicyServicer):
         self.actions = encode(np.zeros((3, 1)))
         self.arguments: dict[str, str] = {}
         self.seconds = 0.0
+        self.leaves_at = ""
+        """The kind of message at which it ends the stream as if all had been said."""
 
     @property
     def description(self) -> pb.PolicyDescription:
@@ -55,6 +65,8 @@ class Server(PolicyServicer):
     def Rollout(self, requests: Iterator[pb.RolloutRequest], context: Any) -> Iterator[pb.RolloutResponse]:
         for request in requests:
             kind = request.WhichOneof("message")
+            if kind == self.leaves_at:
+                return
             if kind == "hello":
                 yield pb.RolloutResponse(welcome=pb.Welcome(policy=self.description, needs=self.needs, session="s"))
             elif kind == "episode_start":
@@ -94,6 +106,15 @@ def asked(client: PolicyClient) -> tuple[RemoteSession, Callable[[], Any]]:
     session = client.open(OFFER)
     session.start()
     return session, lambda: session.act(SEEN, step=0)
+
+
+@pytest.mark.parametrize("kind", ["hello", "episode_start", "observation"])
+def test_a_server_that_leaves_without_a_word_did_not_go_away_with_ok(
+    server: Server, client: PolicyClient, kind: str
+) -> None:
+    server.leaves_at = kind
+    with pytest.raises(PolicyUnreachable, match=r"ended the session without saying why\.$"):
+        asked(client)[1]()
 
 
 @pytest.mark.parametrize("length", [1, 2, 3])

@@ -232,7 +232,7 @@ def test_a_hello_is_waited_for_and_not_for_ever(serve: Serve) -> None:
 
 @pytest.mark.processes
 def test_a_session_that_says_nothing_is_ended_and_one_that_waits_for_its_answer_is_not(serve: Serve) -> None:
-    server = serve("--policy=sample_policies:Slow", '--policy-args={"seconds": 2}', "--idle-timeout=1")
+    server = serve("--policy=sample_policies:Slow", '--policy-args={"seconds": 3}', "--idle-timeout=2")
     offer = Offer({}, action_low=(0.0,), action_high=(1.0,))
     with PolicyClient(server.address, timeout=TIMEOUT) as client:
         session = client.open(offer)
@@ -240,7 +240,7 @@ def test_a_session_that_says_nothing_is_ended_and_one_that_waits_for_its_answer_
         assert session.act({}, step=0).actions[0, 0] == 7.0  # it took longer than a client may take
         wait_until(lambda: session.is_over, "the session is not ended")
         assert sessions_at(server) == 0
-        with pytest.raises(PolicyUnreachable, match=r"no message came for 1 s; `sparring serve --idle-timeout`"):
+        with pytest.raises(PolicyUnreachable, match=r"no message came for 2 s; `sparring serve --idle-timeout`"):
             session.act({}, step=1)
 
 
@@ -250,7 +250,7 @@ def test_a_slot_whose_idle_session_was_ended_opens_another(serve: Serve) -> None
     from sparring.env_worker.worker.slot import _RemoteSessions
     from sparring.env_worker.worker.waiting import PolicyWait
 
-    server = serve(POLICY, "--idle-timeout=1")
+    server = serve(POLICY, "--idle-timeout=2")
     assignment = evaluation_pb2.Assignment(policy_addresses=[server.address], policy_seconds=TIMEOUT)
     sessions = _RemoteSessions(0, assignment, PolicyWait(lambda: None, TIMEOUT))
     first = sessions.session_for(OFFER)

@@ -268,3 +268,8 @@ def test_a_server_that_is_started_in_a_hostile_folder(tmp_path: Path) -> None:
         finally:
             server.kill()
     assert not (tmp_path / "run").exists()
+
+
+def test_a_protocol_that_nobody_speaks_is_no_module() -> None:
+    with pytest.raises(UsageError, match=r"unknown protocol of a policy's address: 'opnpi'\. Did you mean 'openpi'"):
+        load_policy("opnpi://gpu-box:8000", {})

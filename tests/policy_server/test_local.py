@@ -50,12 +50,12 @@ def served(policy: Policy, *, benchmark: str = "", offer: Offer = OFFER) -> Iter
     server = PolicyServer(policy, ServerOptions(policy="sample", policy_args={"a": 1}))
     (address,) = run(server.start(["127.0.0.1:0"]))
     try:
-        with PolicyClient(address, timeout=10) as client, client.open(offer, benchmark=benchmark) as session:
+        with PolicyClient(address, timeout=60) as client, client.open(offer, benchmark=benchmark) as session:
             yield session
     finally:
         run(server.drain(0))
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
         loop.close()
 
 

@@ -27,7 +27,7 @@ def seeing(signal: float) -> dict[str, np.ndarray]:
 
 def scraped(server: Server) -> dict[str, float]:
     """Every sample by its name, with the labels that tell it from others."""
-    with urllib.request.urlopen(f"http://{server.told['metrics']}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{server.told['metrics']}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     samples = {}
     for family in text_string_to_metric_families(text):
@@ -38,7 +38,7 @@ def scraped(server: Server) -> dict[str, float]:
 
 
 def stats(server: Server) -> pb.ServerStats:
-    return asyncio.run(fetch_stats(server.address, timeout=10))
+    return asyncio.run(fetch_stats(server.address, timeout=60))
 
 
 def play(client: PolicyClient, *signals: float) -> None:
@@ -63,7 +63,7 @@ def test_a_server_that_has_done_nothing_says_so(server: Server) -> None:
 
 
 def test_every_observation_session_and_error_is_counted(server: Server) -> None:
-    with PolicyClient(server.address, timeout=20) as client:
+    with PolicyClient(server.address, timeout=60) as client:
         play(client, *[sample.FINE] * 7)
         with pytest.raises(PolicyFailed):
             play(client, sample.FINE, sample.NAN)
@@ -91,7 +91,7 @@ def test_buckets_are_cumulative_and_times_are_true(serve: Callable[..., Server])
     server = serve(
         "--policy=sample_policies:Slow", '--policy-args={"seconds": 0.2}', "--metrics=127.0.0.1:0", "--grace=0"
     )
-    with PolicyClient(server.address, timeout=20) as client, client.open(Offer({}, (-1.0,), (1.0,))) as session:
+    with PolicyClient(server.address, timeout=60) as client, client.open(Offer({}, (-1.0,), (1.0,))) as session:
         session.start()
         for step in range(3):
             session.act({}, step=step)
@@ -106,7 +106,7 @@ def test_buckets_are_cumulative_and_times_are_true(serve: Callable[..., Server])
 
 def test_the_sessions_that_are_too_many_are_errors_too(serve: Callable[..., Server]) -> None:
     server = serve("--policy=sample_policies:Fragile", "--max-sessions=1", "--metrics=127.0.0.1:0", "--grace=0")
-    with PolicyClient(server.address, timeout=20) as client, client.open(OFFER):
+    with PolicyClient(server.address, timeout=60) as client, client.open(OFFER):
         with pytest.raises(Exception, match="has no room"):
             client.open(OFFER)
         assert scraped(server)["sparring_policy_errors_total[full]"] == 1
@@ -115,7 +115,7 @@ def test_the_sessions_that_are_too_many_are_errors_too(serve: Callable[..., Serv
 def test_without_the_flag_nothing_listens_and_stats_are_kept_all_the_same(serve: Callable[..., Server]) -> None:
     server = serve("--policy=sample_policies:Fragile", "--grace=0")
     assert set(server.told) == {"listening"}
-    with PolicyClient(server.address, timeout=20) as client:
+    with PolicyClient(server.address, timeout=60) as client:
         play(client, sample.FINE)
     assert stats(server).observations == 1
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from sparring.orchestrator.cli.commands import serve as serve_command
 from sparring.orchestrator.cli.main import cli
 from sparring.orchestrator.settings import read_settings, setting_fields
-from sparring.orchestrator.settings.groups import HostedServerSettings
+from sparring.orchestrator.settings.policy import HostedServerSettings
 from sparring.policy_server.__main__ import _parser, options_of
 from sparring.policy_server.options import Option, ServerOptions, server_options
 
@@ -21,6 +21,7 @@ OTHERS: dict[str, Any] = {
     "policy_args": {"chunk": 3, "observations": ["a b", "ä"]},
     "experts": {"toy": "toy_policies:Forward"},
     "listen": ("127.0.0.1:0", "unix:///tmp/some where.sock"),
+    "also": ("openpi:8000", "vla-eval:0.0.0.0:8001/libero"),
     "token_file": Path("a token"),
     "tls_cert": Path("cert.pem"),
     "tls_key": Path("key.pem"),

@@ -22,6 +22,7 @@ from sparring.policy_server.client import (
     Offer,
     PolicyClient,
     PolicyFailed,
+    PolicyInterrupted,
     PolicyRefused,
     PolicyUnreachable,
     RemoteSession,
@@ -189,7 +190,8 @@ def test_importing_the_client_imports_nothing_heavy(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     loaded = done.stdout.split()
     assert not {name.partition(".")[0] for name in loaded} & set(heavy)
-    parts = {f"sparring.policy_server.{name}" for name in ("chunks", "client", "errors", "options", "session_client")}
+    ours = ("bridges", "bridges.protocols", "chunks", "client", "errors", "framed_session", "options", "session_client")
+    parts = {f"sparring.policy_server.{name}" for name in ours}
     assert {name for name in loaded if name.startswith("sparring.policy_server.")} == parts
     assert not [name for name in loaded if name.startswith(("sparring.orchestrator", "sparring.env_worker"))]
 
@@ -244,7 +246,7 @@ def test_a_policy_that_fails_in_the_oddest_ways_does_not_take_the_server_with_it
     serve: Serve, value: float, said: str
 ) -> None:
     server = serve("--policy=sample_policies:Fragile")
-    with PolicyClient(server.address, timeout=3) as client:
+    with PolicyClient(server.address, timeout=TIMEOUT) as client:
         session = client.open(OFFER)
         session.start()
         with pytest.raises(PolicyFailed, match=said):
@@ -315,9 +317,9 @@ def test_after_a_failed_start_nothing_that_was_sent_ahead_is_answered(fragile: S
 
 
 def test_a_neighbour_in_the_batch_is_told_to_start_again(serve: Serve) -> None:
-    """UNAVAILABLE, which clients take as reason to try again, and never as the policy's failure."""
-    server = serve("--policy=sample_policies:Fragile")
-    ends: dict[str, list[type[Exception] | None]] = {"culprit": [], "bystander": []}
+    """Which is no failure of the policy on its own episode, and not told as if the server had gone."""
+    server = serve("--policy=sample_policies:Fragile", "--max-queue-delay=5")  # until both have asked
+    ends: dict[str, list[Exception | None]] = {"culprit": [], "bystander": []}
     rounds, barrier = 12, threading.Barrier(2)
 
     def slot(name: str, value: float) -> None:
@@ -329,7 +331,7 @@ def test_a_neighbour_in_the_batch_is_told_to_start_again(serve: Serve) -> None:
                     try:
                         session.act(signal_of(value), step=0)
                     except (PolicyFailed, PolicyRefused, PolicyUnreachable) as error:
-                        ends[name].append(type(error))
+                        ends[name].append(error)
                     else:
                         ends[name].append(None)
 
@@ -341,9 +343,14 @@ def test_a_neighbour_in_the_batch_is_told_to_start_again(serve: Serve) -> None:
         thread.start()
     for thread in threads:
         thread.join(TIMEOUT)
-    assert ends["culprit"] == [PolicyFailed] * rounds
+    assert list(map(type, ends["culprit"])) == [PolicyFailed] * rounds
     assert len(ends["bystander"]) == rounds
-    assert set(ends["bystander"]) <= {None, PolicyUnreachable}
+    interrupted = [end for end in ends["bystander"] if end is not None]
+    assert interrupted, "they never were in one batch"
+    assert set(map(type, interrupted)) == {PolicyInterrupted}
+    assert set(map(str, interrupted)) == {
+        "interrupted, because the policy failed on another episode in the same batch; it starts anew."
+    }
 
 
 # ------------------------------------------------------------------------------------ when the caller errs
@@ -419,7 +426,7 @@ def nobody() -> Iterator[str]:
 
 
 def test_nobody_there_is_a_sentence_after_the_deadline(nobody: str) -> None:
-    in_time = within(4)
+    in_time = within(30)
     with PolicyClient(nobody, timeout=0.5) as client:
         with pytest.raises(PolicyUnreachable, match=f"{nobody} within 0.5 s"):
             client.describe()
@@ -429,7 +436,7 @@ def test_nobody_there_is_a_sentence_after_the_deadline(nobody: str) -> None:
 
 
 def test_a_host_that_does_not_exist_is_a_sentence_after_the_deadline() -> None:
-    in_time = within(8)
+    in_time = within(30)
     with PolicyClient("no-such-host.invalid:1", timeout=0.5) as client:
         with pytest.raises(PolicyUnreachable, match="no-such-host"):
             client.describe()
@@ -458,9 +465,12 @@ def test_a_server_that_starts_late_is_waited_for(serve: Serve) -> None:
 
 def test_a_server_that_stands_still_runs_into_the_deadline_at_every_point(serve: Serve) -> None:
     server = serve("--policy=sample_policies:Fragile")
-    with PolicyClient(server.address, timeout=0.6) as client:
+    with PolicyClient(server.address, timeout=TIMEOUT) as client:
         acting, starting = client.open(OFFER), client.open(OFFER)
         acting.start()
+        for impatient in (acting, starting):  # from here on: what comes before may take its time on a busy machine
+            impatient._timeout = 0.6
+        client.timeout = 0.6
         server.send(signal.SIGSTOP)
         try:
             for wait in (
@@ -469,12 +479,13 @@ def test_a_server_that_stands_still_runs_into_the_deadline_at_every_point(serve:
                 lambda: client.open(OFFER),
                 client.describe,
             ):
-                in_time = within(3)
+                in_time = within(30)
                 with pytest.raises(PolicyUnreachable, match=r"within 0\.6 s"):
                     wait()
                 assert in_time(0.55)
         finally:
             server.send(signal.SIGCONT)
+        client.timeout = TIMEOUT
         with pytest.raises(PolicyUnreachable):
             acting.act(signal_of(21), step=1)
         assert_serves(client)
@@ -482,8 +493,9 @@ def test_a_server_that_stands_still_runs_into_the_deadline_at_every_point(serve:
 
 def test_an_answer_that_comes_after_the_deadline_is_never_taken_for_the_next(serve: Serve) -> None:
     server = serve("--policy=sample_policies:Slow", '--policy-args={"seconds": 0.6}')
-    with PolicyClient(server.address, timeout=0.3) as client, client.open(ONE_ACTION) as session:
+    with PolicyClient(server.address, timeout=TIMEOUT) as client, client.open(ONE_ACTION) as session:
         session.start(seed=5)
+        session._timeout = 0.3
         for step in range(3):
             with pytest.raises(PolicyUnreachable):
                 session.act({}, step=step)
@@ -495,7 +507,7 @@ def test_a_server_that_is_killed_is_noticed_at_once(serve: Serve) -> None:
     with PolicyClient(server.address, timeout=TIMEOUT) as client, client.open(ONE_ACTION) as session:
         session.start()
         threading.Timer(0.3, server.process.kill).start()
-        in_time = within(3)
+        in_time = within(25)  # and not when its answer would come
         with pytest.raises(PolicyUnreachable, match=server.address):
             session.act({}, step=0)
         assert in_time(0.2)

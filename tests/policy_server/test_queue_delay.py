@@ -104,8 +104,19 @@ def test_what_waited_while_the_policy_was_busy_has_waited() -> None:
         rows.append(asyncio.ensure_future(row(batcher)))
         return list(await asyncio.gather(*rows))
 
-    _, second = running(work, Counting(seconds=0.5), max_queue_delay=0.1, expected=lambda: 4)
+    first, second = running(work, Counting(seconds=0.5), max_queue_delay=0.1, expected=lambda: 4)
+    assert first.queue_seconds == pytest.approx(0.1)
     assert second.queue_seconds == pytest.approx(0.35), "it waited for the policy, and then not for others"
+    assert [answer.inference_seconds for answer in (first, second)] == pytest.approx([0.5, 0.5])
+
+
+def test_the_time_in_the_queue_and_in_the_policy_are_told_apart() -> None:
+    async def work(batcher: Batcher) -> list[Answer]:
+        return await apart(batcher, 2, 0.1)
+
+    first, second = running(work, Counting(seconds=0.5))
+    assert (first.queue_seconds, second.queue_seconds) == pytest.approx((0.0, 0.4))
+    assert (first.inference_seconds, second.inference_seconds) == pytest.approx((0.5, 0.5))
 
 
 class Slot:

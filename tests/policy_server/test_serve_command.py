@@ -224,16 +224,14 @@ def opened_when_free(client: PolicyClient) -> RemoteSession:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_idle_server_ends_at_once(serve: Serve, number: signal.Signals) -> None:
-    server = serve("--policy=zero")
-    began = time.monotonic()
+    server = serve("--policy=zero", "--grace=600")
     server.send(number)
-    assert server.wait() == 0
-    assert time.monotonic() - began < 5
+    assert server.wait() == 0, "and not after its grace"
     assert "Traceback" not in server.log
 
 
 def test_on_sigterm_a_running_episode_goes_on_and_no_other_begins(serve: Serve) -> None:
-    server = serve("--policy=sample_policies:Fragile", "--grace=30", program=COMMAND)
+    server = serve("--policy=sample_policies:Fragile", "--grace=600", program=COMMAND)
     with PolicyClient(server.address, timeout=TIMEOUT) as client:
         busy, idle = client.open(OFFER), client.open(OFFER)
         busy.start(seed=1)
@@ -249,18 +247,19 @@ def test_on_sigterm_a_running_episode_goes_on_and_no_other_begins(serve: Serve) 
             assert isinstance(cause, grpc.RpcError)
             assert cause.code() == grpc.StatusCode.UNAVAILABLE
         # Both streams have ended, so there is nothing left to wait for.
-        assert server.wait(10) == 0
+        assert server.wait() == 0
     assert "Traceback" not in server.log
 
 
 def test_while_draining_no_session_begins(serve: Serve) -> None:
-    server = serve("--policy=sample_policies:Fragile", "--grace=5")
-    with PolicyClient(server.address, timeout=TIMEOUT) as client, PolicyClient(server.address, timeout=0.5) as late:
+    server = serve("--policy=sample_policies:Fragile", "--grace=60")
+    with PolicyClient(server.address, timeout=TIMEOUT) as client, PolicyClient(server.address, timeout=TIMEOUT) as late:
         session = client.open(OFFER)
         session.start()
         assert late.describe().name
         server.send(signal.SIGTERM)
         server.wait_for_log("draining")
+        late.timeout = 0.5
         with pytest.raises(PolicyUnreachable):
             late.open(OFFER)
         assert act(session, 0) == 20.5
@@ -285,20 +284,21 @@ def test_an_episode_that_does_not_end_is_cut_off_after_the_grace(serve: Serve) -
         began = time.monotonic()
         server.send(signal.SIGTERM)
         assert server.wait() == 0
-        assert 0.4 < time.monotonic() - began < 5
+        assert time.monotonic() - began > 0.4
         with pytest.raises(PolicyUnreachable):
             act(session, 0)
     assert "Traceback" not in server.log
 
 
 def test_a_policy_that_never_answers_does_not_keep_the_server_alive(serve: Serve) -> None:
-    server = serve("--policy=sample_policies:Slow", '--policy-args={"seconds": 60}', "--grace=0.2")
-    with PolicyClient(server.address, timeout=1.0) as client, client.open(ONE_ACTION) as session:
+    server = serve("--policy=sample_policies:Slow", '--policy-args={"seconds": 600}', "--grace=0.2")
+    with PolicyClient(server.address, timeout=TIMEOUT) as client, client.open(ONE_ACTION) as session:
         session.start()
+        session._timeout = 1.0
         with pytest.raises(PolicyUnreachable):
             session.act({}, step=0)
         server.send(signal.SIGTERM)
-        assert server.wait(6) == 0
+        assert server.wait() == 0
 
 
 def test_with_exit_with_parent_the_server_ends_when_its_standard_input_closes(serve: Serve) -> None:
@@ -333,7 +333,7 @@ def test_with_exit_with_parent_the_server_does_not_outlive_a_parent_that_is_kill
         check=False,
     )
     child = int(parent.stdout)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + TIMEOUT
     while _alive(child):
         assert time.monotonic() < deadline, "the server outlived its parent"
         time.sleep(0.05)

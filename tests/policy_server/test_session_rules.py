@@ -69,7 +69,7 @@ def in_session(policy: Policy, work: Callable[[SessionHandler], Awaitable[None]]
         batcher = Batcher(policy)
         try:
             await asyncio.wait_for(
-                work(SessionHandler("session-1", pb.PolicyDescription(), lambda _: policy.spec, batcher)), 20
+                work(SessionHandler("session-1", pb.PolicyDescription(), lambda _: policy.spec, batcher)), 60
             )
         finally:
             await batcher.close()

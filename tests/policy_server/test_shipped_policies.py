@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from sparring.policy_server.chunks import checked_chunk
-from sparring.policy_server.policies import load_policy
+from sparring.policy_server.policies import load_policy, replay
+from sparring.policy_server.policies._pusht.player import PushtPlayer
 from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy
 from sparring.protos.errors import UsageError
 from sparring.protos.spec import Offer
@@ -227,6 +228,25 @@ def test_replay_does_not_unpack_more_than_a_machine_has(tmp_path: Path, as_folde
         load_policy("replay", {"file": str(tmp_path if as_folder else path)})
 
 
+@pytest.mark.parametrize("as_folder", [False, True])
+def test_replay_unpacks_as_much_as_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_folder: bool) -> None:
+    actions = np.zeros((50, 4), np.float32)
+    about = json.dumps({"benchmark": "metaworld", "task": "reach-v3", "index": 0, "seed": 1}).encode()
+    path = tmp_path / "large.npz"
+    if as_folder:  # what the policy saw is not unpacked
+        np.savez(path, actions=actions, about=np.frombuffer(about, np.uint8), **{"observation.image": np.zeros(9999)})
+    else:
+        np.savez(path, **{"metaworld/reach-v3/0": actions})  # type: ignore[arg-type]
+    with zipfile.ZipFile(path) as archive:
+        size = sum(member.file_size for member in archive.infolist() if "image" not in member.filename)
+    monkeypatch.setattr(replay, "_MOST_BYTES", size)
+    given = {"file": str(tmp_path if as_folder else path)}
+    load_policy("replay", given)
+    monkeypatch.setattr(replay, "_MOST_BYTES", size - 1)
+    with pytest.raises(UsageError, match=rf"large\.npz.* would unpack to {size}, where {size - 1} are the most"):
+        load_policy("replay", given)
+
+
 def test_replay_says_what_to_give_when_there_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"with file=\.\.\. where the policy is made"):
         load_policy("replay", {"file": str(tmp_path / "none.npz")})
@@ -265,3 +285,10 @@ def test_the_expert_needs_to_know_whose() -> None:
         load_policy("expert", {})
     with pytest.raises(UsageError, match=r"no scripted expert for the benchmark 'chess'.*sparring ls policies"):
         load_policy("expert", {}, experts={**METAWORLD, "chess": ""})
+
+
+@pytest.mark.parametrize("far", [3e7, np.inf, np.nan])
+def test_pushts_expert_plans_no_way_to_what_is_not_on_its_table(far: float) -> None:
+    """A way has a point for each of its pixels: far enough, they would take all memory."""
+    with pytest.raises(ValueError, match="is not on the table of PushT"):
+        PushtPlayer().act(np.array([far, 10.0]), np.zeros((8, 2)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,7 +55,7 @@ def status(address: str) -> str:
     with grpc.insecure_channel(address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:
-            answer = stub.Check(health_pb2.HealthCheckRequest(service="sparring.policy.v1.Policy"), timeout=5)
+            answer = stub.Check(health_pb2.HealthCheckRequest(service="sparring.policy.v1.Policy"), timeout=60)
         except grpc.RpcError as error:
             return str(error.code().name)  # type: ignore[attr-defined]
     return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
@@ -91,7 +90,7 @@ def test_health_says_serving_only_when_the_policy_is_loaded_and_warm(tmp_path: P
             client.open(offer)
         (tmp_path / "warm").touch()
         # Whoever asks while it is not there yet gets the answer when it is.
-        with PolicyClient(address, timeout=20) as client, client.open(offer) as session:
+        with PolicyClient(address, timeout=60) as client, client.open(offer) as session:
             assert client.describe().name == "gated_policy:Gated"
             session.start()
             assert session.act({}, step=0).actions.tolist() == [[0.0]]
@@ -110,7 +109,7 @@ def test_a_failing_warm_up_is_a_sentence_at_the_start(tmp_path: Path) -> None:
     )
     ended = subprocess.run(
         [sys.executable, "-c", program, "--policy=gated_policy:Cold", "--listen=127.0.0.1:0"],
-        cwd=ROOT, capture_output=True, text=True, timeout=30, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert ended.returncode == 2, ended
     assert ended.stdout == ""
@@ -122,16 +121,14 @@ def test_a_failing_warm_up_is_a_sentence_at_the_start(tmp_path: Path) -> None:
 def test_a_taken_address_is_told_before_the_policy_is_loaded(tmp_path: Path) -> None:
     with gated(tmp_path) as (_, address):
         wait_for(lambda: (tmp_path / "reached-import").exists())
-        began = time.monotonic()
         said = refused_start("--policy=nobody:Knows", f"--listen={address}")
-    assert "it is taken" in said
-    assert time.monotonic() - began < 15
+    assert "it is taken" in said, "and not that nobody knows the policy"
 
 
 def test_a_server_that_is_told_to_stop_while_it_loads_stops(tmp_path: Path) -> None:
     with gated(tmp_path) as (server, _):
         wait_for(lambda: (tmp_path / "reached-import").exists())
         server.send_signal(signal.SIGTERM)
-        assert server.wait(10) == 0
+        assert server.wait(60) == 0
         assert server.stdout is not None
         assert server.stdout.read() == ""

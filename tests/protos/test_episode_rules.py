@@ -11,7 +11,7 @@ from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.episode_rules import EpisodeRules
 
 RUN = {"benchmark": "toy", "task": "short", "policy": "zero"}
-OTHERS = {"max_steps": 7, "out_of_range": "clip", "observe": "every-step", "metric": "return"}
+OTHERS = {"max_steps": 7, "out_of_range": "clip", "observe": "every-step", "metric": "return", "actions_per_look": 3}
 """A value of each rule that is not its default."""
 
 
@@ -34,4 +34,4 @@ def test_what_is_not_said_is_as_by_default() -> None:
 
 
 def test_only_rules_that_move_episodes_tie_a_folder_to_them() -> None:
-    assert set(EpisodeRules().that_move()) == {"max_steps", "out_of_range"}
+    assert set(EpisodeRules().that_move()) == {"max_steps", "out_of_range", "actions_per_look"}

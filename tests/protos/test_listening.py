@@ -17,7 +17,7 @@ from sparring.protos.net.rpc import SERVER_OPTIONS, bind, discard
 def test_tls_without_a_certificate_is_not_listened_with() -> None:
     async def listen() -> None:
         server = grpc.aio.server(options=SERVER_OPTIONS)
-        with pytest.raises(UsageError, match="TLS needs --tls-cert and --tls-key"):
+        with pytest.raises(UsageError, match="TLS needs a certificate and its key"):
             bind(server, Address.parse("tls://127.0.0.1:0"))
         await server.stop(None)
 

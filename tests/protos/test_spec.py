@@ -144,6 +144,7 @@ def test_actions_of_another_meaning_are_refused_with_the_flag_that_changes_it() 
     assert message.splitlines()[0].endswith("; its actions are absolute, so give --benchmark-arg control=absolute:")
     (row,) = (line for line in message.splitlines() if line.strip().startswith("control"))
     assert row.split() == ["control", "absolute", "relative", "differs"]
+    assert "control=relative, if the benchmark has that setting" in refusal(PolicySpec(control="relative"), absolute)
     assert poses.settle(absolute).control == "absolute"
     assert PolicySpec().settle(relative).control == PolicySpec().settle(absolute).control == ""
 

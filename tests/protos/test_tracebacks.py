@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from sparring.policy_server.errors import PolicyFailed
 from sparring.policy_server.policies.base import Instruction, Policy
 from sparring.protos.errors import SparringError
 from sparring.protos.spec import Offer, PolicySpec
-from sparring.protos.tracebacks import LONGEST, Tracebacks, cause_of, located, references, traceback_of
+from sparring.protos.tracebacks import CALLERS, LONGEST, Tracebacks, cause_of, located, references, traceback_of
 
 
 def raised(said: object, *, elsewhere: bool = False) -> BaseException:
@@ -92,6 +93,11 @@ def test_without_a_folder_it_is_logged_once_and_said_where(caplog: pytest.LogCap
     assert {kept(tracebacks, raised(n)) for n in range(3)} == {"traceback: in the policy server's log"}
     assert caplog.text.count("Traceback (most recent call last)") == 1
     assert kept(Tracebacks(), raised(0)) == ""
+
+
+@pytest.mark.parametrize("module", CALLERS)
+def test_what_calls_users_code_is_where_it_is_said_to_be(module: str) -> None:
+    assert find_spec(module) is not None  # one that was moved would show up in everybody's tracebacks
 
 
 def test_only_what_somebody_raised_has_one() -> None:

@@ -28,6 +28,8 @@ OF_WORKERS: Final = (
     "policy changed",
     "policy unreachable",
     "refused",
+    "cannot begin",
+    "interrupted",
 )
 OF_ORCHESTRATORS: Final = ("killed at a write", "killed", "interrupted")
 
@@ -36,13 +38,13 @@ class Faults:
     """Draws faults until there have been enough.
 
     Args:
-        dice: To draw with.
+        rng: To draw with.
         budget: How many there may be.
         chance: Of one, each time.
     """
 
-    def __init__(self, dice: Random, *, budget: int, chance: float) -> None:
-        self._dice = dice
+    def __init__(self, rng: Random, *, budget: int, chance: float) -> None:
+        self._dice = rng
         self._budget = budget
         self._chance = chance
         self.drawn: Counter[str] = Counter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from sparring.orchestrator.run.plan import EpisodeId
+from sparring.orchestrator.plan import EpisodeId
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.record import EpisodeRecord
 
@@ -43,6 +43,8 @@ class Grounds:
         self._full_since: float | None = None
         self._in_vain = 0
         self._refused = False
+        self._heard_result = False
+        self._cannot_begin = False
 
     def said(self, message: pb.WorkerMessage, episode: EpisodeId | None, *, launched: bool) -> None:
         """Hears a message about a lease that its worker holds, before the coordinator does."""
@@ -50,7 +52,7 @@ class Grounds:
         counts = launched or not self._starts_workers
         if kind == "result":
             record = EpisodeRecord.from_message(message.result)  # one that is not finite is an error
-            self._full_since, self._in_vain = None, 0
+            self._full_since, self._in_vain, self._heard_result = None, 0, True
             if record.outcome != "error":
                 self._outcome = self._played = True
             elif counts and episode is not None:
@@ -62,6 +64,11 @@ class Grounds:
             self._in_vain += message.lost.policy_unreachable
         elif kind == "refused" and counts and (launched or not self._played):
             self._refused = True
+
+    def cannot_begin(self, *, launched: bool) -> None:
+        """Hears that a worker has no slots to play with; once somebody has played, that is its own affair."""
+        counts = launched or not (self._starts_workers or self._played)
+        self._cannot_begin = self._cannot_begin or (counts and not self._heard_result)
 
     def check(self, reason: str) -> None:
         """Checks that a run that was stopped had to be."""
@@ -76,6 +83,7 @@ class Grounds:
             assert self._now() - self._full_since >= self._policy_seconds
         elif "nobody is there" in reason:
             assert self._in_vain >= 2
-        else:
-            assert "it does not fit" in reason, reason
+        elif "it does not fit" in reason:
             assert self._refused, "nobody whose word counts has refused"
+        else:
+            assert self._cannot_begin, reason

@@ -8,9 +8,9 @@ from math import isfinite
 
 from simulation.plans import truth_of
 
+from sparring.orchestrator.plan import EpisodeId, Plan
 from sparring.orchestrator.results.row import EpisodeRow
-from sparring.orchestrator.run.plan import EpisodeId, Plan
-from sparring.orchestrator.run.retry import RetryRules
+from sparring.orchestrator.retry import RetryRules
 from sparring.protos import evaluation_pb2 as pb
 
 _KINDS = {pb.ERROR_KIND_UNSPECIFIED: "", pb.ERROR_KIND_SIMULATOR: "simulator", pb.ERROR_KIND_LIMIT: "limit"}
@@ -65,6 +65,8 @@ class Ledger:
         """What workers held when they left."""
         self._received: Counter[int] = Counter()
         self._losses: Counter[EpisodeId] = Counter()
+        self._results = 0
+        self._interrupted: dict[EpisodeId, int] = {}
         self._errors_now: Counter[EpisodeId] = Counter()
         self._done = {episode for episode, row in self.rows.items() if row.outcome != "error"}
 
@@ -90,6 +92,7 @@ class Ledger:
             return
         before = self._state(episode)
         del self.held[result.lease]
+        self._results += 1
         if result.outcome in (pb.OUTCOME_SUCCESS, pb.OUTCOME_FAILURE) and isfinite(result.reward_sum):
             outcome = "success" if result.outcome == pb.OUTCOME_SUCCESS else "failure"
             attempts = self._errors[episode] + 1
@@ -125,6 +128,17 @@ class Ledger:
         if self.held.get(number, ("", ""))[1] == worker:
             del self.held[number]
             self._received.pop(number, None)
+
+    def interrupted(self, worker: str, number: int) -> None:
+        """Notes that the policy failed on another episode: no loss, if that can be; something must have come of one."""
+        episode, holder = self.held.get(number, (None, ""))
+        if episode is None or holder != worker:
+            return
+        if self._interrupted.get(episode) == self._results:
+            self.lost(worker, number)
+        else:
+            self._interrupted[episode] = self._results
+            self.given_back(worker, number)
 
     def left(self, worker: str) -> None:
         """Notes that a worker is gone, before the coordinator hears of it."""

@@ -14,11 +14,11 @@ from simulation.wire import LAUNCHED, TOKEN, Aborted, Stream
 from sparring.orchestrator.coordination.admission import Admission
 from sparring.orchestrator.coordination.coordinator import Coordinator
 from sparring.orchestrator.coordination.work_service import WorkService
+from sparring.orchestrator.plan import EpisodeId, Plan
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.retry import RetryRules
 from sparring.orchestrator.run.listeners import RunListener
-from sparring.orchestrator.run.plan import EpisodeId, Plan
-from sparring.orchestrator.run.retry import RetryRules
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos import evaluation_pb2 as pb
@@ -71,7 +71,7 @@ class _WatchedCoordinator(Coordinator):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._launched: set[str] = set()
-        self.policy_reports.on_doubt = self._look_into
+        self.policy_reports.on_report = self._look_into
 
     def _look_into(self, worker: str, reason: str) -> None:
         """Finds out that the policy is what it was, after a while."""
@@ -128,6 +128,10 @@ class _WatchedCoordinator(Coordinator):
             self.ledger.piece(worker, message.piece)
         elif kind == "lost" and (message.lost.policy_full or message.lost.policy_changed):
             self.ledger.given_back(worker, number)
+        elif kind == "lost" and message.lost.interrupted:
+            self.ledger.interrupted(worker, number)
+        elif kind == "refused" and not number:
+            self.grounds.cannot_begin(launched=worker in self._launched)
         elif kind in ("lost", "refused"):
             self.ledger.lost(worker, number)
 

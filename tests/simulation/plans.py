@@ -8,7 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from sparring.orchestrator.run.plan import EpisodeId, Plan, make_plan
+from sparring.orchestrator.plan import EpisodeId, Plan
+from sparring.orchestrator.run.make_plan import make_plan
 from sparring.orchestrator.settings import RunSettings, read_settings
 from sparring.protos import evaluation_pb2 as pb
 
@@ -35,9 +36,9 @@ class Truth:
 
 def truth_of(episode: EpisodeId) -> Truth:
     """Returns what an episode comes to: a success, a failure, or an error every time."""
-    dice = Random(str(episode))
-    outcome = dice.choices(("success", "failure", "error"), (6, 3, 1))[0]
-    return Truth(outcome, round(dice.uniform(-5, 5), 3), dice.randrange(1, 200))
+    rng = Random(str(episode))
+    outcome = rng.choices(("success", "failure", "error"), (6, 3, 1))[0]
+    return Truth(outcome, round(rng.uniform(-5, 5), 3), rng.randrange(1, 200))
 
 
 def recording_of(episode: EpisodeId) -> bytes:

@@ -17,11 +17,13 @@ from simulation.plans import SEED, plan_of, recording_of, settings_of
 from simulation.wire import LAUNCHED, TOKEN, Stream
 from simulation.workers import SimulatedWorker
 
-from sparring.orchestrator.run.plan import EpisodeId
-from sparring.orchestrator.run.retry import RetryRules
+from sparring.orchestrator.plan import EpisodeId
+from sparring.orchestrator.retry import RetryRules
 
 LONGEST = 6 * 3600.0
 """Virtual seconds in which every run ends, whatever its faults."""
+REASONS = ("same error", "a place", "nobody", "fit", "get ready")
+"""Why runs are stopped, a word of each."""
 
 
 @dataclass(frozen=True)
@@ -39,25 +41,32 @@ class Simulated:
 
 class _Simulation:
     def __init__(self, seed: int, folder: Path, *, calm: bool) -> None:
-        self._dice = dice = Random(seed)
+        self._dice = rng = Random(seed)
         self._folder = folder
-        tasks, episodes = dice.randrange(1, 5), dice.randrange(1, 5)
+        tasks, episodes = rng.randrange(1, 5), rng.randrange(1, 5)
         self._plan = plan_of(tasks, episodes)
-        self._record = folder.parent / "recordings" if dice.random() < 0.3 else None
-        self._shape = (tasks, episodes, dice.choice((0, 0, 1, 2)), self._record)
-        self._launcher = dice.choice(("process", "process", "none"))
-        self._max_errors = dice.choice((0, 2, 4, 20))
-        self._policy_seconds = dice.choice((5.0, 60.0))
-        self.is_broken = not calm and dice.random() < 0.15
+        self._record = folder.parent / "recordings" if rng.random() < 0.3 else None
+        self._shape = (tasks, episodes, rng.choice((0, 0, 1, 2)), self._record)
+        self._launcher = rng.choice(("process", "process", "none"))
+        self._max_errors = rng.choice((0, 2, 4, 20))
+        self._policy_seconds = rng.choice((5.0, 60.0))
+        self._trouble = "" if calm else rng.choices(("", "missing", "full", "gone"), (14, 3, 2, 2))[0]
+        self._trouble_ends = rng.uniform(0, 400)
         self.stops: Counter[str] = Counter()
-        self._rules = RetryRules(retries=dice.choice((0, 1, 3)), losses=dice.choice((2, 3, 20)))
+        self._rules = RetryRules(retries=rng.choice((0, 1, 3)), losses=rng.choice((2, 3, 20)))
         self.ledger = Ledger(self._plan, self._rules)
-        budget, chance = dice.choice((3, 10, 30)), dice.choice((0.1, 0.3, 0.7))
-        self.faults = Faults(Random(dice.random()), budget=0 if calm else budget, chance=chance)
-        self._fleet = dice.randrange(1, 5)
+        budget, chance = rng.choice((3, 10, 30)), rng.choice((0.1, 0.3, 0.7))
+        self.faults = Faults(Random(rng.random()), budget=0 if calm else budget, chance=chance)
+        self._fleet = rng.randrange(1, 5)
         self._orchestrator: Orchestrator | None = None
         self._names = 0
         self.executions = 0
+
+    @property
+    def trouble(self) -> str:
+        # What is missing stays so until somebody installs it; a policy may come back by itself.
+        passes = self._trouble != "missing" and virtual_time.clock().time() > self._trouble_ends
+        return "" if passes else self._trouble
 
     def dial(self, *, launched: bool) -> Stream | None:
         if self._orchestrator is None:
@@ -129,9 +138,9 @@ class _Simulation:
     def _stopped(self, reason: str, grounds: Grounds) -> None:
         """Checks why a run was stopped; its user repairs what was wrong, and resumes it in any case."""
         grounds.check(reason)
-        self.is_broken = False
+        self._trouble = ""
         self._max_errors = 0
-        self.stops[next(word for word in ("same error", "a place", "nobody", "fit") if word in reason)] += 1
+        self.stops[next(word for word in REASONS if word in reason)] += 1
 
     def _check_recordings(self) -> None:
         """Checks that everything that was played to its end was recorded, and that nothing else is there."""
@@ -171,10 +180,10 @@ def simulate(seed: int, folder: Path, *, calm: bool = False, frozen: bool = Fals
     """
 
     async def freeze() -> None:
-        dice = Random(seed)
+        rng = Random(seed)
         while True:
-            await asyncio.sleep(dice.uniform(5, 40))
-            virtual_time.clock().now += dice.uniform(20, 500)
+            await asyncio.sleep(rng.uniform(5, 40))
+            virtual_time.clock().now += rng.uniform(20, 500)
 
     async def limited() -> Simulated:
         simulation = _Simulation(seed, folder, calm=calm)

@@ -24,15 +24,15 @@ class Stream:
     """Both ends of one stream. What a `grpc.aio.ServicerContext` is asked for by the service, this has.
 
     Args:
-        dice: Decides how long messages are on the way.
+        rng: Decides how long messages are on the way.
         token: That the worker brings.
     """
 
-    def __init__(self, dice: Random, token: str = TOKEN) -> None:
-        self._dice = dice
+    def __init__(self, rng: Random, token: str = TOKEN) -> None:
+        self._dice = rng
         self._token = token
-        self._to_orchestrator = _Pipe(dice)
-        self._to_worker = _Pipe(dice)
+        self._to_orchestrator = _Pipe(rng)
+        self._to_worker = _Pipe(rng)
         self.is_over = False
         """Whether the worker's end has heard that it is over."""
 
@@ -88,8 +88,8 @@ class Stream:
 class _Pipe:
     """One direction."""
 
-    def __init__(self, dice: Random) -> None:
-        self._dice = dice
+    def __init__(self, rng: Random) -> None:
+        self._dice = rng
         self._arrived: asyncio.Queue[Any] = asyncio.Queue()
         self._last = 0.0
         self._is_cut = False

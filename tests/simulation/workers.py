@@ -13,7 +13,7 @@ from simulation.plans import recording_of, truth_of
 from simulation.wire import Stream
 from virtual_time import clock
 
-from sparring.orchestrator.run.plan import EpisodeId
+from sparring.orchestrator.plan import EpisodeId
 from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.pieces import declare
@@ -23,11 +23,19 @@ _HEARTBEAT_SECONDS = 5.0
 """Fewer than the contract asks for: they cost most of the time that a simulation takes, and silence begins at 30."""
 
 
+_OF_TROUBLE = {"full": "policy full", "gone": "policy unreachable"}
+
+
 class Network(Protocol):
     """Where orchestrators are found."""
 
-    is_broken: bool
-    """Whether every episode ends in the same error: something is not installed."""
+    @property
+    def trouble(self) -> str:
+        """What is wrong for everybody just now; empty: nothing.
+
+        Something is "missing" that is not installed, and every episode ends in the same error; or the policy is "full",
+        or "gone".
+        """
 
     def dial(self, *, launched: bool) -> Stream | None:
         """Returns a new stream to the orchestrator; None if there is none just now.
@@ -52,19 +60,17 @@ class SimulatedWorker:
         slots: How many.
         network: To dial.
         faults: What goes wrong.
-        dice: For everything else.
+        rng: For everything else.
         launched: Whether the run has started it itself.
     """
 
-    def __init__(
-        self, name: str, slots: int, network: Network, faults: Faults, dice: Random, *, launched: bool
-    ) -> None:
+    def __init__(self, name: str, slots: int, network: Network, faults: Faults, rng: Random, *, launched: bool) -> None:
         self.name = name
         self._launched = launched
         self._slots = slots
         self._network = network
         self._faults = faults
-        self._dice = dice
+        self._dice = rng
         self._thaws = 0.0
         self._late: list[pb.Result] = []
         self._membership = ""
@@ -221,12 +227,12 @@ class SimulatedWorker:
                 continue
             episode = EpisodeId("toy", lease.task, lease.index)
             result = truth_of(episode).result(lease.lease)
-            if self._network.is_broken:
+            if self._network.trouble == "missing":
                 kind = pb.ERROR_KIND_SIMULATOR
                 result = pb.Result(
                     lease=lease.lease, outcome=pb.OUTCOME_ERROR, error="something is missing.", error_kind=kind
                 )
-            fault = self._faults.draw()
+            fault = _OF_TROUBLE.get(self._network.trouble) or self._faults.draw()
             pieces: list[pb.WorkerMessage] = []
             if lease.record and result.outcome != pb.OUTCOME_ERROR:
                 content = recording_of(episode)
@@ -288,10 +294,16 @@ class SimulatedWorker:
             stream.say(lost=pb.Lost(lease=number, reason="it is another one.", policy_changed=True))
             return
         elif fault == "policy unreachable":
+            await asyncio.sleep(self._dice.uniform(0, 20))  # that it was waited for
             stream.say(lost=pb.Lost(lease=number, reason="nobody is there.", policy_unreachable=True))
             return
         elif fault == "refused":
             stream.say(refused=pb.Refused(lease=number, reason="it does not fit."))
+            return
+        elif fault == "cannot begin":  # though it has: no honest worker says so now
+            stream.say(refused=pb.Refused(reason="it cannot get ready."))
+        elif fault == "interrupted":
+            stream.say(lost=pb.Lost(lease=number, reason="another one has failed.", interrupted=True))
             return
         elif fault == "killed":
             stream.cut(noticed=True)

@@ -122,6 +122,24 @@ class CameraOfNumbers(Broken):
         camera = "position"
 
 
+class PicturesNumbers(Broken):
+    class simulator(ToySimulator):
+        camera = "from above"
+        cameras = ("from above",)
+
+        def picture(self, camera: str) -> Array:
+            return np.zeros(3)
+
+
+class CountsNoPictures(Broken):
+    class simulator(ToySimulator):
+        camera = "from above"
+        cameras = ("from above",)
+
+        def picture(self, camera: str) -> Array:
+            return np.zeros((16, 16, 3), np.uint8)
+
+
 class CountsNoImages(Broken):
     class simulator(ToySimulator):
         def _observe(self, look: Names) -> Observation:

@@ -18,7 +18,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sparring.env_worker.benchmark import Benchmark, Names, Observation, RenderMeter, Simulator, Step, Task, setting
+from sparring.env_worker.protocol import Protocol
 from sparring.env_worker.task_table import TaskTable
+from sparring.protos.effect import Effect
 from sparring.protos.spec import Offer, TensorSpec
 from sparring.protos.tensor import Array
 
@@ -59,11 +61,13 @@ def _limited_memory() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class ToySettings:
-    step_seconds: float = 0.0
-    flag_folder: str = ""
+    step_seconds: float = setting(0.0, in_protocol=False)
+    flag_folder: str = setting("", in_protocol=False)
     noise: int = setting(0, only_seen=True)
     """The side of images that are of noise, which nothing makes smaller; 0: small and plain ones."""
-    reach: float = 0.1
+    reach: float = setting(
+        0.1, what="how far an action of 1 moves the point", effect=Effect(more="higher", less="lower")
+    )
     """How far an action of 1 moves the point."""
 
 
@@ -73,6 +77,9 @@ class Toy(Benchmark):
     settings: ClassVar[type[Any]] = ToySettings
     packages: ClassVar[Sequence[str]] = ("psutil", "no-such-distribution")
     expert: ClassVar[str] = "toy_policies:Forward"
+    protocols: ClassVar[Sequence[Protocol]] = (
+        Protocol("narrow", 1, "short ways", seed=7, settings={"reach": 0.05}, rules={"actions_per_look": 2}),
+    )
 
     def tasks(self, selection: str) -> Sequence[Task]:
         return _TASKS.select(selection)
@@ -120,6 +127,8 @@ class ToySimulator(Simulator):
         self._steps += 1
         self.looked.append(look)
         if self._steps == 3:
+            if self._settings.flag_folder:
+                open(os.path.join(self._settings.flag_folder, f"begun-{self._seed}"), "w").close()
             self._misbehave(self._mood)
         self._position += float(action[0]) * self._settings.reach
         success = self._position >= 1.0

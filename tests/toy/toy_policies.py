@@ -45,6 +45,14 @@ class Wanderer(Policy):
         return chunks
 
 
+class SlowWanderer(Wanderer):
+    """Leaves others time to do harm."""
+
+    def act(self, observations: Sequence[Observation], states: Sequence[dict[str, Any]]) -> Sequence[Array]:
+        time.sleep(0.3)
+        return super().act(observations, states)
+
+
 class _Broken(Forward):
     """Fails in episodes of odd index, at the third step; also when that row is asked again by itself."""
 

@@ -159,7 +159,7 @@ def read(path: Path) -> Proto:
             definitions[-1].members.append(
                 Member(found[1], f"{takes} → {returns}", "", " ".join([*above, comment]).strip())
             )
-        elif not before.strip().startswith(("reserved", "option", "import")):
+        elif not before.strip().startswith(("reserved ", "option ", "import ")):
             found = _MEMBER.match(before) or _VALUE.match(before)
             if found is None:
                 raise ValueError(f"{path}: {line!r} is not understood")

@@ -14,7 +14,17 @@ import sparring
 _GROUPS: Final = {
     "Evaluating": ("evaluate", "Evaluator", "close"),
     "Results": ("Results", "EpisodeRow"),
-    "Comparing runs": ("compare", "Comparison", "Compared", "suite_mean", "SuiteMean"),
+    "Comparing runs": (
+        "compare",
+        "Comparison",
+        "Compared",
+        "compare_returns",
+        "ReturnComparison",
+        "ComparedReturns",
+        "ReturnPair",
+        "suite_mean",
+        "SuiteMean",
+    ),
     "Policies": (
         "Policy",
         "TorchPolicy",

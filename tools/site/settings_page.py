@@ -17,19 +17,26 @@ from tables import code, prose, table
 from sparring.env_worker.registry import OURS, all_benchmarks, distribution_of
 from sparring.orchestrator.cli.options import FILE_ONLY
 from sparring.orchestrator.launchers.registry import working_launchers
-from sparring.orchestrator.settings import groups
+from sparring.orchestrator.settings.output import OutputSettings
+from sparring.orchestrator.settings.plan import PlanSettings, RuleSettings
+from sparring.orchestrator.settings.policy import HostedServerSettings, PolicySettings
 from sparring.orchestrator.settings.run import fields_of
+from sparring.orchestrator.settings.stopping import StopSettings
+from sparring.orchestrator.settings.tracking import TrackSettings
+from sparring.orchestrator.settings.worker import WorkerSettings
 from sparring.policy_server.options import server_options
 
 _HEAD = ("setting", "kind", "default", "meaning")
 
 _GROUPS: tuple[tuple[str, str, type[BaseModel]], ...] = (
-    ("What is played", "", groups.PlanSettings),
-    ("Rules of episodes", "", groups.RuleSettings),
-    ("The policy", "", groups.PolicySettings),
-    ("The policy server that a run hosts", "", groups.HostedServerSettings),
-    ("Workers", "", groups.WorkerSettings),
-    ("What is written", "", groups.OutputSettings),
+    ("What is played", "", PlanSettings),
+    ("Rules of episodes", "", RuleSettings),
+    ("The policy", "", PolicySettings),
+    ("The policy server that a run hosts", "", HostedServerSettings),
+    ("Workers", "", WorkerSettings),
+    ("When it stops early", "", StopSettings),
+    ("What is written", "", OutputSettings),
+    ("Trackers", "", TrackSettings),
 )
 
 _INTRODUCTION = """# Settings

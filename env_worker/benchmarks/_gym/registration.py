@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from typing import Any
 
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
+from sparring.protos.installing import is_installed
 
 
 def import_for(name: str) -> str:
@@ -23,7 +23,7 @@ def import_for(name: str) -> str:
 
     module, colon, _ = name.rpartition(":")
     if colon:
-        if not _importable(module):
+        if not is_installed(module):
             raise UsageError(
                 f"there is no module {module!r} to take the environment {name!r} from; run from the folder it is "
                 "in, or put that on PYTHONPATH."
@@ -34,7 +34,7 @@ def import_for(name: str) -> str:
         return ""
     candidates = list(dict.fromkeys([namespace, namespace.replace("-", "_")]))
     for candidate in candidates:
-        if _importable(candidate):
+        if is_installed(candidate):
             try:
                 importlib.import_module(candidate)
             except Exception as error:
@@ -71,10 +71,3 @@ def make(name: str, arguments: dict[str, Any]) -> Any:
         raise UsageError(f"there is no Gymnasium environment {name!r}: {f'{error} {tried}'.strip()}") from error
     except (gymnasium.error.Error, TypeError) as error:  # of what is missing, or arguments that it does not take
         raise UsageError(f"gymnasium cannot make {name!r}: {error}") from error
-
-
-def _importable(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except (ModuleNotFoundError, ValueError):  # its package is not there, or what was given is no name of a module
-        return False

@@ -23,6 +23,9 @@ def clean(everything: bool, dry_run: bool) -> None:
         try:
             for leftover in launcher.leftovers(everything=everything):
                 found = True
+                if leftover.kept:
+                    click.echo(f"left {leftover.what}: {leftover.kept} Or remove everything, with --all.")
+                    continue
                 if not dry_run:
                     leftover.remove()
                 click.echo(f"{'would remove' if dry_run else 'removed'} {leftover.what}")

@@ -16,14 +16,15 @@ from sparring.orchestrator.cli.options import given
 from sparring.orchestrator.cli.replaying import play_again, worker_options
 from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.display.screen import show as show_on_screen
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.replays import Replayed, Wanted
 from sparring.orchestrator.replay.run_difference import EpisodeDifference, RunDifference, difference_of
 from sparring.orchestrator.replay.side_by_side import frames_of, write_png
 from sparring.orchestrator.results.finite import finite
-from sparring.orchestrator.run.attachments import file_name
-from sparring.orchestrator.run.plan import EpisodeId
+from sparring.orchestrator.run.file_names import unique_file_names
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.comma_list import comma_list
 from sparring.protos.plain_text import plain
 
 log = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ def diff(
     found = difference_of(*runs)
     pictures: dict[str, str] = {}
     if frames is not None and found.differing:
-        style = pb.FilmStyle(cameras=(cameras or "").split(",") if cameras else [], fps=_EVERY_STEP, overlay=True)
+        style = pb.FilmStyle(cameras=comma_list(cameras or ""), fps=_EVERY_STEP, overlay=True)
         pictures = _pictures(runs, found, found.differing[:most], frames, Wanted(film=style, now=given(values)))
     if as_json:
         click.echo(json.dumps(finite({**found.to_json(), "pictures": pictures}), allow_nan=False))
@@ -82,6 +83,7 @@ def _pictures(
 ) -> dict[str, str]:
     """Makes a picture of each episode that can be played again in both runs; returns where they are."""
     ids = {found.ids[one.episode]: one for one in differing}
+    names = unique_file_names(one.episode for one in differing)
     folder.mkdir(parents=True, exist_ok=True)
     made: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix=".films-", dir=folder) as work:
@@ -102,7 +104,7 @@ def _pictures(
         for episode, one in ids.items():
             if all(episode in each for each in films):
                 left, right = (frames_of(each[episode], (one.step, one.step + 1)) for each in films)
-                path = folder / f"{file_name(one.episode)}_step{one.step}.png"
+                path = folder / f"{names[one.episode]}_step{one.step}.png"
                 write_png(path, list(zip(left, right, strict=True)))
                 made[one.episode] = str(path)
     return made

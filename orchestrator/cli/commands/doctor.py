@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 from rich.table import Table
@@ -22,10 +22,12 @@ from sparring.env_worker.rendering.choice import choose_devices
 from sparring.env_worker.rendering.device import AUTO, BACKEND_VARIABLE, DEVICE_VARIABLE, OSMESA, Device
 from sparring.env_worker.rendering.probe import Drawn, NotDrawn, count_devices, try_device
 from sparring.orchestrator.display.screen import show
+from sparring.orchestrator.launchers.base import Launcher
 from sparring.orchestrator.launchers.registry import working_launchers
 from sparring.orchestrator.machine.environments import environment_state, recipes, state
 from sparring.orchestrator.machine.finding import Finding, Verdict
 from sparring.protos.advice import FLAGS, Hint, render
+from sparring.protos.errors import SparringError
 
 _MARKS: Final = {
     "ok": Text("ok", style="green"),
@@ -67,10 +69,18 @@ def examine() -> Iterator[Finding]:
     yield from _rendering()
     yield _gpu()
     for launcher in working_launchers().values():
-        yield from launcher.examine()
+        yield from _of_launcher(launcher)
     yield from (_port(port, role) for port, role in ((50051, "policy server"), (50052, "orchestrator")))
     yield _disk()
     yield _video()
+
+
+def _of_launcher(launcher: Launcher[Any]) -> Iterator[Finding]:
+    try:
+        yield from launcher.examine()
+    except Exception as error:  # noqa: BLE001  # somebody else's package, which need not be used
+        raised = error.sentence if isinstance(error, SparringError) else f"{type(error).__name__}: {error}"
+        yield Finding(f"launcher {launcher.name}", "note", f"its examine() raised {raised}")
 
 
 def _rendering() -> Iterator[Finding]:

@@ -32,14 +32,21 @@ def env() -> None:
     "is used even if the benchmark is installed here",
 )
 @click.option("--force", is_flag=True, help="make it anew even if it is ready")
-def create(name: str, packages: tuple[str, ...], force: bool) -> None:
+@click.option(
+    "--prefix",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="make it in this folder, for example on storage that all machines of a cluster share; workers are started "
+    "from there, wherever they run. Any benchmark may have such an environment",
+)
+def create(name: str, packages: tuple[str, ...], force: bool, prefix: Path | None) -> None:
     """Makes the environment of the benchmark NAME; `sparring run` finds it by itself.
 
-    Made again, it has what it was made with before, unless --with names something else.
+    Made again, it is where it was, with what it was made with before, unless --prefix or --with names something else.
     """
     began = time.monotonic()
     try:
-        python = create_environment(name, packages=packages, force=force)
+        python = create_environment(name, packages=packages, force=force, prefix=prefix)
     except KeyboardInterrupt:
         click.echo(f"stopped: interrupted. The environment {name} is as it was before: {_kind(name)}.", err=True)
         raise SystemExit(130) from None

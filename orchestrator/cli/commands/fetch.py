@@ -6,7 +6,7 @@ import json
 
 import click
 
-from sparring.orchestrator.run.plan import fetch_for
+from sparring.orchestrator.settings.assets import fetch_for
 from sparring.protos.errors import UsageError
 
 

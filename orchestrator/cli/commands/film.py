@@ -15,9 +15,10 @@ from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.replays import Replayed, Wanted
 from sparring.orchestrator.replay.verification import elsewhere
-from sparring.orchestrator.run.attachments import file_name
 from sparring.orchestrator.run.errors import RunStopped
+from sparring.orchestrator.run.file_names import FileNames
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.comma_list import comma_list
 from sparring.protos.errors import UsageError
 from sparring.protos.plain_text import plain
 
@@ -77,7 +78,7 @@ def film(
     """  # noqa: D301 - click wants the very character
     run = RecordedRun.in_folder(folder)
     chosen = run.choose(episodes)
-    named = [name for name in (part.strip() for part in (cameras or "").split(",")) if name]
+    named = comma_list(cameras or "")
     if cameras is not None and not named:
         raise UsageError("--camera names no camera.")
     target = output or folder / "films"
@@ -87,6 +88,7 @@ def film(
         )
     style = pb.FilmStyle(cameras=named, fps=fps, overlay=overlay, gif=kind == "gif")
     seen = {} if resolution is None else {"resolution": resolution}
+    names = FileNames(run.plan)
     made: dict[str, str] = {}
     missing: dict[str, str] = {}
     told: set[str] = set()
@@ -102,7 +104,7 @@ def film(
             log.warning("there is no film of %s: %s", row.id, problem)
             return
         assert replayed.film is not None
-        path = target / f"{file_name(run.label(row.id))}_{row.index:04d}_{row.outcome}.{kind}"
+        path = target / names.film(row.id, row.outcome, kind)
         try:
             replayed.film.replace(path)
         except OSError as error:

@@ -11,6 +11,7 @@ from sparring.orchestrator.cli.commands.run import carry_out, run
 from sparring.orchestrator.cli.lerobot_advice import LeRobotFlags
 from sparring.orchestrator.cli.lerobot_flags import translate
 from sparring.orchestrator.cli.options import given
+from sparring.orchestrator.cli.viewing import view_flags
 from sparring.protos.errors import SparringError, UsageError
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ def lerobot_eval(flags: tuple[str, ...], own: tuple[str, ...]) -> int:
     --policy.path          checkpoint: a folder, or a name on the hub (required)
     --policy.device        and any other setting of its configuration, such as
     --policy.n_action_steps
-    --env.type             libero or metaworld (required)
+    --env.type             libero, metaworld, pusht or aloha (required)
     --env.task             suites, or groups and tasks, comma-separated
     --env.task_ids         numbers of tasks in each suite: [0,3]
     --env.camera_name_mapping, --env.observation_height, --env.observation_width,
@@ -52,7 +53,7 @@ def lerobot_eval(flags: tuple[str, ...], own: tuple[str, ...]) -> int:
     --env.max_parallel_tasks, --eval.n_episodes, --eval.batch_size
     --seed, --output_dir, --job_name, --rename_map, --config_path
 
-    After a lone --, flags of `sparring run` may follow and win: -- --video none --slots 8.
+    After a lone --, flags of `sparring run` may follow and win: -- --video none --slots 8, or -- --view.
     docs/lerobot-eval.md says what each means here.
     """  # noqa: D301 - click wants the very character
     dialect = LeRobotFlags()
@@ -73,7 +74,10 @@ def _own_settings(arguments: tuple[str, ...]) -> dict[str, Any]:
 
 def _how(arguments: tuple[str, ...]) -> dict[str, Any]:
     flags = _own_flags(arguments)
-    return {name: flags[name] for name in _NO_SETTINGS if name in flags}
+    if not flags:
+        return {}
+    view = view_flags(flags["view"], flags["view_listen"], flags["view_token_file"])
+    return {"view": view} | {name: flags[name] for name in _NO_SETTINGS if name in flags}
 
 
 def _own_flags(arguments: tuple[str, ...]) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from sparring.protos.errors import SparringError
 
 
 # Nothing heavy is imported before it is known what is to be listed: `sparring ls` alone lists what can be.
-@click.group(short_help="list benchmarks, tasks, policies and launchers")
+@click.group(short_help="list benchmarks, tasks, protocols, policies, launchers and trackers")
 def ls() -> None:
-    """Lists benchmarks, tasks, policies and launchers."""
+    """Lists benchmarks, tasks, protocols, policies, launchers and trackers."""
 
 
 @ls.command("benchmarks")
@@ -66,6 +66,37 @@ def launchers() -> None:
     _print(("launcher", "what it is", "its settings"), rows)
 
 
+@ls.command("trackers")
+def trackers() -> None:
+    """Lists the trackers that --track takes, whether they can be used here, and their settings."""
+    from sparring.orchestrator.trackers.registry import get_tracker, tracker_names
+
+    rows = []
+    for name in tracker_names():
+        try:
+            tracker = get_tracker(name)
+        except SparringError as error:
+            rows.append((name, error.told(FLAGS), "broken", ""))
+            continue
+        rows.append((name, tracker.summary, tracker.lacking() or "ready", ", ".join(tracker.settings.model_fields)))
+    _print(("tracker", "what it is", "here", "its settings (--track-arg)"), rows)
+
+
+@ls.command("protocols")
+@click.option("--benchmark", help="of this benchmark only")
+def protocols(benchmark: str | None) -> None:
+    """Lists the protocols that --protocol takes: whose rules a benchmark can be played by."""
+    from sparring.env_worker.protocol import protocols_of, whole
+    from sparring.env_worker.registry import all_benchmarks, get_benchmark
+
+    owners = list(all_benchmarks().values()) if benchmark is None else [get_benchmark(benchmark)]
+    rows = []
+    for owner in owners:
+        for found in protocols_of(owner).values():
+            rows.append((owner.name, found.name, str(found.version), whole(owner, found).sha256[:12], found.summary))
+    _print(("benchmark", "protocol", "version", "hash", "whose rules"), rows)
+
+
 @ls.command("policies")
 def policies() -> None:
     """Lists the policies that --policy takes."""
@@ -86,12 +117,6 @@ def policies() -> None:
 
 
 def _print(headings: tuple[str, ...], rows: Sequence[Sequence[str]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
+    from sparring.orchestrator.display.listing import print_listing
 
-    from sparring.orchestrator.display.screen import show
-
-    table = Table(*headings, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    show(table)
+    print_listing(headings, rows)

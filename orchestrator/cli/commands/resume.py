@@ -10,6 +10,7 @@ import click
 from sparring.orchestrator.cli.evaluation import broken_code_told, evaluate_settings, tell_results
 from sparring.orchestrator.cli.finished import finished_results
 from sparring.orchestrator.cli.options import accept_option, given, setting_options
+from sparring.orchestrator.cli.viewing import view_flags, view_options
 from sparring.orchestrator.results.document import read_document
 from sparring.orchestrator.settings import (
     launcher_fields,
@@ -26,6 +27,10 @@ _ALSO_NOW: Final = (
     "policy_ca",
     "policy_tls_cert",
     "policy_tls_key",
+    "serve_on",
+    "serve_replicas",
+    "serve_slurm",
+    "serve_folder",
     "launcher",
     "listen",
     "join_token_file",
@@ -35,6 +40,9 @@ _ALSO_NOW: Final = (
     "insecure",
     "render_device",
     "in_process",
+    "track",
+    "track_step",
+    "track_arg",
 )
 """Settings that may be others now than they were, beside those of launchers: no episode depends on them."""
 
@@ -43,8 +51,17 @@ _ALSO_NOW: Final = (
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="print the results as JSON, and nothing else, on standard output")
 @accept_option
+@view_options
 @setting_options([*_ALSO_NOW, *launcher_fields()])
-def resume(folder: Path, as_json: bool, accept_changes: bool, **values: Any) -> int:
+def resume(
+    folder: Path,
+    as_json: bool,
+    accept_changes: bool,
+    view: bool,
+    view_listen: str | None,
+    view_token_file: Path | None,
+    **values: Any,
+) -> int:
     """Goes on with the run whose results are in FOLDER, with the settings saved there.
 
     Of a finished run it prints the table, and loads and changes nothing; with more --episodes it plays those.
@@ -55,4 +72,5 @@ def resume(folder: Path, as_json: bool, accept_changes: bool, **values: Any) -> 
     saved = saved_settings(read_document(folder).settings, now)
     with broken_code_told(folder):  # a launcher's
         settings = read_settings({**saved, "output": folder})
-    return evaluate_settings(settings, as_json, accept_changes=accept_changes)
+    flags = view_flags(view, view_listen, view_token_file)
+    return evaluate_settings(settings, as_json, accept_changes=accept_changes, view=flags)

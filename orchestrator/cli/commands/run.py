@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from sparring.orchestrator.cli.options import accept_option, given, setting_options
+from sparring.orchestrator.cli.viewing import ViewFlags, check_not_viewed, view_flags, view_options
 from sparring.orchestrator.settings import RunSettings, read_settings, setting_fields
 from sparring.protos.advice import FLAGS, Dialect
 from sparring.protos.errors import UsageError
@@ -37,6 +38,7 @@ See: sparring ls benchmarks, sparring ls policies, sparring run --help"""
 )
 @click.option("--dry-run", is_flag=True, help="show plan, slots, memory and what would be started, and start nothing")
 @accept_option
+@view_options
 @setting_options(setting_fields())
 def run(
     config: Path | None,
@@ -46,6 +48,9 @@ def run(
     index: int,
     dry_run: bool,
     accept_changes: bool,
+    view: bool,
+    view_listen: str | None,
+    view_token_file: Path | None,
     **values: Any,
 ) -> int:
     """Evaluates a policy and prints a table of success rates.
@@ -72,6 +77,7 @@ def run(
         index=index,
         dry_run=dry_run,
         accept_changes=accept_changes,
+        view=view_flags(view, view_listen, view_token_file),
     )
 
 
@@ -85,6 +91,7 @@ def carry_out(
     dry_run: bool = False,
     accept_changes: bool = False,
     dialect: Dialect = FLAGS,
+    view: ViewFlags | None = None,
 ) -> int:
     """Does what settings, and the flags that are none, ask for; returns the exit code.
 
@@ -97,21 +104,24 @@ def carry_out(
         dry_run: See above.
         accept_changes: See above.
         dialect: The user's words.
+        view: What was said of the live page.
     """
     from sparring.orchestrator.cli.evaluation import EXIT_ERRORS, evaluate_settings
 
+    if view is not None and (dry_run or debug or pdb):
+        check_not_viewed(view, "no run is made")
     if dry_run:
         from sparring.orchestrator.cli.dry_run import preview
 
         click.echo("\n".join(map(plain, preview(settings, accept_changes=accept_changes))))
         return 0
     if debug or pdb:
-        from sparring.orchestrator.run.debugging import debug_episode
-        from sparring.orchestrator.run.plan import make_plan
+        from sparring.orchestrator.execution.debugging import debug_episode
+        from sparring.orchestrator.run.make_plan import make_plan
 
         record = debug_episode(settings, make_plan(settings), _say, index=index, stop_in_pdb=pdb)
         return EXIT_ERRORS if record.outcome == "error" else 0
-    return evaluate_settings(settings, as_json, dialect, accept_changes=accept_changes)
+    return evaluate_settings(settings, as_json, dialect, accept_changes=accept_changes, view=view)
 
 
 def _say(line: str) -> None:

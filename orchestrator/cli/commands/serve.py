@@ -11,6 +11,7 @@ from sparring.env_worker.registry import experts_of
 from sparring.orchestrator.cli.become import become
 from sparring.orchestrator.settings import parse_pairs
 from sparring.policy_server.client import Option, ServerOptions, server_options
+from sparring.protos.comma_list import comma_list
 from sparring.protos.errors import UsageError
 
 
@@ -69,5 +70,5 @@ def serve(rename: tuple[str, ...], benchmark: str, **given: Any) -> None:
     if rename:
         options["policy_args"] = {**arguments, "rename": parse_pairs(rename, "--rename")}
     if options["policy"] == "expert":
-        options["experts"] = experts_of([name.strip() for name in benchmark.split(",") if name.strip()])
+        options["experts"] = experts_of(comma_list(benchmark))
     become("sparring.policy_server", *ServerOptions(**options).arguments())

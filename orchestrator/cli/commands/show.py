@@ -11,6 +11,7 @@ from typing import Any, get_args
 import click
 from rich.text import Text
 
+from sparring.orchestrator.cli.by_protocols import by_protocols_json, show_by_protocols
 from sparring.orchestrator.display.errors import errors_json, errors_list
 from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.display.screen import show as show_on_screen
@@ -45,6 +46,7 @@ def show(folder: Path, as_json: bool, tasks: str | None, metric: Metric | None, 
         policy = None if results.policy is None else results.policy.model_dump()
         document = {
             **results.to_json(),
+            **by_protocols_json(results),
             "policy": policy,
             "makers": _makers(results),
             **(errors_json(results) if errors else {}),
@@ -53,6 +55,8 @@ def show(folder: Path, as_json: bool, tasks: str | None, metric: Metric | None, 
         return
     show_on_screen(Text("\n".join([results_title(whole), status(whole), *_selected(results, whole), ""]), style="bold"))
     show_on_screen(errors_list(results) if errors else results_table(results))
+    if not errors:
+        show_by_protocols(results)
 
 
 def _makers(results: Results) -> dict[str, Any]:

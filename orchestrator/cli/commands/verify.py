@@ -20,13 +20,15 @@ from sparring.orchestrator.cli.options import given
 from sparring.orchestrator.cli.replaying import play_again, worker_options
 from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.display.screen import show as show_on_screen
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.replay.bundle import opened
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.replays import Replayed, Wanted
+from sparring.orchestrator.replay.stop_check import StopCheck, check_stop
 from sparring.orchestrator.replay.verification import TOLERANCE, CheckedEpisode, Verdict, check, of_an_error, unplayed
 from sparring.orchestrator.results.damage import DamagedJournal
 from sparring.orchestrator.results.row import EpisodeRow
-from sparring.orchestrator.run.plan import EpisodeId
+from sparring.protos.advice import FLAGS
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.plain_text import plain
 
@@ -52,8 +54,22 @@ _MOST_TOLD: Final = 20
     help="how far rewards may be apart, relative, if they were made on another machine or with other versions",
 )
 @click.option("--json", "as_json", is_flag=True, help="print JSON, and nothing else, on standard output")
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="where the run is now that this one was held against (run --against), to check that it stopped where it says",
+)
 @worker_options
-def verify(place: Path, sample: int | None, everything: bool, tolerance: float, as_json: bool, **values: Any) -> int:
+def verify(
+    place: Path,
+    sample: int | None,
+    everything: bool,
+    tolerance: float,
+    as_json: bool,
+    against: Path | None,
+    **values: Any,
+) -> int:
     """Plays recorded actions again, without the policy, and compares what they come to with what was recorded.
 
     On the machine and with the versions that made it, an episode must be equal to the bit; elsewhere outcome and
@@ -61,14 +77,16 @@ def verify(place: Path, sample: int | None, everything: bool, tolerance: float, 
 
     \b
     Exit codes: 0 all that was checked is what was recorded, 1 something is not,
-    3 something could not be checked (errors, episodes without actions or without a row),
+    3 something could not be checked (errors, episodes without actions or without a row, a stop by another run),
     2 wrong usage, or no episode of the run has actions.
     """  # noqa: D301 - click wants the very character
     if sample is not None and everything:
         raise UsageError("give --sample or --all, not both.")
     try:
         with opened(place) as source:
-            return _verify(source.run, source.problems, given(values), sample, everything, tolerance, as_json)
+            stop = _stop_check(source.run, against)
+            problems = [*source.problems, *stop.problems]
+            return _verify(source.run, problems, stop.unchecked, given(values), sample, everything, tolerance, as_json)
     except DamagedJournal as error:
         raise SparringError(error.sentence) from error  # the answer that was asked for, and no wrong usage
 
@@ -76,6 +94,7 @@ def verify(place: Path, sample: int | None, everything: bool, tolerance: float, 
 def _verify(
     run: RecordedRun,
     problems: Sequence[str],
+    not_checked: str,
     now: dict[str, Any],
     sample: int | None,
     everything: bool,
@@ -101,7 +120,7 @@ def _verify(
     checked.sort(key=lambda each: order[each.episode])
     absent = 0 if run.running else len(order.keys() - run.rows.keys())
     different = any(each.verdict == "different" for each in checked) or bool(problems)
-    unchecked = any(each.verdict == "unchecked" for each in checked) or absent > 0
+    unchecked = any(each.verdict == "unchecked" for each in checked) or absent > 0 or bool(not_checked)
     if as_json:
         document = {
             "verified": not different and not unchecked,
@@ -110,12 +129,25 @@ def _verify(
             "recorded": len(run.rows),
             "running": run.running,
             "problems": list(problems),
+            "unchecked": not_checked,
             "episodes": [each.to_json() for each in checked],
         }
         click.echo(json.dumps(document, allow_nan=False))
     else:
-        show_on_screen(_report(run, checked, problems, absent, tolerance))
+        show_on_screen(_report(run, checked, [*problems, *filter(None, [not_checked])], absent, tolerance))
     return EXIT_DIFFERENT if different else EXIT_UNCHECKED if unchecked else 0
+
+
+def _stop_check(run: RecordedRun, against: Path | None) -> StopCheck:
+    stop = run.document.early_stop
+    if stop is None or stop.against is None:
+        if against is not None:
+            raise UsageError("this run was not held against another one: leave --against out.")
+        return StopCheck()
+    there = Path(stop.against)
+    places = [there, run.place.parent / there.name] if against is None else [against]
+    found = check_stop(run.document, run.rows.values(), places)
+    return StopCheck(found.problems, SparringError(found.unchecked).told(FLAGS) if found.unchecked else "")
 
 
 def _chosen(run: RecordedRun, sample: int | None, everything: bool) -> list[EpisodeRow]:

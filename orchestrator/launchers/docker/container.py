@@ -5,44 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from sparring.env_worker.worker.memory import format_memory
 from sparring.orchestrator.launchers.base import LaunchFailed
 from sparring.orchestrator.launchers.docker.container_spec import ContainerSpec
 from sparring.orchestrator.launchers.docker.engine import Engine, refusal
 from sparring.orchestrator.launchers.keep_alive import Death
+from sparring.orchestrator.launchers.to_the_end import to_the_end
 from sparring.orchestrator.machine.logs import last_words, shorten, tail_of
 from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 _LOOK_SECONDS: Final = 2.0
 _LAST_LINES_SECONDS: Final = 5.0
 _NOT_A_WORKER: Final = (126, 127)
 """What shells and engines exit with when there is no such program in a container."""
-
-
-async def to_the_end(function: Callable[..., T], *arguments: Any) -> T:
-    """Runs a blocking call in a thread; when cancelled it still sees the call's end, as it may make a container."""
-    try:
-        call = asyncio.get_running_loop().run_in_executor(None, function, *arguments)
-    except RuntimeError:
-        # Python is ending, and has no more threads for us: a training program that never closed what it had opened.
-        # Its containers must go all the same, and nobody else uses this loop any more.
-        return function(*arguments)
-    try:
-        return await asyncio.shield(call)
-    except asyncio.CancelledError:
-        await asyncio.wait([call])
-        if not call.cancelled():
-            call.exception()  # seen
-        raise
 
 
 class Container:

@@ -10,11 +10,12 @@ from typing import Any, Final
 from sparring.env_worker.registry import get_benchmark
 from sparring.env_worker.worker.addresses import HOST_VARIABLE
 from sparring.orchestrator.launchers.base import TOKEN_FLAGS, WorkerOrder
-from sparring.orchestrator.launchers.docker.engine import HARDENED, OWNER_LABEL, RUN_LABEL, WORKER_LABEL, Image, owner
+from sparring.orchestrator.launchers.docker.engine import HARDENED, OWNER_LABEL, RUN_LABEL, WORKER_LABEL, Image
 from sparring.orchestrator.launchers.docker.route import HOST_NAME, Route
 from sparring.orchestrator.launchers.docker.settings import DockerSettings
 from sparring.orchestrator.machine.memory import parse_memory
-from sparring.orchestrator.run.plan import assets_of, benchmark_settings
+from sparring.orchestrator.machine.owner import owner
+from sparring.orchestrator.settings.assets import assets_of, benchmark_settings
 
 ASSETS_VOLUME: Final = "sparring-assets"
 _GIB: Final = 2**30

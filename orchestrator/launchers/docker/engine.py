@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from sparring.env_worker.registry import get_benchmark
+from sparring.orchestrator.machine.owner import owner_state
 from sparring.protos import WORK_PROTOCOL_VERSION
 from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError, UsageError
@@ -249,20 +250,6 @@ def image_of(benchmark: str) -> str:
     return name if ":" in name.rpartition("/")[2] else f"{name}:{release()}"
 
 
-def owner() -> str:
-    """Returns a name of this process that no other had or will have."""
-    return f"{socket.gethostname()}/{_boot()}/{os.getpid()}/{_started(os.getpid())}"
-
-
-def owner_state(label: str) -> Literal["alive", "dead", "unknown"]:
-    """Returns whether the process that a label names still runs; unknown if it is another machine's."""
-    parts = label.split("/")
-    if len(parts) != 4 or parts[0] != socket.gethostname() or not parts[2].isdecimal():
-        return "unknown"
-    _, boot, number, started = parts
-    return "alive" if boot == _boot() and _started(int(number)) == started else "dead"
-
-
 def refusal(error: Any) -> str:
     """Returns what an engine says when it refuses."""
     return str(error.explanation or error).strip().rstrip(".") + "."
@@ -298,21 +285,6 @@ def _how_to_build(benchmark: str) -> str:
     if image is not None and image.build:
         return f"Build it with `{image.build}`"
     return "Build it from a Dockerfile of yours (docs/docker-launcher.md says what is needed)"
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return "boot"
-
-
-def _started(process: int) -> str:
-    """Returns when a process started, in the kernel's ticks; empty if there is none of that number."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
 
 
 def _is_of_this_machine(address: str) -> bool:

@@ -7,9 +7,9 @@ import logging
 from typing import Any, Final
 
 from sparring.orchestrator.launchers.base import LaunchFailed
-from sparring.orchestrator.launchers.docker.container import to_the_end
 from sparring.orchestrator.launchers.docker.container_spec import ContainerSpec
 from sparring.orchestrator.launchers.docker.engine import Engine
+from sparring.orchestrator.launchers.to_the_end import to_the_end
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparring.env_worker.registry import all_benchmarks
 from sparring.orchestrator.launchers.base import Launcher, LaunchFailed, Leftover, WorkerOrder
-from sparring.orchestrator.launchers.docker.container import Container, to_the_end
+from sparring.orchestrator.launchers.docker.container import Container
 from sparring.orchestrator.launchers.docker.container_spec import ContainerSpec
 from sparring.orchestrator.launchers.docker.engine import (
     OWNER_LABEL,
@@ -19,15 +19,16 @@ from sparring.orchestrator.launchers.docker.engine import (
     EngineFailed,
     connect,
     image_of,
-    owner,
 )
 from sparring.orchestrator.launchers.docker.fetch import fetch_into_volume
 from sparring.orchestrator.launchers.docker.route import Route, find_route
 from sparring.orchestrator.launchers.docker.settings import DockerSettings
 from sparring.orchestrator.launchers.keep_alive import Death, keep_all, keep_worker
+from sparring.orchestrator.launchers.to_the_end import to_the_end
 from sparring.orchestrator.machine.finding import Finding
-from sparring.orchestrator.run.plan import assets_of, fetch_assets
+from sparring.orchestrator.machine.owner import owner
 from sparring.orchestrator.settings import RunSettings
+from sparring.orchestrator.settings.assets import assets_of, fetch_assets
 from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.net.address import Address

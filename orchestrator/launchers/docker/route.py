@@ -117,8 +117,8 @@ def _check_policy(local_servers: Iterable[Address], engine: Engine) -> None:
         if gateway is not None and not _answers(there):
             raise UsageError(
                 f"the policy server at {server} cannot be reached from containers: nothing listens at {there}. "
-                f"Start it with `sparring serve --listen 0.0.0.0:{server.port}`, or with --listen "
-                "unix:///path/policy.sock, and name that."
+                f"Start it with `sparring serve --listen 0.0.0.0:{server.port}`, or with "
+                "`sparring serve --listen unix:///path/policy.sock`, and name that."
             )
 
 

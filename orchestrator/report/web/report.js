@@ -1,42 +1,12 @@
 "use strict";
-// Draws a report from the JSON beside it. Everything that comes from a run is set as text, never as HTML.
+// Draws a report from the JSON beside it.
 (() => {
+  const { byId, el, svg, percent, between, plural, figure, duration, shell, factTable, filmOf, showKeys, changeScheme } = parts;
   const SIGNS = { success: "✓", failure: "✗", error: "!", played: "•" };
   const MOST_CELLS = 20000; // beyond that, a browser takes seconds to lay them out; bars still show every task
 
   const data = JSON.parse(document.getElementById("content").textContent);
   const state = { filter: "", sort: "plan", open: -1, shown: [] };
-  const byId = (id) => document.getElementById(id);
-
-  function el(tag, attributes, ...children) {
-    const node = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes || {})) {
-      if (value === undefined || value === null || value === false) continue;
-      if (name === "class") node.className = value;
-      else if (name === "style") Object.assign(node.style, value);
-      else node.setAttribute(name, value === true ? "" : value);
-    }
-    node.append(...children.filter((child) => child !== null && child !== undefined));
-    return node;
-  }
-
-  function svg(tag, attributes, ...children) {
-    const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
-    for (const [name, value] of Object.entries(attributes || {})) node.setAttribute(name, value);
-    node.append(...children);
-    return node;
-  }
-
-  const percent = (rate) => (rate === null || rate === undefined ? "–" : `${(100 * rate).toFixed(1)} %`);
-  const between = (low, high) => `${(100 * low).toFixed(1)} – ${(100 * high).toFixed(1)} %`;
-  const plural = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
-  const figure = (x) => (x === null || x === undefined ? "–" : Math.abs(x) >= 1000 || Number.isInteger(x) ? Math.round(x).toLocaleString("en") : x.toPrecision(4).replace(/\.?0+$/, ""));
-
-  function duration(seconds) {
-    if (seconds < 120) return `${seconds.toFixed(1)} s`;
-    if (seconds < 7200) return `${(seconds / 60).toFixed(1)} min`;
-    return `${(seconds / 3600).toFixed(1)} h`;
-  }
 
   const byReturn = data.metric === "return";
 
@@ -64,7 +34,7 @@
       head.append(el("p", { class: "dim" }, `mean over tasks ${percent(data.suite.mean)}: ${between(...data.suite.these_tasks)} on these tasks${such ? `, ${between(...such)} on tasks like these` : ""}`));
     }
     if (!byReturn && all.errors) head.append(el("p", { class: "caution" }, `${plural(all.errors, "episode")} ended in an error and ${all.errors === 1 ? "is" : "are"} not counted: ${between(all.worst_case, all.best_case)} if all of them were failures, or successes`));
-    if (!byReturn && data.any_time) head.append(el("p", { class: "dim" }, `${between(...data.any_time)} by the rounds that all tasks have played, whenever you look; the interval above is for a run that has ended`));
+    if (!byReturn && data.any_time) head.append(el("p", { class: "dim" }, `${between(...data.any_time)} by the rounds that all tasks have played, whenever you look; the interval above is for a number of episodes that was settled before`));
     if (data.status !== "finished") head.append(el("p", { class: "caution" }, data.status_told));
     for (const sentence of data.cautions) head.append(el("p", { class: "caution" }, sentence));
   }
@@ -197,34 +167,26 @@
     state.open = at;
     const dialog = byId("episode");
     const film = of("film");
-    const parts = [
+    const shown = [
       el("header", null,
         el("h2", null, `${task.name} #${of("index")} `, el("span", { class: `badge` }, of("outcome"))),
         el("span", null, el("button", { type: "button", "data-go": "-1", title: "the one before (←)" }, "←"), " ", el("button", { type: "button", "data-go": "1", title: "the next (→)" }, "→"), " ", el("button", { type: "button", "data-close": true, title: "close (Esc)" }, "✕"))),
       el("p", { class: "dim" }, task.instruction),
     ];
-    if (film.startsWith("data:image/") || film.endsWith(".gif")) parts.push(el("img", { class: "film", src: film, alt: `film of ${task.name} #${of("index")}` }));
-    else if (film) parts.push(el("video", { src: film, controls: true, autoplay: true, muted: true, loop: true, playsinline: true }));
-    else if (data.folder) parts.push(el("p", { class: "dim" }, "No film was made. To make one:"), el("pre", null, `sparring film ${shell(data.folder)} --episodes ${shell(`${task.name}:${of("index")}`)}`));
-    if (of("error") >= 0) parts.push(el("p", { class: "caution" }, `${of("kind")}: ${data.errors[of("error")].sentence}`));
-    parts.push(timeline(at));
+    if (film) shown.push(filmOf(film, `film of ${task.name} #${of("index")}`, { autoplay: true }));
+    else if (data.folder) shown.push(el("p", { class: "dim" }, "No film was made. To make one:"), el("pre", null, `sparring film ${shell(data.folder)} --episodes ${shell(`${task.name}:${of("index")}`)}`));
+    if (of("frame")) shown.push(el("figure", { class: "frame" }, el("img", { src: of("frame"), alt: `what ${task.name} #${of("index")} began with` }), el("figcaption", null, "at its beginning")));
+    if (of("error") >= 0) shown.push(el("p", { class: "caution" }, `${of("kind")}: ${data.errors[of("error")].sentence}`));
+    shown.push(...[rewards(at)].filter(Boolean), timeline(at));
     const facts = [
       ["seed", of("seed")], ["steps", of("steps")], ["return", figure(of("reward_sum"))], ["largest reward", figure(of("reward_max"))],
       ...Object.entries(of("metrics")).map(([name, value]) => [name, figure(value)]),
       ["seconds", of("seconds").toFixed(2)], ["images drawn", of("renders")], ["asked the policy", `${of("round_trips")} times`],
       ["attempts", of("attempts")], ["actions out of range", of("out_of_range") || null], ["worker", of("worker")], ["host", of("host")], ["renderer", of("renderer")],
     ].filter(([, value]) => value !== "" && value !== null);
-    parts.push(factTable(facts));
-    dialog.replaceChildren(...parts);
+    shown.push(factTable(facts));
+    dialog.replaceChildren(...shown);
     if (!dialog.open) dialog.showModal();
-  }
-
-  const shell = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
-
-  function factTable(facts) {
-    const table = el("table");
-    for (const [name, value] of facts) table.append(el("tr", null, el("th", null, name), el("td", null, String(value))));
-    return table;
   }
 
   const PARTS = [["physics", "physics_s"], ["rendering", "render_s"], ["policy", "policy_s"], ["transport", "transport_s"]];
@@ -245,6 +207,26 @@
     const parts = PARTS.map(([name, column]) => [name, data.episodes[column][at]]);
     const rest = data.episodes.seconds[at] - parts.reduce((sum, [, seconds]) => sum + seconds, 0);
     return el("div", { style: { margin: "10px 0" } }, ...stack([...parts, ["other", Math.max(0, rest)]]));
+  }
+
+  // Rewards over steps, as the journal's trace has them; a line where the task was done.
+  function rewards(at) {
+    const values = data.episodes.rewards[at], steps = data.episodes.steps[at], done = data.episodes.success_at[at];
+    if (!values.length || !steps) return null;
+    const low = Math.min(0, ...values), high = Math.max(...values, low + 1e-9);
+    const [width, height] = [600, 90];
+    const x = (step) => (steps > 1 ? (width * (step - 1)) / (steps - 1) : width / 2);
+    const y = (value) => height - 4 - ((value - low) / (high - low)) * (height - 8);
+    const points = values.map((value, n) => [x(1 + (values.length > 1 ? (n * (steps - 1)) / (values.length - 1) : 0)), y(value)]);
+    const line = points.map(([a, b]) => `${a.toFixed(1)},${b.toFixed(1)}`).join(" ");
+    const drawn = svg("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": `rewards over ${steps} steps${done ? `, done at step ${done}` : ""}` });
+    drawn.append(svg("polygon", { points: `${points[0][0]},${y(low)} ${line} ${points[points.length - 1][0]},${y(low)}`, class: "area" }));
+    drawn.append(svg("polyline", { points: line, class: "curve" }));
+    if (done) drawn.append(svg("line", { x1: x(done), x2: x(done), y1: 0, y2: height, class: "done" }));
+    const told = steps > values.length ? `reward, mean of about ${Math.round(steps / values.length)} steps` : "reward of each step";
+    return el("figure", { class: "rewards" },
+      el("figcaption", null, `${told}: ${figure(low)} to ${figure(high)}`, done ? el("span", { class: "done" }, `done at step ${done.toLocaleString("en")}`) : null),
+      drawn, el("div", { class: "ends" }, el("span", null, "step 1"), el("span", null, steps.toLocaleString("en"))));
   }
 
   // ---- distributions
@@ -365,7 +347,7 @@
     if (inField) { if (event.key === "Escape") event.target.blur(); return; }
     const open = byId("episode").open;
     if (event.key === "/" && !open) { event.preventDefault(); byId("filter").focus(); return; }
-    if (event.key === "?") { showKeys(); return; }
+    if (event.key === "?") { showKeys(KEYS); return; }
     if (event.key === "d") { changeScheme(); return; }
     if (event.key === "n") {
       const to = nextFailure(open ? state.shown.indexOf(state.open) : state.shown.indexOf(Number(document.activeElement.dataset.at ?? -1)));
@@ -393,20 +375,6 @@
     return best;
   }
 
-  function showKeys() {
-    const dialog = byId("help");
-    const table = el("table");
-    for (const [key, what] of KEYS) table.append(el("tr", null, el("td", null, el("kbd", null, key)), el("td", null, what)));
-    dialog.replaceChildren(el("header", null, el("h2", null, "Keys"), el("button", { type: "button", "data-close": true }, "✕")), table);
-    if (!dialog.open) dialog.showModal();
-  }
-
-  function changeScheme() {
-    const root = document.documentElement;
-    const dark = root.dataset.scheme ? root.dataset.scheme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-    root.dataset.scheme = dark ? "light" : "dark";
-  }
-
   drawHead();
   redraw();
   drawTime();
@@ -417,7 +385,7 @@
   byId("filter").addEventListener("input", (event) => { clearTimeout(waiting); waiting = setTimeout(() => { state.filter = event.target.value; redraw(); }, 80); });
   byId("sort").addEventListener("change", (event) => { state.sort = event.target.value; redraw(); });
   byId("scheme").addEventListener("click", changeScheme);
-  byId("keys").addEventListener("click", showKeys);
+  byId("keys").addEventListener("click", () => showKeys(KEYS));
   byId("grid").addEventListener("click", (event) => { const cell = event.target.closest("button.cell"); if (cell) openEpisode(Number(cell.dataset.at)); });
   for (const id of ["episode", "help"]) {
     const dialog = byId(id);

@@ -78,7 +78,9 @@ class Drag:
             slipped = np.linalg.norm((world.hand - world.position(thing))[:2]) > _SLIPPED
             return bool(np.abs(offset).max() < _THERE or slipped)
 
-        yield from hand.move(ahead, rotation, grip=CLOSED, tolerance=0.0, limit=200, patience=200, gain=1.0, until=over)
+        yield from hand.move(
+            ahead, rotation, grip=CLOSED, tolerance=0.0, limit=200, give_up_after=200, gain=1.0, until=over
+        )
         yield from hand.move(world.hand + upward(0.05), rotation, grip=OPEN, tolerance=0.02, limit=15)
 
     def _rotation(self, thing: str, contact: Array) -> Array:

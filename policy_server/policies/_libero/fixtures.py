@@ -118,7 +118,7 @@ class Articulate:
             grip=CLOSED,
             tolerance=0.0,
             limit=150,
-            patience=60,
+            give_up_after=60,
             gain=1.0,
             until=lambda: world.joint_meets(world.joint(index), "close"),
         )

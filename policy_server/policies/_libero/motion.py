@@ -58,7 +58,7 @@ class Hand:
         tolerance: float = 0.008,
         turn_tolerance: float = 0.1,
         limit: int = 80,
-        patience: int = 12,
+        give_up_after: int = 12,
         gain: float = 1.5,
         until: Callable[[], bool] | None = None,
     ) -> Motion:
@@ -74,7 +74,7 @@ class Hand:
             tolerance: How close is there, in metres.
             turn_tolerance: How close is there, in radians.
             limit: Most steps to spend.
-            patience: Steps without coming closer after which it ends.
+            give_up_after: Steps without coming closer after which it ends.
             gain: Share of the remaining way that each step asks for; above 2 it overshoots.
             until: An extra reason to stop, asked before every step.
         """
@@ -89,7 +89,7 @@ class Hand:
                 return
             waited = 0 if distance + 0.1 * angle < best - 0.001 else waited + 1
             best = min(best, distance + 0.1 * angle)
-            if waited >= patience:
+            if waited >= give_up_after:
                 return
             # Near the arm's limits the controller rests a centimetre off; what stays gets pushed harder.
             bias = np.clip(bias + 0.15 * error, -0.03, 0.03) if distance < 0.03 else np.zeros(3)

@@ -19,7 +19,7 @@ from sparring.policy_server.policies._libero.motion import OPEN, Hand, Motion
 from sparring.policy_server.policies._libero.place import Carry
 from sparring.policy_server.policies._libero.world import Goal, World
 
-_PATIENCE = 15  # steps to wait for the simulator's verdict once all goals look met
+_VERDICT_STEPS = 15  # steps to wait for the simulator's verdict once all goals look met
 
 
 class LiberoPlayer:
@@ -50,7 +50,7 @@ def _play(hand: Hand) -> Motion:
     while True:
         pending = [goal for goal in goals if not world.holds(goal)]
         if not pending:
-            yield from hand.hold(OPEN, _PATIENCE)
+            yield from hand.hold(OPEN, _VERDICT_STEPS)
             # Still running, so the simulator disagrees: something is in place but does not touch. Do it again.
             pending = [goal for goal in goals if goal.kind in ("on", "in")] or list(goals)
         goal = pending[0]

@@ -1,0 +1,185 @@
+"""Round trips per second through each bridge, and by a foreign client at the same server: two images and a state there.
+
+The servers are processes of their own and compute nothing: openpi's as its client package speaks, vla-eval's own model
+server, and one of pyzmq for GR00T. The bridge and the foreign client take turns, round after round.
+
+    python benchmarks/bridges.py [--rounds 5] [--seconds 1]
+
+In the environment of `make test-foreign`. LeRobot's protocol is not among them: its server lives in another one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from statistics import median
+from typing import Any, Final
+
+import msgpack
+import numpy as np
+import zmq
+from common import child, conclude, show
+from contenders import serve_as_openpi
+
+from sparring.policy_server.bridges.endpoint import Endpoint
+from sparring.policy_server.bridges.peer import Peer
+from sparring.policy_server.bridges.presets import preset
+from sparring.policy_server.policies.base import Instruction, Observation
+from sparring.protos.spec import Offer
+
+SIDE: Final = 256
+SEEN: Final[dict[str, Any]] = {
+    "observation.images.image": np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3)).astype(np.uint8),
+    "observation.images.image2": np.random.default_rng(1).integers(0, 256, (SIDE, SIDE, 3)).astype(np.uint8),
+    "robot0_eef_pos": np.zeros(3),
+    "robot0_eef_quat": np.array([0.0, 0.0, 0.0, 1.0]),
+    "robot0_gripper_qpos": np.zeros(2),
+}
+CHUNK: Final = np.zeros((10, 7), np.float32)
+Ask = Callable[[], Any]
+
+
+def bridge(protocol: str, address: str) -> Ask:
+    """Our side of a bridge, as a session uses it."""
+    from sparring.policy_server.bridges.clients.groot import GrootPeer
+    from sparring.policy_server.bridges.clients.openpi import OpenpiPeer
+    from sparring.policy_server.bridges.clients.vla_eval import VlaEvalPeer
+
+    kinds: dict[str, type[Peer]] = {"openpi": OpenpiPeer, "vla-eval": VlaEvalPeer, "gr00t": GrootPeer}
+    layout = preset(protocol, "libero").changed(
+        {"side": 0}
+    )  # as the foreign client sends them: scaling is no part of it
+    peer = kinds[protocol](Endpoint.parse(f"{protocol}://{address}", port=0), layout, timeout=20)
+    task = Instruction("go", benchmark="libero", offer=Offer({}, (), ()))
+    peer.start(task, 0)
+    observation = Observation(SEEN, task)
+    return lambda: peer.ask(observation)
+
+
+def openpi_client(address: str) -> Ask:
+    from openpi_client.websocket_client_policy import WebsocketClientPolicy
+
+    host, _, port = address.rpartition(":")
+    client = WebsocketClientPolicy(host, int(port))
+    shown = {**preset("openpi", "libero").changed({"side": 0}).shown(SEEN), "prompt": "go"}
+    return lambda: client.infer(shown)
+
+
+def vla_eval_client(address: str) -> Ask:
+    from vla_eval.connection import Connection
+
+    loop = asyncio.new_event_loop()
+    connection = Connection(f"ws://{address}", timeout=20)
+    loop.run_until_complete(connection.connect())
+    loop.run_until_complete(connection.start_episode({"task": {}}))
+    shown = preset("vla-eval", "libero").shown(SEEN)
+    question = {
+        "images": {"agentview": shown["agentview"], "wrist": shown["wrist"]},
+        "states": shown["states"],
+        "task_description": "go",
+    }
+    return lambda: loop.run_until_complete(connection.act(question))
+
+
+def groot_client(address: str) -> Ask:
+    socket = zmq.Context.instance().socket(zmq.REQ)
+    socket.connect(f"tcp://{address}")
+    shown = {name: array[None, None] for name, array in preset("gr00t", "libero").shown(SEEN).items()}
+    request = {"endpoint": "get_action", "data": {"observation": shown, "options": {}}}
+
+    def ask() -> Any:
+        socket.send(msgpack.packb(request, default=_packed))
+        return msgpack.unpackb(socket.recv(), object_hook=_array, strict_map_key=False)
+
+    return ask
+
+
+def _packed(value: Any) -> Any:
+    return {b"nd": True, b"type": value.dtype.str, b"kind": b"", b"shape": value.shape, b"data": value.tobytes()}
+
+
+def _array(found: Any) -> Any:
+    return np.frombuffer(found[b"data"], found[b"type"]).reshape(found[b"shape"]) if b"nd" in found else found
+
+
+FOREIGN: Final[dict[str, Callable[[str], Ask]]] = {
+    "openpi": openpi_client,
+    "vla-eval": vla_eval_client,
+    "gr00t": groot_client,
+}
+
+
+def serve(protocol: str) -> None:
+    """Serves a protocol until it is ended; says on standard output where."""
+    if protocol == "openpi":
+        asyncio.run(serve_as_openpi(lambda _: CHUNK))
+    elif protocol == "vla-eval":
+        from vla_eval.api import serve_background
+        from vla_eval.model_servers.predict import PredictModelServer
+
+        class Nothing(PredictModelServer):  # type: ignore[misc]
+            def predict(self, obs: Any, ctx: Any) -> Any:
+                return {"actions": CHUNK[0]}
+
+        with serve_background(Nothing()) as served:
+            _say(f"{served.host}:{served.port}")
+            time.sleep(3600)
+    else:
+        socket = zmq.Context.instance().socket(zmq.REP)
+        _say(f"127.0.0.1:{socket.bind_to_random_port('tcp://127.0.0.1')}")
+        names = [f"action.{name}" for name in ("x", "y", "z", "roll", "pitch", "yaw", "gripper")]
+        actions = {name: CHUNK[None, :, i : i + 1] for i, name in enumerate(names)}
+        while True:
+            request = msgpack.unpackb(socket.recv(), object_hook=_array, strict_map_key=False)
+            answer: Any = [actions, {}] if request["endpoint"] == "get_action" else {}
+            socket.send(msgpack.packb(answer, default=_packed))
+
+
+def _say(address: str) -> None:
+    sys.stdout.write(f"{address}\n")
+    sys.stdout.flush()
+
+
+def _rate(ask: Ask, seconds: float) -> float:
+    count, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        ask()
+        count += 1
+    return count / (time.perf_counter() - began)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each")
+    parser.add_argument("--seconds", type=float, default=1.0, help="length of a turn")
+    parser.add_argument("--serve", choices=tuple(FOREIGN), help="be one of the servers")
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.serve)
+        return
+    rows, ratios = [], {}
+    with ExitStack() as stack:
+        for protocol, foreign in FOREIGN.items():
+            server = stack.enter_context(child(__file__, "--serve", protocol))
+            assert server.stdout is not None
+            address = server.stdout.readline().strip()
+            if not address:
+                raise SystemExit(f"the server of {protocol} did not start; is this test-foreign's environment?")
+            asks = {"ours": bridge(protocol, address), "theirs": foreign(address)}
+            rates: dict[str, list[float]] = {name: [] for name in asks}
+            for _ in range(options.rounds):
+                for name, ask in asks.items():
+                    rates[name].append(_rate(ask, options.seconds))
+            ours, theirs = median(rates["ours"]), median(rates["theirs"])
+            ratios[protocol] = ours / theirs
+            rows.append([protocol, f"{ours:,.0f}", f"{theirs:,.0f}", f"{ours / theirs:.2f}"])
+    show("round trips per second (median over rounds)", ["", "bridge", "foreign client", "ratio"], rows)
+    conclude("bridges", target="at least half of the foreign client's", met=min(ratios.values()) >= 0.5, ratios=ratios)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""The rules by which other projects evaluate policies on LIBERO.
+
+Read from their code, and held against it: tests/foreign and tests/lerobot play the same actions in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sparring.env_worker.protocol import Protocol
+
+_OPENPI_LIMITS: Final = {
+    "limit_spatial": 220,
+    "limit_object": 280,
+    "limit_goal": 300,
+    "limit_10": 520,
+    "limit_90": 400,
+}
+_ERRORS: Final = "an episode that raises counts as a failure there, and is an error here"
+_FIFTY: Final = "there are 50 episodes at most there; here later ones begin in the same states again"
+
+PROTOCOLS: Final[Sequence[Protocol]] = (
+    Protocol(
+        "lerobot-0.6",
+        1,
+        "lerobot-eval --env.type=libero of LeRobot 0.6.1",
+        settings={
+            "resolution": 360,
+            "limit_spatial": 280,
+            "limit_object": 280,
+            "limit_goal": 300,
+            "limit_10": 520,
+            "limit_90": 400,
+            "settling_steps": 10,
+        },
+        differs=(
+            "how many actions are played before the policy looks again is the checkpoint's n_action_steps in both",
+            "LeRobot computes the rotation of the state in single precision: its last bit may differ",
+        ),
+    ),
+    Protocol(
+        "openpi",
+        1,
+        "examples/libero/main.py of openpi, as of 2025 and 2026",
+        seed=7,
+        settings={"resolution": 256, **_OPENPI_LIMITS, "settling_steps": 10, "seeding": "task"},
+        rules={"actions_per_look": 5},
+        layout="openpi",
+        differs=(
+            _ERRORS,
+            _FIFTY,
+            "images are scaled to 224 by its client: here by the bridge openpi://, and not for other policies",
+            "a policy that plans fewer than 5 actions is refused there; here it looks again sooner",
+        ),
+    ),
+    Protocol(
+        "vla-eval",
+        1,
+        "vla-eval 0.8.0, its LIBERO benchmark by default, in one shard",
+        seed=7,
+        settings={"resolution": 256, **_OPENPI_LIMITS, "settling_steps": 10, "seeding": "task"},
+        layout="vla-eval",
+        differs=(
+            _ERRORS,
+            _FIFTY,
+            "it takes the sign of the gripper, with 0 for closing: here the bridge vla-eval:// does; robosuite takes "
+            "the sign of whatever comes, so that only an exact 0 differs for other policies",
+            "how many actions are played before the policy looks again is decided by its model server's buffer",
+            "with several shards its fixtures stand where the order of episodes in each shard has them",
+            "a model server may ask it for other settings (observation_params), such as env_seed=0 for OpenVLA-OFT",
+        ),
+    ),
+    Protocol(
+        "gr00t",
+        1,
+        "gr00t/eval/rollout_policy.py of Isaac GR00T N1.6 and N1.7, as its LIBERO example calls it",
+        settings={
+            "resolution": 256,
+            **dict.fromkeys(_OPENPI_LIMITS, 720),
+            "settling_steps": 0,
+            "initial_states": "sampled",
+        },
+        rules={"actions_per_look": 8},
+        layout="gr00t",
+        differs=(
+            "its episodes are not seeded: no two of its evaluations play the same; here each has its seed",
+            "its gripper of 0 to 1, with 1 for open, is turned into LIBERO's by the bridge gr00t://; a policy that is "
+            "not behind it must give LIBERO's own, -1 for open",
+        ),
+    ),
+)
+
+FIXED: Final[Mapping[str, str]] = {
+    "success": "checked after every step; the first one ends the episode",
+    "cameras": "agentview and robot0_eye_in_hand, turned by 180 degrees, as observation.images.image and .image2",
+    "state": "position, axis-angle (0 to 2 pi, its sign not made canonical), gripper joints",
+    "actions": "7 numbers; robosuite clips those outside [-1, 1], and takes the gripper's sign: -1 opens",
+    "order": "episode k begins in number k of the task's initial states, modulo 50",
+    "sentence": "from the name of the task's file, without its scene",
+    "control rate": "20 Hz",
+}
+"""What the protocols above have in common."""

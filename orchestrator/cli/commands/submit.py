@@ -1,0 +1,120 @@
+"""`sparring submit`: a run as a job of Slurm's, which is started again until it is done."""
+
+from __future__ import annotations
+
+import re
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import click
+
+from sparring.orchestrator.settings import parse_pairs
+from sparring.protos.errors import UsageError
+
+_MOST: Final = 100
+_NO_SETTINGS: Final = ("config", "as_json", "debug", "pdb", "index", "dry_run", "accept_changes")
+"""Flags of a run that are none of its settings."""
+
+
+@click.command(
+    short_help="a run as a Slurm job that resumes itself",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.option(
+    "--slurm",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="an option of sbatch for this job, such as time=4:00:00 or partition=cpu; true for one without a value; may "
+    "be repeated",
+)
+@click.option(
+    "--max-requeues",
+    type=click.IntRange(min=0),
+    default=_MOST,
+    help=f"how often the job may be started again [default: {_MOST}]",
+)
+@click.option("--dry-run", is_flag=True, help="print the batch script, and submit nothing")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="run FLAGS...")
+def submit(slurm: tuple[str, ...], max_requeues: int, dry_run: bool, arguments: tuple[str, ...]) -> int:
+    """Submits a run as a job of Slurm's. What comes after `run` is what sparring run takes, with an --output.
+
+    \b
+        sparring submit --slurm time=4:00:00 run --benchmark metaworld --task mt50 --policy expert --output results
+
+    When its time limit comes, the run stops, keeps what it has, and the job is started again, until the plan is done.
+    """  # noqa: D301 - click wants the very character
+    # Not at the top: --help needs none of it.
+    from sparring.orchestrator.launchers.slurm import commands
+    from sparring.orchestrator.launchers.slurm.script import check_printable
+    from sparring.orchestrator.launchers.slurm.submission import Submission
+
+    if arguments[:1] != ("run",):
+        raise UsageError("say what to run: sparring submit [--slurm KEY=VALUE] run FLAGS..., as for sparring run.")
+    folder = _output(arguments[1:])
+    check_printable(folder)
+    options = _options(slurm)
+    script = Submission(
+        name=re.sub(r"[^A-Za-z0-9_.-]+", "-", f"sparring-run-{folder.name}"),
+        folder=folder,
+        log=folder.with_name(f"{folder.name}-%j.log"),
+        options=options,
+        command=[sys.executable, "-m", "sparring", *arguments],
+        most=max_requeues,
+    )
+    if dry_run:
+        click.echo(script.text(), nl=False)
+        return 0
+    _check(arguments[1:])
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    number = commands.submit(script.text())
+    click.echo(f"submitted job {number}; its log: {str(script.log).replace('%j', number)}")
+    click.echo(f"see how far it is: sparring show {folder}")
+    return 0
+
+
+def _output(arguments: tuple[str, ...]) -> Path:
+    """Returns where the run's results go. Without a name of its own, each start of the job would begin anew.
+
+    Raises:
+        UsageError: If that is not said, or the name cannot be that of a job's log.
+    """
+    given = ""
+    for flag, value in pairwise([*arguments, ""]):
+        if flag == "--output":
+            given = value
+        elif flag.startswith("--output="):
+            given = flag.removeprefix("--output=")
+    if not given:
+        raise UsageError("say where the results go, with --output: a job that is started again finds its run by that.")
+    if "%" in given:
+        raise UsageError(f"--output {given}: Slurm takes a % in the name of a log for something else.")
+    return Path(given).absolute()
+
+
+def _check(arguments: tuple[str, ...]) -> None:
+    """Checks the run's flags now, and not when the job starts, which may be tomorrow.
+
+    Raises:
+        UsageError: If there is something wrong with them.
+    """
+    from sparring.orchestrator.cli.commands.run import run
+    from sparring.orchestrator.cli.options import given
+    from sparring.orchestrator.settings import read_settings
+
+    with run.make_context("sparring run", list(arguments), resilient_parsing=False) as context:
+        values = {name: value for name, value in context.params.items() if name not in _NO_SETTINGS}
+        read_settings(given(values), context.params["config"])
+
+
+def _options(given: tuple[str, ...]) -> dict[str, str]:
+    from pydantic import ValidationError
+
+    from sparring.orchestrator.launchers.slurm.settings import SlurmSettings
+
+    try:
+        return SlurmSettings.model_validate({"slurm": parse_pairs(given, "--slurm", text=True)}).slurm
+    except ValidationError as error:
+        said = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise UsageError(f"--slurm: {said}.") from error

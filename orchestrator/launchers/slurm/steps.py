@@ -1,0 +1,141 @@
+"""Workers as steps of the allocation that the run itself is in: one srun each."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from sparring.orchestrator.launchers.base import WorkerOrder
+from sparring.orchestrator.launchers.cluster import share_workers
+from sparring.orchestrator.launchers.command import CommandWorker
+from sparring.orchestrator.launchers.keep_alive import Death, keep_all, keep_worker
+from sparring.orchestrator.launchers.slurm.container import ContainedProgram
+from sparring.orchestrator.launchers.slurm.settings import SlurmSettings
+from sparring.orchestrator.launchers.slurm.shared_files import SharedFiles
+from sparring.orchestrator.machine.logs import tail_of
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 2.0
+_BEGUN: Final = "step of worker"
+_SAYS_SO: Final = 'echo "$0 begins on ${SLURMD_NODENAME:-$(hostname)}"; exec "$@"'
+_SLURM_SAYS: Final = re.compile(r"^(?:srun|slurmstepd)[^:]*: (?:error: )?(.*)$", re.MULTILINE)
+
+
+def step_command(
+    own: SlurmSettings, name: str, worker: Sequence[str], container: ContainedProgram | None = None
+) -> list[str]:
+    """Returns what starts a worker as a step.
+
+    Args:
+        own: The launcher's settings.
+        name: Of the worker.
+        worker: Its program and arguments.
+        container: What it is started in; None: it is on the node.
+    """
+    contained, worker = ([], worker) if container is None else container.in_step(worker)
+    options = {"nodes": "1", "ntasks": "1", "cpus-per-task": str(own.slots_per_worker), **own.slurm}
+    flags = [f"--{key}" if value == "true" else f"--{key}={value}" for key, value in options.items()]
+    # Exactly what it asks for, so that others have their place beside it; else a step takes all of a node.
+    head = ["srun", "--exact", "--unbuffered", f"--job-name=sparring-{name}", *flags, *contained]
+    return [*head, "sh", "-c", _SAYS_SO, f"{_BEGUN} {name}", *worker]
+
+
+async def keep_steps(
+    order: WorkerOrder,
+    own: SlurmSettings,
+    files: SharedFiles,
+    pythons: Mapping[str, str],
+    containers: Mapping[str, ContainedProgram | None],
+) -> None:
+    """Has steps for all workers, until cancelled; those for which there is no room wait until there is.
+
+    Args:
+        order: Which workers to have.
+        own: The launcher's settings.
+        files: That they need.
+        pythons: The Python of each benchmark.
+        containers: What it is in; None: it is on the nodes.
+
+    Raises:
+        LaunchFailed: If replacing them is of no use.
+    """
+    shares = share_workers(own, order.slots)  # by the slots that each benchmark is to have, as for jobs
+    order = replace(
+        order,
+        slots=dict.fromkeys(order.slots, own.slots_per_worker),
+        rules=replace(order.rules, worker_deaths=own.max_restarts + 1),
+    )
+    await keep_all(
+        [
+            _keep(order, own, files, pythons[label], containers[label], label, place)
+            for label, workers in shares.items()
+            for place in range(min(workers, max(1, math.ceil(order.left(label) / own.slots_per_worker))))
+        ]
+    )
+
+
+async def _keep(
+    order: WorkerOrder,
+    own: SlurmSettings,
+    files: SharedFiles,
+    python: str,
+    container: ContainedProgram | None,
+    label: str,
+    place: int,
+) -> None:
+    path = order.logs / f"worker-{label}-{place}.log"
+    ca = [] if files.ca is None else [f"--ca={files.ca if container is None else container.seen(files.ca)}"]
+
+    async def start(name: str) -> _Step:
+        worker = [python, *order.program(label, name, orchestrator=order.public), *ca]
+        command = step_command(own, name, worker, container)
+        return _Step(await CommandWorker.start(command, log=path, secret=order.join_token))
+
+    async def given_up(name: str) -> str:
+        while f"{_BEGUN} {name} " not in tail_of(path):  # it waits for its turn
+            await asyncio.sleep(_LOOK_SECONDS)
+        return await order.given_up(name)
+
+    def on_death(name: str, death: Death) -> None:
+        order.explain(name, f"worker {name} {death}")
+
+    await keep_worker(
+        f"{label}-{place}",
+        start,
+        rules=order.rules,
+        results_of=order.results_of,
+        on_death=on_death,
+        given_up=given_up,
+    )
+
+
+class _Step:
+    """A step, as the keeper sees it: its command, and what Slurm says of its end."""
+
+    def __init__(self, command: CommandWorker) -> None:
+        self._command = command
+        self.log = command.log
+
+    async def wait(self) -> Death:
+        death = await self._command.wait()
+        said = list(_said(tail_of(self.log)))
+        return replace(death, reason=f"{death}: {said[-1]}") if said else death
+
+    async def end(self) -> None:
+        await self._command.end()
+
+    def last_words(self) -> str:
+        return self._command.last_words()
+
+
+def _said(told: str) -> Iterator[str]:
+    """Returns what Slurm has said of the last step in a log."""
+    last = told[max(0, told.rfind(_BEGUN)) :]
+    for found in _SLURM_SAYS.finditer(last):
+        yield found[1].strip("* ")

@@ -1,0 +1,1 @@
+"""Looks for the mistakes that make a policy fail without a word: `sparring preflight`."""

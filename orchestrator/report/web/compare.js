@@ -1,0 +1,185 @@
+"use strict";
+// Draws a comparison from the JSON beside it.
+(() => {
+  const { byId, el, percent, plural, figure, shell, factTable, filmOf, showKeys, changeScheme } = parts;
+  const data = JSON.parse(byId("content").textContent);
+  const state = { filter: "", which: "all" };
+
+  const points = (x) => `${x > 0 ? "+" : x < 0 ? "−" : "±"}${Math.abs(100 * x).toFixed(1)}`;
+  const chance = (p) => (p === null || p === undefined ? "–" : p < 0.001 ? "p < 0.001" : `p = ${p.toFixed(3)}`);
+  const signed = (x) => `${x > 0 ? "+" : x < 0 ? "−" : "±"}${figure(Math.abs(x))}`;
+  const tone = (difference, sure) => (!sure || !difference ? "" : difference > 0 ? "won" : "lost");
+
+  // What is compared: how its numbers are told, how far a bar reaches, and what the episodes are that are shown.
+  const SUCCESS = {
+    told: points, unit: "points", columns: ["points, and rates", "won − lost"],
+    value: (compared, side) => percent([compared.first, compared.second][side].success_rate),
+    count: (one) => (one.paired ? plural(Math.round(one.overall.pairs.n), "pair") : `${figure(one.overall.first.n)} and ${figure(one.overall.second.n)} episodes, unpaired`),
+    beside: (task) => (task.pairs ? `${figure(task.pairs.only_second)} − ${figure(task.pairs.only_first)}` : ""),
+    reach: () => 1,
+    heading: "Episodes that flipped", none: "none: both did the same episodes",
+    change: (episode) => (episode.won ? "✗ → ✓" : "✓ → ✗"),
+    more: "",
+  };
+  const RETURNS = {
+    told: signed, unit: "of the mean return", columns: ["difference, and mean returns", "pairs"],
+    value: (compared, side) => figure(compared.means && compared.means[side]),
+    count: (one) => plural(one.overall.n, "pair"),
+    beside: (task) => figure(task.n),
+    reach: (one) => Math.max(...[one.overall, ...one.tasks].flatMap((each) => [each.difference || 0, ...(each.interval || [])].map(Math.abs)), 1e-300),
+    heading: "Episodes that differ most", none: "none: both have the same returns",
+    change: (episode) => signed(episode.difference),
+    more: " --metric return",
+  };
+  const kindOf = (one) => (one.metric === "return" ? RETURNS : SUCCESS);
+
+  // ---- the head: what is compared, and what came of it
+
+  function drawHead() {
+    const head = byId("head");
+    head.append(el("h1", null, data.title));
+    if (data.comparisons.length > 1) head.append(el("p", { class: "dim" }, `${plural(data.comparisons.length, "comparison")}, one below the other`));
+  }
+
+  function headline(one) {
+    const all = one.overall;
+    const section = el("section", { "aria-label": "verdict" });
+    const kind = kindOf(one);
+    section.append(
+      el("div", { class: "headline" },
+        el("b", { class: tone(all.difference, one.decided) }, kind.told(all.difference)), el("span", null, kind.unit),
+        el("span", null, all.interval ? `95 % interval ${all.interval.map(kind.told).join(" to ")}` : "no interval"),
+        el("span", null, all.p_value === null ? "" : chance(all.p_value)), el("span", null, kind.count(one))),
+      el("p", null, one.verdict));
+    one.runs.forEach((run, side) => {
+      const note = run.status === "finished" && !run.status_told.startsWith("stopped") ? "" : ` (${run.status_told})`;
+      section.append(el("div", { class: "run" }, el("b", null, run.name), el("span", { class: "dim", title: run.folder || "" }, run.title + note), el("span", { class: "number" }, kind.value(all, side))));
+    });
+    for (const { text, caution } of one.sentences) section.append(el("p", { class: caution ? "caution" : "dim" }, text));
+    return section;
+  }
+
+  // ---- differences per task
+
+  function matches(name) {
+    return state.filter.toLowerCase().split(/\s+/).filter(Boolean).every((word) => name.toLowerCase().includes(word));
+  }
+
+  function differences(one) {
+    const section = el("section", { class: "tasks", "aria-label": "differences per task" }, el("h2", null, "Differences, with 95 % intervals"));
+    const kind = kindOf(one), reach = kind.reach(one);
+    const table = el("div", { class: "differences" },
+      ...["", "", kind.columns[0], one.paired ? kind.columns[1] : "", "by Holm"].map((text, at) => el("div", { class: `head number ${at > 3 ? "seldom" : ""}` }, text)));
+    const shown = one.tasks.filter((task) => matches(task.name));
+    for (const task of shown) table.append(...line(kind, reach, task, task.name, task.differs, chance(task.p_value_by_holm), false));
+    if (!shown.length) table.append(el("p", { class: "dim" }, "no task matches the filter"));
+    if (!state.filter && one.tasks.length > 1) table.append(...line(kind, reach, one.overall, "overall", one.decided, "", true));
+    section.append(table);
+    return section;
+  }
+
+  function line(kind, reach, task, name, sure, told, strong) {
+    const place = (x) => 50 + 50 * Math.max(-1, Math.min(1, x / reach));
+    const drawn = el("div", { class: `change ${tone(task.difference, sure)}`, role: "img", "aria-label": `${name}: ${task.difference === null ? "no difference known" : `${kind.told(task.difference)} ${kind.unit}`}` });
+    if (task.difference !== null) {
+      const middle = place(task.difference);
+      drawn.append(el("i", { style: { left: `${Math.min(50, middle)}%`, width: `${Math.abs(middle - 50)}%` } }));
+    }
+    if (task.difference !== null && task.interval) {
+      const [low, high] = task.interval;
+      drawn.append(el("u", { style: { left: `${place(low)}%`, width: `${place(high) - place(low)}%` }, title: `${kind.told(low)} to ${kind.told(high)}` }));
+    }
+    const bold = strong ? " strong" : "";
+    return [
+      el("div", { class: `name${bold}` }, name), drawn,
+      el("div", { class: `number${bold}` }, task.difference === null ? "–" : kind.told(task.difference), el("span", { class: "dim" }, `  ${kind.value(task, 0)} → ${kind.value(task, 1)}`)),
+      el("div", { class: `number${bold}` }, kind.beside(task)), el("div", { class: "number dim seldom" }, told),
+    ];
+  }
+
+  // ---- episodes that flipped, or differ most
+
+  function flips(one) {
+    const kind = kindOf(one);
+    const section = el("section", { class: "flipped", "aria-label": kind.heading });
+    const shown = one.flipped.filter((episode) => matches(episode.task) && (state.which === "all" || (state.which === "won") === episode.won));
+    section.append(el("h2", null, `${kind.heading} (${shown.length === one.flipped.length ? shown.length : `${shown.length} of ${one.flipped.length}`})`));
+    if (!one.paired) section.append(el("p", { class: "dim" }, "the runs have no episodes in common"));
+    else if (!one.flipped.length) section.append(el("p", { class: "dim" }, kind.none));
+    section.append(el("div", { class: "flips" }, ...shown.map((episode) => card(one, episode))));
+    if (one.left_out) section.append(el("p", { class: "dim" }, `and ${plural(one.left_out, "episode")} that differ less`));
+    return section;
+  }
+
+  function card(one, episode) {
+    const name = `${episode.task} #${episode.index}`;
+    return el("article", { class: `flip ${episode.sides.some((side) => side.film) ? "" : "bare"}` },
+      el("h3", null, name, " ", el("span", { class: episode.won ? "won" : "lost" }, kindOf(one).change(episode))),
+      el("div", { class: "dim", style: { fontSize: ".85rem" } }, `${episode.instruction ? `${episode.instruction} · ` : ""}seed ${episode.seed}`),
+      el("div", { class: "sides" }, ...episode.sides.map((side, at) => el("figure", null,
+        side.film ? filmOf(side.film, `film of ${name}, ${one.runs[at].name}`, { preload: "metadata" }) : el("div", { class: "nofilm" }, side.why_no_film),
+        el("figcaption", null, el("b", null, one.runs[at].name), " ", el("span", { class: `outcome ${side.outcome}` }, side.outcome), el("div", { class: "dim" }, `${plural(side.steps, "step")}, return ${figure(side.return)}`))))));
+  }
+
+  function about(one) {
+    const section = el("section", { "aria-label": "about these runs" }, el("h2", null, "About these runs"));
+    const facts = one.runs.flatMap((run) => [
+      [run.name, run.folder || "–"],
+      ...(run.checkpoint_sha256 ? [["", `checkpoint sha256 ${run.checkpoint_sha256}`]] : []),
+      ...(run.errors ? [["", `${plural(run.errors, "episode")} ended in an error`]] : []),
+    ]);
+    section.append(el("div", { class: "scroll" }, factTable(facts)));
+    if (one.settings.length) {
+      const text = (value) => (value === undefined || value === null ? "–" : JSON.stringify(value));
+      const table = el("table", null, el("tr", null, el("th", null, "setting"), ...one.runs.map((run) => el("th", null, run.name))));
+      for (const [name, first, second] of one.settings) table.append(el("tr", null, el("td", null, name), el("td", null, text(first)), el("td", null, text(second))));
+      section.append(el("details", null, el("summary", null, `${plural(one.settings.length, "setting")} that ${one.settings.length === 1 ? "is" : "are"} not the same`), el("div", { class: "scroll" }, table)));
+    }
+    const folders = one.runs.map((run) => run.folder);
+    if (folders.every(Boolean)) section.append(el("p", { class: "dim" }, `made ${data.made.replace("T", " ").replace("+00:00", " UTC")} by`), el("pre", null, `sparring compare ${folders.map(shell).join(" ")}${kindOf(one).more}`));
+    return section;
+  }
+
+  // ---- what people do
+
+  function redraw() {
+    byId("main").replaceChildren(...data.comparisons.flatMap((one) => [headline(one), differences(one), flips(one), about(one)]));
+  }
+
+  // From their beginnings, so that two films side by side show the same step.
+  function playAll() {
+    const films = [...document.querySelectorAll("main video")];
+    const playing = films.some((film) => !film.paused);
+    for (const film of films) {
+      if (playing) film.pause();
+      else { film.currentTime = 0; film.play().catch(() => {}); }
+    }
+  }
+
+  const KEYS = [["/", "filter"], ["p", "play all films that are shown, or stop them"], ["Esc", "close, or leave the filter"], ["d", "dark or light"]];
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (["INPUT", "SELECT"].includes(event.target.tagName)) { if (event.key === "Escape") event.target.blur(); return; }
+    if (event.key === "/") { event.preventDefault(); byId("filter").focus(); }
+    if (event.key === "?") showKeys(KEYS);
+    if (event.key === "d") changeScheme();
+    if (event.key === "p") playAll();
+  });
+  let waiting = 0;
+  byId("filter").addEventListener("input", (event) => { clearTimeout(waiting); waiting = setTimeout(() => { state.filter = event.target.value; redraw(); }, 80); });
+  byId("which").addEventListener("change", (event) => { state.which = event.target.value; redraw(); });
+  byId("play").addEventListener("click", playAll);
+  byId("scheme").addEventListener("click", changeScheme);
+  byId("keys").addEventListener("click", () => showKeys(KEYS));
+  byId("help").addEventListener("click", (event) => { if (event.target === byId("help") || event.target.closest("button")) byId("help").close(); });
+
+  // The choices are made for what flipped.
+  if (data.comparisons.every((one) => one.metric === "return")) {
+    const told = { all: "all", won: "higher", lost: "lower" };
+    for (const option of byId("which").options) option.textContent = told[option.value];
+  }
+
+  drawHead();
+  redraw();
+})();

@@ -1,0 +1,1 @@
+"""Other people's wire protocols: their policies as ours, and ours behind their protocols."""

@@ -1,0 +1,84 @@
+"""GR00T's protocol: `--policy gr00t://HOST:5555`. ZeroMQ, msgpack, one answer for each request.
+
+Of its endpoints, `kill` is never sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import zmq
+
+from sparring.policy_server.bridges.arrays import GROOT, MOST_BYTES, BadMessage
+from sparring.policy_server.bridges.peer import Peer, said_plainly
+from sparring.policy_server.policies.base import Instruction, Observation
+from sparring.protos.errors import SparringError
+from sparring.protos.tensor import Array
+
+
+class GrootPeer(Peer):
+    """A connection to a GR00T server; raises PeerUnreachable if none answers."""
+
+    default_port = 5555
+    waits_for_server = True
+
+    def _connect(self) -> None:
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.REQ)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, MOST_BYTES)
+        self._socket.setsockopt(zmq.RCVTIMEO, round(1000 * self._timeout))
+        self._socket.setsockopt(zmq.SNDTIMEO, round(1000 * self._timeout))
+        self._socket.connect(self._endpoint.zeromq)
+        try:
+            self._call("ping")
+            said = self._call("get_modality_config")
+            self._metadata: Mapping[str, Any] = said_plainly(said)
+        except SparringError as error:
+            self.close()
+            raise self._unreachable(error) from error
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        return self._metadata
+
+    def start(self, task: Instruction, seed: int) -> None:
+        self._call("reset", {"options": {}})
+
+    def ask(self, observation: Observation) -> Array:
+        # A batch of one, of one moment: what else has axes for it.
+        shown: dict[str, Any] = {name: array[None, None] for name, array in self._layout.shown(observation).items()}
+        shown[self._layout.instruction] = [str(observation.task)]
+        answer = self._call("get_action", {"observation": shown, "options": {}})
+        found = answer[0] if isinstance(answer, list) and answer else answer
+        if not isinstance(found, dict):
+            raise self._nonsense(f"{type(found).__name__}, where actions were due")
+        missing = [name for name in self._layout.actions if name not in found]
+        if missing:
+            raise self._nonsense(f"actions without {', '.join(missing)}; it has {', '.join(map(str, found))}")
+        try:
+            parts = [np.asarray(found[name], np.float32) for name in self._layout.actions]
+            return self._played(np.concatenate([part.reshape(*part.shape[1:2], -1) for part in parts], axis=1))
+        except (ValueError, TypeError) as error:
+            raise self._nonsense(f"parts of actions that do not fit together ({error})") from error
+
+    def _call(self, name: str, data: Any = None) -> Any:
+        request = {"endpoint": name, **({} if data is None else {"data": data})}
+        if self._key:
+            request["api_token"] = self._key
+        try:
+            self._socket.send(GROOT.write(request))
+            answer = GROOT.read(self._socket.recv())
+        except zmq.Again as error:
+            raise self._late() from error
+        except zmq.ZMQError as error:
+            raise self._gone(error) from error
+        except BadMessage as error:
+            raise self._nonsense(error.sentence.removesuffix(".")) from error
+        if isinstance(answer, dict) and "error" in answer:
+            raise self._failed(str(answer["error"]))
+        return answer
+
+    def close(self) -> None:
+        self._socket.close(linger=0)

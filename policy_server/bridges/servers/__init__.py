@@ -1,0 +1,1 @@
+"""Our server for their clients: one file for each protocol, each a `Front`."""

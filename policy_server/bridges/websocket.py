@@ -1,0 +1,71 @@
+"""A web socket on which each question has one answer, with deadlines."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Final
+
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+from websockets.sync.client import ClientConnection, connect
+
+from sparring.policy_server.bridges.arrays import MOST_BYTES
+
+LOST: Final = (ConnectionClosed, OSError, EOFError)
+"""What a connection that has ended raises."""
+NOT_THERE: Final = (*LOST, TimeoutError, InvalidHandshake, InvalidURI)
+"""What is raised where there is nobody, or somebody else."""
+_CLOSE_SECONDS: Final = 2.0
+
+
+class WebSocket:
+    """One connection.
+
+    Args:
+        url: Of the server.
+        timeout: Seconds to connect.
+        headers: To send with the request.
+
+    Raises:
+        One of `NOT_THERE`.
+    """
+
+    def __init__(self, url: str, *, timeout: float, headers: Mapping[str, str] | None = None) -> None:
+        self._kept = contextlib.ExitStack()
+        opening = connect(
+            url,
+            compression=None,
+            max_size=MOST_BYTES,
+            open_timeout=timeout,
+            close_timeout=_CLOSE_SECONDS,
+            # A policy that computes for long answers no pings: its event loop is what computes. We have deadlines.
+            ping_interval=None,
+            additional_headers=dict(headers or {}),
+            proxy=None,  # a policy server is on the own network, whatever a browser is told
+        )
+        self._connection: ClientConnection = self._kept.enter_context(opening)
+
+    def send(self, message: bytes) -> None:
+        """Sends one message."""
+        self._connection.send(message)
+
+    def receive(self, timeout: float) -> bytes | str:
+        """Returns the next message.
+
+        Raises:
+            TimeoutError: If none comes in time.
+        """
+        return self._connection.recv(timeout)
+
+    def has_unasked(self) -> bool:
+        """Returns whether a message is there that nobody has asked for; it is taken."""
+        try:
+            self._connection.recv(0)
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Ends the connection."""
+        with contextlib.suppress(Exception):  # it may be broken in any way
+            self._kept.close()

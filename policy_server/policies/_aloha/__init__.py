@@ -1,0 +1,1 @@
+"""What the scripted ALOHA expert is made of."""

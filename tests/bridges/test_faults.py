@@ -1,0 +1,96 @@
+"""Foreign servers that die, stall, answer late or with nonsense: a sentence, in time, whatever their protocol."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from bridges.foreign_servers import (
+    ActServer,
+    GrootServer,
+    VlaEvalServer,
+    goes_away,
+    listening,
+    says_garbage,
+    says_nothing,
+)
+from bridges.telling import OFFER, made_up
+
+from sparring.policy_server.errors import PolicyFailed, PolicyUnreachable
+from sparring.policy_server.local import LocalPolicy
+from sparring.policy_server.policies import load_policy
+from sparring.protos.errors import UsageError
+
+
+@contextmanager
+def vla_eval() -> Iterator[tuple[Any, str, dict[str, Any]]]:
+    server = VlaEvalServer()
+    with listening(server.handle) as port:
+        yield server, f"vla-eval://127.0.0.1:{port}", {}
+
+
+@contextmanager
+def groot() -> Iterator[tuple[Any, str, dict[str, Any]]]:
+    with GrootServer() as server:
+        yield server, f"gr00t://127.0.0.1:{server.port}", {}
+
+
+@contextmanager
+def act() -> Iterator[tuple[Any, str, dict[str, Any]]]:
+    with ActServer("openvla") as server:
+        yield server, f"http://127.0.0.1:{server.port}/act", {"form": "openvla"}
+
+
+LATE = "did not answer within 0.5 s"
+FAULTS: list[tuple[Callable[[], Any], dict[str, Any], type[Exception], str]] = [
+    (vla_eval, {"fault": goes_away}, PolicyUnreachable, "went away in the middle of an episode"),
+    (vla_eval, {"fault": says_nothing}, PolicyFailed, LATE),
+    (vla_eval, {"fault": says_garbage}, PolicyFailed, "a message that this protocol does not have"),
+    (groot, {"stalls": 3.0}, PolicyFailed, LATE),
+    (groot, {"garbage": b"\xc1"}, PolicyFailed, "a message that this protocol does not have"),
+    (groot, {"garbage": b"\xa3abc"}, PolicyFailed, "where actions were due"),
+    (groot, {"error": "Traceback (most recent call last):\nRuntimeError: no memory"}, PolicyFailed, "no memory"),
+    (act, {"stalls": 3.0}, PolicyFailed, LATE),
+    (act, {"leaves": True}, PolicyUnreachable, "went away in the middle of an episode"),
+    (act, {"content": b"<html>"}, PolicyFailed, "cannot be read"),
+    (act, {"status": 500, "content": b"Traceback ...\nKeyError: 'image'"}, PolicyFailed, "HTTP 500.*KeyError"),
+    (act, {"content": b'"error"'}, PolicyFailed, "error"),
+]
+
+
+@pytest.mark.parametrize("protocol", ["openpi", "vla-eval", "gr00t"])
+def test_a_server_that_is_not_there_is_told_at_once(protocol: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    began = time.monotonic()
+    with pytest.raises(UsageError, match=rf"no {protocol} server answers .*refused\. Is it running there\?"):
+        load_policy(f"{protocol}://127.0.0.1:{port}", {}).warm_up()
+    assert time.monotonic() - began < 25  # its answers may take 50
+
+
+@pytest.mark.parametrize(("serving", "fault", "kind", "said"), FAULTS)
+def test_a_fault_is_told_in_time_and_the_next_episode_is_another_try(
+    serving: Callable[[], Any], fault: dict[str, Any], kind: type[Exception], said: str
+) -> None:
+    with serving() as (server, address, arguments):
+        given = {"timeout": 0.5, **arguments}
+        policy = LocalPolicy(lambda: load_policy(address, given), name=address)
+        session = policy.open(OFFER, benchmark="libero")
+        ours = {name: made_up(0)[name] for name in session.needs.named}
+        session.start(instruction="go", seed=0)
+        usual = {name: getattr(server, name) for name in fault}
+        for name, value in fault.items():
+            setattr(server, name, value)
+        began = time.monotonic()
+        with pytest.raises(kind, match=said):
+            session.act(ours, step=0)
+        assert time.monotonic() - began < 20  # of a busy machine, whose deadline was half a second
+        for name, value in usual.items():
+            setattr(server, name, value)
+        if said != LATE:  # one that stalls may be at it for longer than the next one waits
+            session.start(instruction="go", seed=0)
+            assert session.act(ours, step=0).actions.shape[1] == 7

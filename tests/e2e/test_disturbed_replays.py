@@ -1,0 +1,129 @@
+"""Episodes played again while workers are killed, elsewhere than they were played, and with no room left."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from chaos.disk import SmallDisk
+from support import Sparring, StartSparring, processes_of, sampled, wait_for
+
+pytestmark = pytest.mark.processes
+
+PLAN = ("run", "--benchmark", "toy", "--task", "short,long", "--policy", "toy_policies:Wanderer", "--episodes", "2")
+SLOW = (*PLAN, "--benchmark-arg", "step_seconds=0.03", "--in-process")
+
+
+def victim(folder: Path, kind: str) -> psutil.Process | None:
+    """A worker that plays for a command in a folder, or one of its slots."""
+    workers = [each for each in processes_of(folder) if "sparring.env_worker" in each.cmdline()]
+    if kind == "worker":
+        return workers[0] if workers and len(workers[0].children(recursive=True)) > 2 else None
+    slots = [child for worker in workers for child in worker.children(recursive=True) if not child.children()]
+    return slots[-1] if len(slots) > 2 else None  # beside the resource tracker
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    sampled([("verify", "worker"), ("verify", "slot"), ("film", "worker"), ("film", "slot")], ("verify", "worker")),
+)
+def test_a_worker_that_is_killed_changes_nothing(
+    command: str, kind: str, usage: Sparring, start_sparring: StartSparring, tmp_path: Path
+) -> None:
+    assert usage(*SLOW, "--output", "run").returncode == 0
+    flags = ("--all",) if command == "verify" else ("--episodes", "all")
+    process = start_sparring(command, "run", "--slots", "2", "--json", *flags)
+    found: list[psutil.Process] = []
+
+    def there() -> bool:
+        found[:] = filter(None, [victim(tmp_path, kind)])
+        return bool(found)
+
+    wait_for(there)
+    found[0].send_signal(signal.SIGKILL)
+    said, logged = process.communicate(timeout=120)
+    assert process.returncode == 0, logged
+    told = json.loads(said)
+    if command == "verify":
+        assert told["problems"] == []
+        assert [each["verdict"] for each in told["episodes"]] == ["same"] * 4
+    else:
+        assert (len(told["films"]), told["missing"]) == (4, {})
+        assert sorted(path.suffix for path in (tmp_path / "run" / "films").iterdir()) == [".mp4"] * 4
+
+
+ELSEWHERE = """
+import socket, sys
+socket.gethostname = lambda: "another-machine"
+from sparring.orchestrator.cli.main import main
+sys.exit(main())
+"""
+
+
+def test_a_folder_that_was_carried_to_another_machine(usage: Sparring, tmp_path: Path) -> None:
+    """In another place, under another host's name, with nothing around it that the run had."""
+    assert usage(*PLAN, "--in-process", "--output", "run").returncode == 0
+    other = tmp_path / "home" / "somebody" / "downloads"
+    other.mkdir(parents=True)
+    shutil.move(tmp_path / "run", other / "theirs")
+
+    def there(*arguments: str) -> tuple[int, Any, str]:
+        # In a process of its own: hosts' names are asked for in several places.
+        done = subprocess.run(
+            [sys.executable, "-c", ELSEWHERE, *arguments],
+            cwd=other,
+            env={**os.environ, "HOME": str(other), "TMPDIR": str(other)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return done.returncode, json.loads(done.stdout or "null"), done.stderr
+
+    code, told, said = there("verify", "theirs", "--all", "--in-process", "--json")
+    assert (code, told["problems"]) == (0, []), said
+    assert {each["verdict"] for each in told["episodes"]} <= {"same", "close"}
+    assert "another-machine" in json.dumps(told) + said
+    code, told, said = there("film", "theirs", "--episodes", "all", "--in-process", "--json")
+    assert (code, len(told["films"])) == (0, 4), said
+    assert "another-machine" in said
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    small = SmallDisk(tmp_path / "disk")
+    yield small
+    small.close()
+
+
+@pytest.mark.requires("mount")
+def test_a_disk_that_is_really_full_while_films_are_made(usage: Sparring, tmp_path: Path, disk: SmallDisk) -> None:
+    assert usage(*PLAN, "--in-process", "--output", "run", "--benchmark-arg", "noise=128").returncode == 0
+    films = tmp_path / "disk" / "films"
+    disk.fill()
+    done = usage("film", "run", "--episodes", "all", "--in-process", "--output", "disk/films")
+    assert done.returncode in (1, 2)
+    assert re.search("No space left on device|disk is full", done.stderr)
+    assert "Traceback" not in done.stderr
+    disk.free()
+    done = usage("film", "run", "--episodes", "all", "--in-process", "--output", "disk/films", "--json")
+    assert (done.returncode, len(json.loads(done.stdout)["films"])) == (0, 4)
+    assert sorted(path.suffix for path in films.iterdir()) == [".mp4"] * 4, "something was left"
+    before = {path.name: path.read_bytes() for path in films.iterdir()}
+    room = shutil.disk_usage(films).free
+    (tmp_path / "disk" / "ballast").write_bytes(bytes(room - max(map(len, before.values())) // 2))  # half a film
+    done = usage("film", "run", "--episodes", "all", "--in-process", "--output", "disk/films")
+    assert done.returncode in (1, 3)
+    assert re.search("No space left on device|disk is full", done.stderr)
+    assert "Traceback" not in done.stderr
+    assert {path.name: path.read_bytes() for path in films.iterdir()} == before, "films that are made stay"

@@ -1,0 +1,166 @@
+"""Pytest plug-in: makes Sparring wrong by one bit, in the place that SPARRING_ONE_BIT names.
+
+SPARRING_ONE_BIT=metaworld-reward pytest -p tests.one_bit.changes tests/env_worker/test_metaworld.py
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from sparring.env_worker.benchmark import Step
+
+SUITES: Final = ("libero_spatial", "libero_object", "libero_goal", "libero_10", "libero_90")
+
+
+def flip(array: Any) -> Any:
+    """Changes the last bit of the first number of an array, in its place."""
+    bits = array.reshape(-1).view({1: np.uint8, 4: np.uint32, 8: np.uint64}[array.dtype.itemsize])
+    bits[:1] ^= 1
+    return array
+
+
+def flipped(array: Any) -> Any:
+    """Returns a copy that differs by one bit."""
+    return flip(np.array(array))
+
+
+def _libero_steps(change: Callable[[Any, Any, int], Any], when: Callable[..., bool] = lambda **_: True) -> None:
+    """Changes what comes of the second step of every episode, in the fast loop only."""
+    from sparring.env_worker.benchmarks._libero.control_loop import FastLoop
+    from sparring.env_worker.benchmarks.libero import LiberoSimulator
+
+    step, begin, make = FastLoop.step, FastLoop.begin, LiberoSimulator.__init__
+
+    def made(self: Any, task: Any, **settings: Any) -> None:
+        make(self, task, **settings)
+        self._loop.suite = task.suite
+
+    def begun(self: Any) -> None:
+        self.episodes, self.steps = getattr(self, "episodes", 0) + 1, 0
+        begin(self)
+
+    def stepped(self: Any, action: Any, sensors: Any) -> Any:
+        played = step(self, action, sensors)
+        self.steps += 1
+        relative = self._robot.controller.use_delta
+        facts = {"suite": self.suite, "relative": relative, "looks": bool(sensors), "episodes": self.episodes}
+        # Ten steps are for settling. Two: in some tests every other one looks.
+        return change(self, played, self.steps) if self.steps in (12, 13) and when(**facts) else played
+
+    LiberoSimulator.__init__ = made  # type: ignore[method-assign, assignment]
+    FastLoop.begin, FastLoop.step = begun, stepped  # type: ignore[method-assign]
+
+
+def _state(loop: Any, played: Any, step: int) -> Any:
+    flip(loop._data.qpos)
+    return played
+
+
+def _observation(loop: Any, played: Any, step: int) -> Any:
+    first = sorted(played.readings)[:1]
+    return replace(played, readings={**played.readings, **{name: flipped(played.readings[name]) for name in first}})
+
+
+def _libero_images() -> None:
+    from sparring.env_worker.benchmarks.libero import LiberoSimulator
+
+    rendered = LiberoSimulator._rendered
+    LiberoSimulator._rendered = lambda self, camera: flipped(rendered(self, camera))  # type: ignore[method-assign]
+
+
+def _libero_contexts() -> None:
+    """Making what draws before the first episode leaves something behind."""
+    from sparring.env_worker.benchmarks.libero import LiberoSimulator
+
+    prepare, reset = LiberoSimulator.prepare_images, LiberoSimulator.reset
+
+    def prepared(self: Any) -> None:
+        prepare(self)
+        self.was_prepared = True
+
+    def again(self: Any, **episode: Any) -> Any:
+        seen = reset(self, **episode)
+        if getattr(self, "was_prepared", False):
+            flip(self._environment.sim.data._data.qpos)
+        return seen
+
+    LiberoSimulator.prepare_images, LiberoSimulator.reset = prepared, again  # type: ignore[method-assign]
+
+
+def _metaworld_steps(change: Callable[[Any, Step], Step], when: Callable[[Any, Any], bool] = lambda *_: True) -> None:
+    from sparring.env_worker.benchmarks.metaworld import MetaworldSimulator
+
+    step, reset = MetaworldSimulator.step, MetaworldSimulator.reset
+
+    def begun(self: Any, **episode: Any) -> Any:
+        self.episodes, self.steps = getattr(self, "episodes", 0) + 1, 0
+        return reset(self, **episode)
+
+    def stepped(self: Any, action: Any, *, look: Any) -> Step:
+        played = step(self, action, look=look)
+        self.steps += 1
+        # Only where ours is held against another, which the shortcuts are.
+        ours = "touching_object" in vars(type(self._env))
+        return change(self, played) if ours and self.steps == 8 and when(self, look) else played
+
+    MetaworldSimulator.reset, MetaworldSimulator.step = begun, stepped  # type: ignore[method-assign]
+
+
+def _metaworld_state(simulator: Any, played: Step) -> Step:
+    flip(simulator._env.data.qpos)
+    return played
+
+
+def _metaworld_observation(simulator: Any, played: Step) -> Step:
+    return replace(played, observation={name: flipped(seen) for name, seen in played.observation.items()})
+
+
+def _metaworld_images() -> None:
+    from sparring.env_worker.benchmarks.metaworld import MetaworldSimulator
+
+    render = MetaworldSimulator._render
+    MetaworldSimulator._render = lambda self: flipped(render(self))  # type: ignore[method-assign]
+
+
+def _is_of(wanted: str, *, suite: str, **_: Any) -> bool:
+    return suite == wanted
+
+
+def _next(number: float) -> float:
+    return float(np.nextafter(number, np.inf))
+
+
+CHANGES: Final[dict[str, Callable[[], None]]] = {
+    "libero-state": lambda: _libero_steps(_state),
+    "libero-observation": lambda: _libero_steps(_observation),
+    "libero-reward": lambda: _libero_steps(lambda _, p, __: replace(p, reward=_next(p.reward))),
+    "libero-success": lambda: _libero_steps(lambda _, p, __: replace(p, success=not p.success)),
+    "libero-image": _libero_images,
+    "libero-prepared": _libero_contexts,
+    "libero-relative": lambda: _libero_steps(_state, lambda relative, **_: relative),
+    "libero-absolute": lambda: _libero_steps(_state, lambda relative, **_: not relative),
+    "libero-after-a-reset": lambda: _libero_steps(_state, lambda episodes, **_: episodes > 1),
+    "libero-looking": lambda: _libero_steps(_state, lambda looks, **_: looks),
+    "libero-not-looking": lambda: _libero_steps(_state, lambda looks, **_: not looks),
+    **{suite: partial(_libero_steps, _state, partial(_is_of, suite)) for suite in SUITES},
+    "metaworld-state": lambda: _metaworld_steps(_metaworld_state),
+    "metaworld-observation": lambda: _metaworld_steps(_metaworld_observation),
+    "metaworld-reward": lambda: _metaworld_steps(lambda _, p: replace(p, reward=_next(p.reward))),
+    "metaworld-success": lambda: _metaworld_steps(lambda _, p: replace(p, success=not p.success)),
+    "metaworld-image": _metaworld_images,
+    "metaworld-after-a-reset": lambda: _metaworld_steps(_metaworld_state, lambda sim, _: sim.episodes > 1),
+    "metaworld-looking": lambda: _metaworld_steps(_metaworld_state, lambda _, look: len(look) > 1),
+    "metaworld-not-looking": lambda: _metaworld_steps(_metaworld_state, lambda _, look: len(look) == 1),
+}
+
+
+def pytest_configure() -> None:
+    """Makes the change."""
+    if wanted := os.environ.get("SPARRING_ONE_BIT"):
+        CHANGES[wanted]()

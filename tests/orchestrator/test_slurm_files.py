@@ -1,0 +1,194 @@
+"""What jobs see of a run is in folders that are its user's own, wherever these are."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from sparring.orchestrator.launchers.registry import get_launcher
+from sparring.orchestrator.launchers.slurm import commands
+from sparring.orchestrator.launchers.slurm.shared_files import SharedFiles
+from sparring.orchestrator.machine.owner import owner
+from sparring.protos.errors import SparringError
+
+
+def files(scratch: Path) -> SharedFiles:
+    return SharedFiles.of(scratch, Path("outputs/first"), "abc")
+
+
+def test_files_are_for_their_user_and_go_with_the_run(tmp_path: Path) -> None:
+    for _ in range(2):  # the second time the folder of the logs is there
+        with files(tmp_path).written("secret", b"certificate"):
+            secrets = tmp_path / "first" / "slurm"
+            assert secrets.stat().st_mode & 0o777 == 0o700
+            assert (secrets / "abc.token").stat().st_mode & 0o777 == 0o600
+        assert [each.name for each in (tmp_path / "first").iterdir()] == ["logs"]
+
+
+def test_what_a_killed_execution_has_left_goes_and_nobody_elses(tmp_path: Path) -> None:
+    def execution(name: str) -> SharedFiles:
+        return SharedFiles.of(tmp_path, Path("outputs/first"), name)
+
+    secrets = tmp_path / "first" / "slurm"
+    with execution("lives").written("secret", b"certificate"):
+        with execution("killed").written("secret", b"certificate"):
+            left = {path.name: path.read_bytes() for path in secrets.glob("killed.*")}
+        assert set(left) == {"killed.token", "killed.pem", "killed.owner"}
+        host, boot, _, started = owner().split("/")
+        left["killed.owner"] = f"{host}/{boot}/{2**22 + 1}/{started}".encode()  # there is no process of that number
+        for name, content in left.items():
+            (secrets / name).write_bytes(content)
+        (secrets / "elsewhere.token").touch()
+        (secrets / "elsewhere.owner").write_text("another-host/boot/1/2")
+        with execution("next").written("secret", b"certificate"):
+            found = {path.stem for path in secrets.glob("*.token")}
+            assert found == {"lives", "next", "elsewhere"}
+            assert not list(secrets.glob("killed.*"))
+    assert {path.stem for path in secrets.iterdir()} == {"elsewhere"}
+
+
+def test_a_folder_that_lets_others_in_is_refused(tmp_path: Path) -> None:
+    secrets = tmp_path / "first" / "slurm"
+    secrets.mkdir(parents=True)
+    secrets.chmod(0o777)
+    with (
+        pytest.raises(SparringError, match=r"lets other users in, by its mode 0777: .* Remove it"),
+        files(tmp_path).written("secret", b""),
+    ):
+        raise AssertionError
+    assert list(secrets.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["slurm", "logs"])
+def test_a_link_to_somewhere_else_is_refused(tmp_path: Path, name: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / name).symlink_to(elsewhere)
+    with pytest.raises(SparringError, match="is a link and no folder"), files(tmp_path).written("secret", b""):
+        raise AssertionError
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [".", "slurm", "logs"])
+def test_a_folder_of_another_user_is_refused(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = tmp_path / "first" / name
+    taken.mkdir(parents=True, mode=0o700)
+    if os.getuid() == 0:
+        os.chown(taken, 1001, 1001)
+    else:  # nobody else's folder can be made, so that we are somebody else
+        monkeypatch.setattr(os, "getuid", lambda: 1001)
+    with (
+        pytest.raises(SparringError, match="belongs to another user, number "),
+        files(tmp_path).written("secret", b""),
+    ):
+        raise AssertionError
+    assert not list(tmp_path.glob("**/*.token"))
+
+
+def test_clean_removes_the_secrets_of_killed_runs_and_names_those_of_other_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(commands, "is_installed", lambda name: False)  # it is about files
+    notes, launcher = tmp_path / "state" / "sparring" / "slurm", get_launcher("slurm")
+    host, boot, _, started = owner().split("/")
+    kept = {"dead": f"{host}/{boot}/{2**22 + 1}/{started}", "far": "another-host/boot/1/2"}
+    with files(tmp_path).written("secret", b"certificate"):
+        assert launcher.leftovers() == [], "its run goes on"
+        for name, whose in kept.items():
+            secrets = tmp_path / name / "slurm"
+            secrets.mkdir(parents=True)
+            for file in (f"{name}.token", f"{name}.pem", f"{name}.owner", f"{name}-alive"):
+                (secrets / file).write_text("secret")
+            note = {"owner": whose, "token": str(secrets / f"{name}.token")}
+            (notes / f"{name}.json").write_text(json.dumps(note))
+        found = {leftover.what: leftover for leftover in launcher.leftovers()}
+        dead, far = (found[f"the secret of a run, '{tmp_path}/{name}/slurm/{name}.token'"] for name in kept)
+        assert "written on 'another-host'" in far.kept
+        assert "clean there" in far.kept
+        assert not dead.kept
+        dead.remove()
+        assert not (tmp_path / "dead" / "slurm").exists()
+        assert [leftover.what for leftover in launcher.leftovers()] == [far.what]
+        assert len(launcher.leftovers(everything=True)) == 2, "also that of the run that goes on"
+    assert [path.name for path in notes.iterdir()] == ["far.json"], "a note goes with its secret"
+
+
+@pytest.fixture
+def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Returns the secret of a killed run, which is noted."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(commands, "is_installed", lambda name: False)  # it is about files
+    token = tmp_path / "scratch" / "run" / "slurm" / "abc.token"
+    token.parent.mkdir(parents=True, mode=0o700)
+    token.touch()
+    _note(tmp_path, token)
+    return token
+
+
+def _note(tmp_path: Path, token: object) -> None:
+    host, boot, _, started = owner().split("/")
+    path = tmp_path / "state" / "sparring" / "slurm" / "abc.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"owner": f"{host}/{boot}/{2**22 + 1}/{started}", "token": str(token)}))
+
+
+def _clean() -> None:
+    for leftover in get_launcher("slurm").leftovers(everything=True):
+        leftover.remove()
+
+
+def test_clean_leaves_what_no_run_has_put_beside_its_secret(left: Path, tmp_path: Path) -> None:
+    kept = [left.with_name(name) for name in ("abc.txt", "abcd.token", "abc-folder")]
+    kept[0].touch()
+    kept[1].touch()
+    kept[2].mkdir()
+    (left.with_name("abc-link")).symlink_to(tmp_path)
+    left.with_name("abc-alive").touch()
+    _clean()
+    assert sorted(left.parent.iterdir()) == sorted([*kept, left.with_name("abc-link")])
+    assert not list((tmp_path / "state").glob("**/*.json")), "the note is gone with the secret"
+
+
+def test_clean_follows_no_link_that_somebody_has_put_in_the_place_of_a_secrets_folder(
+    left: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    left.parent.rename(elsewhere)
+    left.parent.symlink_to(elsewhere)
+    _clean()
+    assert (elsewhere / "abc.token").exists()
+
+
+@pytest.mark.parametrize("whose", ["folder", "file"])
+def test_clean_leaves_what_belongs_to_another_user(left: Path, whose: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pem = left.with_suffix(".pem")
+    pem.touch()
+    if os.getuid() == 0:
+        os.chown(left.parent if whose == "folder" else pem, 1001, 1001)
+    elif whose == "folder":  # nobody else's can be made, so that we are somebody else
+        monkeypatch.setattr(os, "getuid", lambda: 1001)
+    else:
+        pem.unlink()
+        pem.symlink_to("/etc/passwd")
+    _clean()
+    assert pem.is_symlink() or pem.exists()
+    assert left.exists() == (whose == "folder")
+
+
+@pytest.mark.parametrize("named", ["", ".", "abc.token", "{left}/..", "{folder}/.token"])
+def test_clean_takes_a_note_that_names_no_secret_for_nothing(
+    left: Path, tmp_path: Path, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(left.parent)
+    hidden = left.with_name(".bashrc")
+    hidden.touch()
+    left.with_name(".token").touch()
+    _note(tmp_path, named.format(left=left.parent, folder=left.parent))
+    _clean()
+    assert hidden.exists()
+    assert left.exists()
