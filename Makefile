@@ -147,8 +147,9 @@ test-plain: $(DEV)
 		--ignore tests/gym --ignore tests/foreign --ignore tests/ray_cluster --ignore tests/slurm \
 		--ignore tests/trackers $(GYM_RUNS:%=--ignore %) $(LIBERO_RUNS:%=--ignore %)
 
-# While one of the two waits for images to be built, the other has those of the toy benchmark.
-test-docker: $(DEV)
+# While one of the two waits for images to be built, the other has those of the toy benchmark. One test compares a container
+# with LIBERO in its environment here, which must not be half-made by then.
+test-docker: $(DEV) | env-libero
 	$(BIN)/python -m pytest $(AGAIN) -n 2 $(PARALLEL) tests/docker
 
 # One after the other: they share a cluster, and do harm to its nodes.

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgpack
 import numpy as np
 
 from sparring.protos.errors import SparringError
@@ -78,6 +77,8 @@ class ArrayFormat:
 
     def write(self, message: Any) -> bytes:
         """Returns a message as bytes."""
+        import msgpack  # of the extra `bridges`; the server imports this file with or without it
+
         packed: bytes = msgpack.packb(message, default=self._default, use_bin_type=True)
         return packed
 
@@ -87,6 +88,8 @@ class ArrayFormat:
         Raises:
             BadMessage: If they are not a message, or one that is too long.
         """
+        import msgpack
+
         if len(data) > MOST_BYTES:
             raise BadMessage(f"a message of {len(data)} bytes; at most {MOST_BYTES} are read.")
         budget = _Budget()
