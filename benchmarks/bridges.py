@@ -5,7 +5,7 @@ server, and one of pyzmq for GR00T. The bridge and the foreign client take turns
 
     python benchmarks/bridges.py [--rounds 5] [--seconds 1]
 
-In the environment of `make test-foreign`. LeRobot's protocol is not among them: its server lives in another one.
+In the environment of `make test-foreign`. LeRobot's wire is not among them: its server lives in another one.
 """
 
 from __future__ import annotations
@@ -43,17 +43,15 @@ CHUNK: Final = np.zeros((10, 7), np.float32)
 Ask = Callable[[], Any]
 
 
-def bridge(protocol: str, address: str) -> Ask:
+def bridge(wire: str, address: str) -> Ask:
     """Our side of a bridge, as a session uses it."""
     from sparring.policy_server.bridges.clients.groot import GrootPeer
     from sparring.policy_server.bridges.clients.openpi import OpenpiPeer
     from sparring.policy_server.bridges.clients.vla_eval import VlaEvalPeer
 
     kinds: dict[str, type[Peer]] = {"openpi": OpenpiPeer, "vla-eval": VlaEvalPeer, "gr00t": GrootPeer}
-    layout = preset(protocol, "libero").changed(
-        {"side": 0}
-    )  # as the foreign client sends them: scaling is no part of it
-    peer = kinds[protocol](Endpoint.parse(f"{protocol}://{address}", port=0), layout, timeout=20)
+    layout = preset(wire, "libero").changed({"side": 0})  # as the foreign client sends them: scaling is no part of it
+    peer = kinds[wire](Endpoint.parse(f"{wire}://{address}", port=0), layout, timeout=20)
     task = Instruction("go", benchmark="libero", offer=Offer({}, (), ()))
     peer.start(task, 0)
     observation = Observation(SEEN, task)
@@ -113,11 +111,11 @@ FOREIGN: Final[dict[str, Callable[[str], Ask]]] = {
 }
 
 
-def serve(protocol: str) -> None:
-    """Serves a protocol until it is ended; says on standard output where."""
-    if protocol == "openpi":
+def serve(wire: str) -> None:
+    """Serves a wire until it is ended; says on standard output where."""
+    if wire == "openpi":
         asyncio.run(serve_as_openpi(lambda _: CHUNK))
-    elif protocol == "vla-eval":
+    elif wire == "vla-eval":
         from vla_eval.api import serve_background
         from vla_eval.model_servers.predict import PredictModelServer
 
@@ -163,20 +161,20 @@ def main() -> None:
         return
     rows, ratios = [], {}
     with ExitStack() as stack:
-        for protocol, foreign in FOREIGN.items():
-            server = stack.enter_context(child(__file__, "--serve", protocol))
+        for wire, foreign in FOREIGN.items():
+            server = stack.enter_context(child(__file__, "--serve", wire))
             assert server.stdout is not None
             address = server.stdout.readline().strip()
             if not address:
-                raise SystemExit(f"the server of {protocol} did not start; is this test-foreign's environment?")
-            asks = {"ours": bridge(protocol, address), "theirs": foreign(address)}
+                raise SystemExit(f"the server of {wire} did not start; is this test-foreign's environment?")
+            asks = {"ours": bridge(wire, address), "theirs": foreign(address)}
             rates: dict[str, list[float]] = {name: [] for name in asks}
             for _ in range(options.rounds):
                 for name, ask in asks.items():
                     rates[name].append(_rate(ask, options.seconds))
             ours, theirs = median(rates["ours"]), median(rates["theirs"])
-            ratios[protocol] = ours / theirs
-            rows.append([protocol, f"{ours:,.0f}", f"{theirs:,.0f}", f"{ours / theirs:.2f}"])
+            ratios[wire] = ours / theirs
+            rows.append([wire, f"{ours:,.0f}", f"{theirs:,.0f}", f"{ours / theirs:.2f}"])
     show("round trips per second (median over rounds)", ["", "bridge", "foreign client", "ratio"], rows)
     conclude("bridges", target="at least half of the foreign client's", met=min(ratios.values()) >= 0.5, ratios=ratios)
 

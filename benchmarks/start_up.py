@@ -7,7 +7,7 @@ checkout, too, in turns, and the ratios are told.
     python benchmarks/start_up.py [--rounds 9] [--against CHECKOUT] [--runs toy expert help]
     python benchmarks/start_up.py --runs act --python .venvs/lerobot-0.6/bin/python --against CHECKOUT
     python benchmarks/start_up.py --runs eval --rounds 3 --against CHECKOUT
-    python benchmarks/start_up.py --runs containers --image TAG --image-there TAG --against CHECKOUT
+    python benchmarks/start_up.py --runs containers act-containers --image TAG --image-there TAG --against CHECKOUT
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ RUNS = {
     "containers": (
         *("run", "--launcher", "docker", "--benchmark", "metaworld", "--task", "reach-v3", "--image", "{image}"),
         *(*LOOK, *ONCE),
+    ),
+    "act-containers": (
+        *("run", "--launcher", "docker", "--benchmark", "metaworld", "--task", "reach-v3", "--image", "{image}"),
+        *("--policy", "lerobot:{checkpoint}", *ONCE),
     ),
     "eval": ("run", "--benchmark", "metaworld", "--task", "mt50", "--policy", "expert", "--episodes", "5"),
 }
@@ -112,7 +116,7 @@ def main() -> None:
         if options.against:
             there = {**words, "image": options.image_there}
             contenders["there"] = Contender(options.against.resolve(), python, there)
-        if "act" in options.runs and options.checkpoint is None:
+        if {"act", "act-containers"} & set(options.runs) and options.checkpoint is None:
             command = [str(python), "-c", _MAKE, str(checkpoint)]
             subprocess.run(command, env=contenders["here"].environment, check=True, stdout=subprocess.DEVNULL)
         for title in options.runs:

@@ -8,7 +8,9 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _STANDARD_INPUT: Final = "-"
+_LOOK_SECONDS: Final = 0.2
 _OF_A_WORKER: Final = (
     "orchestrator",
     "slots",
@@ -61,6 +64,10 @@ def _work(options: argparse.Namespace) -> int:
     async def work(stop: asyncio.Event) -> None:
         leave = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, leave.set)
+        await _token_written(options, stop)
+        if stop.is_set():
+            return
+        connection = _connection(options)
         worker = Worker(
             connection,
             name=options.name,
@@ -74,7 +81,6 @@ def _work(options: argparse.Namespace) -> int:
         await worker.run(stop)
 
     try:
-        connection = _connection(options)
         choose_backend()
         asyncio.run(_until_told(work, options))
     except SparringError as error:
@@ -112,6 +118,33 @@ def _stay(options: argparse.Namespace) -> int:
     else:  # read anew for each run: the next one may have another
         worker = PersistentWorker(address, [*flags, f"--join-token-file={options.join_token_file}"], token_file=file)
     return asyncio.run(_until_told(worker.run, options))
+
+
+async def _token_written(options: argparse.Namespace, stop: asyncio.Event) -> None:
+    """Waits until there is a file with the join token: a run writes it when it begins, maybe a moment from now.
+
+    Raises:
+        UsageError: If there is none in time.
+    """
+    from sparring.protos.errors import UsageError
+
+    file = Path(options.join_token_file)
+    if options.join_token_file in ("", _STANDARD_INPUT) or file.exists():
+        return
+    seconds = options.connect_timeout
+    logging.getLogger(__name__).info(
+        "there is no join token at %r; waiting %g s for the run that writes it (--connect-timeout)", str(file), seconds
+    )
+    deadline = time.monotonic() + seconds
+    while not file.exists() and not stop.is_set():
+        if time.monotonic() >= deadline:
+            raise UsageError(
+                f"there is no join token at {str(file)!r} (--join-token-file), and no run has written one there in "
+                f"{seconds:g} s. Start the run, name the file that it says, or wait for runs with --stay."
+            )
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_SECONDS):
+                await stop.wait()
 
 
 def _connection(options: argparse.Namespace) -> Connection:

@@ -81,7 +81,7 @@ async def _serve(options: ServerOptions, *, exit_with_parent: bool) -> None:
     if server.metrics:
         log.info("metrics at http://%s/metrics", server.metrics.address)
     for also in server.also:
-        log.info("and by another protocol at %s", also)
+        log.info("and by another wire at %s", also)
     encrypted = [address.with_tls() if options.tls_cert else address for address in server.also]
     for address in [*addresses, *encrypted]:
         if options.token_file and address.leaves_the_machine and not address.is_encrypted:

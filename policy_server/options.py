@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal, get_type_hints
 
-from sparring.policy_server.bridges.protocols import SERVED
+from sparring.policy_server.bridges.wires import SERVED
 from sparring.protos.errors import UsageError
 from sparring.protos.net.address import Address, parse_tcp
 
@@ -140,7 +140,7 @@ class ServerOptions:
     also: tuple[str, ...] = field(
         default=(),
         metadata=_how(
-            f"serve it by another protocol, too: {', '.join(f'{name}:PORT' for name in SERVED)}, with /libero or "
+            f"serve it by another wire, too: {', '.join(f'{name}:PORT' for name in SERVED)}, with /libero or "
             "/metaworld for what its clients call things; may be repeated",
             repeated=True,
         ),

@@ -146,7 +146,7 @@ class Rollouts:
 
     @contextmanager
     def foreign_session(self, host: str) -> Iterator[None]:
-        """Holds a place for a client that speaks another protocol, from `host`.
+        """Holds a place for a client that speaks another wire, from `host`.
 
         Raises:
             NoPlace: If there is none.

@@ -156,7 +156,7 @@ class PolicyServer:
         for other in others:
             check_reach(
                 other.address,
-                who=f"{other.protocol}'s protocol",
+                who=f"{other.wire}'s wire",
                 secret=bool(self._token) and other.has_limits,
                 insecure=insecure,
                 advice="give `sparring serve --token-file`" if other.has_limits else "it has no limits for strangers",

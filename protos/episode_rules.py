@@ -23,9 +23,17 @@ Metric = Literal["success", "return"]
 """What a run is about: the rate of successes, or the mean sum of rewards, which every simulator has."""
 
 
-def _rule(help: str, *, moves: Effect | None = None, least: int | None = None) -> dict[str, Any]:
-    """Describes a rule; `moves`: which way, if episodes may end otherwise by another value; `least` bounds a number."""
-    return {"help": help, "moves": moves is not None, "effect": moves, "least": least}
+def _rule(help: str, *, moves: Effect | None = None, least: int | None = None, zero: str = "") -> dict[str, Any]:
+    """Describes a rule.
+
+    Args:
+        help: What it decides.
+        moves: Which way, if episodes may end otherwise by another value.
+        least: Bounds a number.
+        zero: What 0 stands for, if it is no number of that kind.
+    """
+    said = f"{help}; 0: {zero}" if zero else help
+    return {"help": said, "moves": moves is not None, "effect": moves, "least": least, "zero": zero}
 
 
 @dataclass(frozen=True)
@@ -35,9 +43,10 @@ class EpisodeRules:
     max_steps: int = field(
         default=0,
         metadata=_rule(
-            "end episodes after this many steps; 0: the benchmark's own limit",
+            "end episodes after this many steps",
             moves=Effect(other="lower or the same with fewer (0: the benchmark's own limit)"),
             least=0,
+            zero="the benchmark's own limit",
         ),
     )
     out_of_range: OutOfRange = field(
@@ -50,12 +59,13 @@ class EpisodeRules:
     actions_per_look: int = field(
         default=0,
         metadata=_rule(
-            "play at most so many actions of a chunk before the policy looks again; 0: all of them",
+            "play at most so many actions of a chunk before the policy looks again",
             moves=Effect(
                 other="higher with fewer, for mistakes are seen sooner; lower where a policy's chunks do not fit "
                 "together (0: the whole chunk)"
             ),
             least=0,
+            zero="all of them",
         ),
     )
     observe: Observe = field(
@@ -86,6 +96,14 @@ class EpisodeRules:
         """Returns them as they came over the wire; what is not said is as by default."""
         values = {name: read(message) for name, (_, read) in _WIRE.items()}
         return cls(**{name: value for name, value in values.items() if value != ""})
+
+
+_ZEROS: Final = {rule.name: rule.metadata["zero"] for rule in fields(EpisodeRules) if rule.metadata["zero"]}
+
+
+def meaning(name: str, value: object) -> str:
+    """Returns what a value of a rule stands for if it is not what it looks like, to be read after it; else nothing."""
+    return f" ({_ZEROS[name]})" if value == 0 and name in _ZEROS else ""
 
 
 _WIRE: Final = codecs(EpisodeRules, pb.Rules.DESCRIPTOR)

@@ -22,13 +22,13 @@ PACKAGE = "sparring."
 
 # evaluate() serves an object of the caller's own process, so that the policy server must run in there, too. Two files
 # do that, and import the server only when they are called. A third asks a policy in this process, without a server, and
-# a fourth what a policy behind a foreign protocol is shown.
+# a fourth what a policy behind a foreign wire is shown.
 EXCEPTIONS = {
     ROOT / "orchestrator" / "live" / "evaluator.py": {"policy_server.policies"},
     ROOT / "orchestrator" / "live" / "warm_workers.py": {"policy_server.server", "policy_server.policies.base"},
     ROOT / "orchestrator" / "serving" / "foreign_layouts.py": {
         "policy_server.bridges.policy",
-        "policy_server.bridges.protocols",
+        "policy_server.bridges.wires",
         "policy_server.policies",
     },
     ROOT / "orchestrator" / "execution" / "in_process.py": {"policy_server.local", "policy_server.policies"},
@@ -41,9 +41,9 @@ TOP = "."
 FOLDERS: dict[str, dict[str, set[str]]] = {
     "protos": {"net": {TOP}},
     "policy_server": {
-        "bridges.protocols": set(),
-        "policies": {"errors", "bridges.protocols"},
-        "bridges": {"authentication", "bridges.protocols", "errors", "hosted", "limits", "policies.base", "rollouts"},
+        "bridges.wires": set(),
+        "policies": {"errors", "bridges.wires"},
+        "bridges": {"authentication", "bridges.wires", "errors", "hosted", "limits", "policies.base", "rollouts"},
         "compliance": set(),
     },
     "env_worker": {

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sparring.orchestrator.results.results import Results
 from sparring.protos.advice import Hint
-from sparring.protos.episode_rules import EpisodeRules
+from sparring.protos.episode_rules import EpisodeRules, meaning
 from sparring.protos.errors import UsageError
 
 _OURS: Final = ("sparring", "grpcio", "protobuf", "python", "av")
@@ -54,7 +54,7 @@ def _protocols(first: Results, second: Results) -> Iterator[str]:
             for name in sorted(values[0].keys() | values[1].keys()):
                 said = [side.get(name, "not known") for side in values]
                 if said[0] != said[1]:
-                    yield f"{label}, {name}: {said[0]} and {said[1]}."
+                    yield f"{label}, {name}: {_two(name, said)}."
 
 
 def _known_in_both(first: Results, second: Results) -> list[str]:
@@ -68,7 +68,11 @@ def _rules(first: Results, second: Results) -> Iterator[str]:
         if rule.metadata["moves"]:
             values = [run.settings.get(rule.name, rule.default) for run in (first, second)]
             if values[0] != values[1]:
-                yield f"{rule.name}: {values[0]} and {values[1]}."
+                yield f"{rule.name}: {_two(rule.name, values)}."
+
+
+def _two(rule: str, values: Sequence[Any]) -> str:
+    return " and ".join(f"{value}{meaning(rule, value)}" for value in values)
 
 
 def _arguments(first: Results, second: Results) -> Iterator[str]:

@@ -157,6 +157,8 @@ class PlainDisplay(Display):
         super().__init__()
         self._console = console
         self._last = time.monotonic()
+        self._said: tuple[object, ...] = ()
+        """What the last line has counted."""
         self._repeated: dict[int, Note] = {}
         """Errors that have come again since they were told of."""
 
@@ -175,8 +177,10 @@ class PlainDisplay(Display):
             self._say_line(at_once=films.made + films.missing == films.wanted)
 
     def _say_line(self, *, at_once: bool) -> None:
-        if at_once or time.monotonic() - self._last >= _PLAIN_SECONDS:
-            self._last = time.monotonic()
+        counted = (self.tally.done, self.tally.errors, self.tally.retries, self.tally.films)
+        # Films are told of after the last episode, too, where none was to be made of it: that is no other line.
+        if (at_once and counted != self._said) or time.monotonic() - self._last >= _PLAIN_SECONDS:
+            self._last, self._said = time.monotonic(), counted
             self._say_repeated()
             self._say(self.tally.line())
 

@@ -58,7 +58,7 @@ class PolicyNames:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether it speaks somebody else's protocol."""
+        """Whether it speaks somebody else's wire."""
         return _ADDRESS.match(self.name) is not None
 
 

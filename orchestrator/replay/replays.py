@@ -10,7 +10,7 @@ import asyncio
 import logging
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -168,16 +168,24 @@ def replay(
 def working_folder(beside: Path) -> Iterator[Path]:
     """Makes a folder for `replay`, on the disk where what comes of it will stay, and removes it.
 
+    Those around it that it has made are removed, too, if nothing came to stay there.
+
     Raises:
         SparringError: If it cannot be made.
     """
+    made = [path for path in (beside, *beside.parents) if not path.exists()]
     try:
         beside.mkdir(parents=True, exist_ok=True)
         temporary = tempfile.TemporaryDirectory(prefix=".replay-", dir=beside)
     except OSError as error:
         raise UsageError(f"{str(beside)!r} cannot be written: {error.strerror}.") from error
-    with temporary as folder:
-        yield Path(folder) / "run"
+    try:
+        with temporary as folder:
+            yield Path(folder) / "run"
+    finally:
+        with suppress(OSError):  # something is in there
+            for path in made:
+                path.rmdir()
 
 
 async def _play(

@@ -29,7 +29,7 @@ from sparring.orchestrator.results.migrations import prepare
 from sparring.orchestrator.results.reading import JournalEvent, actions_of, events_of, row_of, rows_of, trace_of
 from sparring.orchestrator.results.row import CHECKSUM, EpisodeRow, checksum
 from sparring.protos.advice import Hint
-from sparring.protos.episode_rules import EpisodeRules
+from sparring.protos.episode_rules import EpisodeRules, meaning
 from sparring.protos.errors import SparringError, UsageError
 
 _BUSY_SECONDS: Final = 10.0
@@ -387,11 +387,11 @@ def _told(name: str, there: Any, now: Any) -> Iterator[str]:
         ]
         yield f"{name}: {', '.join(parts) or 'in another order'}"
     else:
-        yield f"{name}: {_shown(there)} there, {_shown(now)} now"
+        yield f"{name}: {_shown(name, there)} there, {_shown(name, now)} now"
 
 
-def _shown(value: Any) -> str:
-    return "not given" if value is None else json.dumps(value)
+def _shown(name: str, value: Any) -> str:
+    return "not given" if value is None else json.dumps(value) + meaning(name.split()[-1], value)
 
 
 def _some(items: list[Any], most: int = 4) -> str:

@@ -1,4 +1,4 @@
-"""What a policy behind a foreign protocol is shown, said before a run: no wire says it, and a wrong one is 0 %."""
+"""What a policy behind a foreign wire is shown, said before a run: no wire says it, and a wrong one is 0 %."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def foreign_layouts(settings: RunSettings) -> list[str]:
         UsageError: If no layout is known for one of them, or it cannot be.
     """
     # Not before it is called: a run imports nothing of the policy server.
-    from sparring.policy_server.bridges.protocols import is_foreign
+    from sparring.policy_server.bridges.wires import is_foreign
     from sparring.policy_server.policies import load_policy
 
     name = settings.policy.name
@@ -28,7 +28,7 @@ def foreign_layouts(settings: RunSettings) -> list[str]:
     assert isinstance(policy, ForeignPolicy)
     for part in settings.plan.parts:
         policy.spec_for(part.benchmark)
-    return [*policy.warnings, *dict.fromkeys(_other_layouts(settings, policy.protocol))]
+    return [*policy.warnings, *dict.fromkeys(_other_layouts(settings, policy.wire))]
 
 
 def _other_layouts(settings: RunSettings, bridge: str) -> Iterator[str]:

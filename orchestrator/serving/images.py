@@ -15,13 +15,13 @@ _MOST: Final = 1 << 20
 
 
 def looks_at_images(settings: RunSettings) -> bool:
-    """Returns whether it is known that images will be wanted: by the policy, or by films, whatever comes of episodes.
+    """Returns whether images will be wanted, as far as can be known: by the policy, or by films.
 
     Workers then have ready what draws them. A wrong answer costs time or memory, and nothing else: of a class of the
-    user's own, or a policy that is served elsewhere, nothing is known, and the answer is no.
+    user's own, or a policy that is served elsewhere, nothing is known, and the answer is no. Who asks for films of
+    failures has some, nearly always, and what draws them is made while the policy is loaded, when nobody waits for it.
     """
-    video = settings.output.video
-    if video == "all" or video.startswith("first:") or (video != "none" and settings.output.video_live):
+    if settings.output.video != "none":
         return True
     name = settings.policy.name or ""
     if name.startswith(_LEROBOT):

@@ -27,6 +27,7 @@ from sparring.orchestrator.settings.plan import Evaluation, checked_rules
 from sparring.orchestrator.settings.saved_protocol import SavedProtocol
 from sparring.protos.advice import Hint
 from sparring.protos.comma_list import comma_list
+from sparring.protos.episode_rules import meaning
 from sparring.protos.errors import UsageError, unknown
 
 _SUFFIXES: Final = (".yaml", ".yml")
@@ -218,6 +219,6 @@ def _arguments(given: Any, protocol: WholeProtocol) -> dict[str, Any]:
 
 def _otherwise(protocol: WholeProtocol, name: str, value: Any, given: str) -> UsageError:
     return UsageError(
-        f"the protocol {protocol.name!r} has {name}={value!r}, and {given} says otherwise. Leave it out, or write a "
-        f"protocol of your own that extends this one: docs/protocols.md."
+        f"the protocol {protocol.name!r} has {name}={value!r}{meaning(name, value)}, and {given} says otherwise. Leave it out, or "
+        f"write a protocol of your own that extends this one: docs/protocols.md."
     )

@@ -1,1 +1,1 @@
-"""Other people's wire protocols: their policies as ours, and ours behind their protocols."""
+"""Other people's wires: their policies as ours, and ours behind their wires."""

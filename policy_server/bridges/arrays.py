@@ -59,7 +59,7 @@ class _Budget:
 
 
 class BadMessage(SparringError):
-    """Bytes that are not a message of the protocol."""
+    """Bytes that are not a message of the wire."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class ArrayFormat:
         except _WRONG as error:
             # msgpack's own errors are ValueErrors, and Pillow's are OSErrors; not all of them say something.
             what = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
-            raise BadMessage(f"a message that this protocol does not have ({what}).") from error
+            raise BadMessage(f"a message that this wire does not have ({what}).") from error
 
     def _default(self, value: Any) -> Any:
         if isinstance(value, np.generic):

@@ -13,17 +13,17 @@ _TLS: Final = "+tls"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Address of a server that speaks somebody else's protocol.
+    """Address of a server that speaks somebody else's wire.
 
     Attributes:
-        protocol: Its name: openpi.
+        wire: Its name: openpi.
         host: Of the server, without brackets.
         port: Of the server.
         path: After the port, with its slash; empty if there is none.
         encrypted: Whether it is asked for TLS.
     """
 
-    protocol: str
+    wire: str
     host: str
     port: int
     path: str = ""
@@ -31,7 +31,7 @@ class Endpoint:
 
     @classmethod
     def parse(cls, text: str, *, port: int) -> Endpoint:
-        """Reads `PROTOCOL://HOST[:PORT][/path]`, or the same with `PROTOCOL+tls`.
+        """Reads `SCHEME://HOST[:PORT][/path]`, or the same with `SCHEME+tls`.
 
         Args:
             text: As a person wrote it.
@@ -44,15 +44,15 @@ class Endpoint:
             parts = urlsplit(text)
             host, found = parts.hostname, parts.port
         except ValueError as error:
-            raise UsageError(f"{text!r} is not PROTOCOL://HOST:PORT: {error}.") from error
+            raise UsageError(f"{text!r} is not SCHEME://HOST:PORT: {error}.") from error
         if not host or parts.query or parts.fragment or parts.username is not None:
-            raise UsageError(f"{text!r} is not PROTOCOL://HOST:PORT: write it as in openpi://gpu-box:{port}.")
+            raise UsageError(f"{text!r} is not SCHEME://HOST:PORT: write it as in openpi://gpu-box:{port}.")
         encrypted = parts.scheme == "https" or parts.scheme.endswith(_TLS)
-        protocol = "http" if parts.scheme == "https" else parts.scheme.removesuffix(_TLS)
-        return cls(protocol, host, port if found is None else found, parts.path.rstrip("/"), encrypted)
+        wire = "http" if parts.scheme == "https" else parts.scheme.removesuffix(_TLS)
+        return cls(wire, host, port if found is None else found, parts.path.rstrip("/"), encrypted)
 
     def __str__(self) -> str:
-        scheme = f"{self.protocol}{_TLS if self.encrypted else ''}" if self.protocol != "http" else self._http
+        scheme = f"{self.wire}{_TLS if self.encrypted else ''}" if self.wire != "http" else self._http
         return f"{scheme}://{self.netloc}{self.path}"
 
     @property

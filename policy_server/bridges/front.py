@@ -1,4 +1,4 @@
-"""Other people's protocols in front of our policy: `sparring serve --also openpi:8000`.
+"""Other people's wires in front of our policy: `sparring serve --also openpi:8000`.
 
 A client of theirs has a session like one of ours: the same policy, the same batches, the same places, the same token.
 """
@@ -19,7 +19,7 @@ import numpy as np
 from sparring.policy_server.bridges.arrays import numbers_of
 from sparring.policy_server.bridges.layout import BridgeLayout
 from sparring.policy_server.bridges.presets import presets_of
-from sparring.policy_server.bridges.protocols import SERVED
+from sparring.policy_server.bridges.wires import SERVED
 from sparring.policy_server.errors import PolicyRefused
 from sparring.policy_server.hosted import HostedPolicy
 from sparring.policy_server.policies.base import Instruction, Observation, spec_on
@@ -39,15 +39,15 @@ _LONGEST_TOLD: Final = 1000
 
 @dataclass(frozen=True)
 class FrontSettings:
-    """One protocol more, and where: `openpi:8000`, `openpi:0.0.0.0:8000`, either with `/libero` for its layout.
+    """One wire more, and where: `openpi:8000`, `openpi:0.0.0.0:8000`, either with `/libero` for its layout.
 
     Attributes:
-        protocol: Its name.
+        wire: Its name.
         address: Where it is served.
         benchmark: Whose layout its clients have; empty: they call things as our policy does.
     """
 
-    protocol: str
+    wire: str
     address: Address
     benchmark: str
 
@@ -58,17 +58,17 @@ class FrontSettings:
         Raises:
             UsageError: If it is none.
         """
-        protocol, _, place = text.partition(":")
-        if protocol not in SERVED:
-            raise unknown("protocol", protocol, SERVED)
+        wire, _, place = text.partition(":")
+        if wire not in SERVED:
+            raise unknown("wire", wire, SERVED)
         where, _, benchmark = place.partition("/")
-        if benchmark and benchmark not in presets_of(protocol):
-            raise unknown(f"layout of {protocol}:", benchmark, presets_of(protocol))
+        if benchmark and benchmark not in presets_of(wire):
+            raise unknown(f"layout of {wire}:", benchmark, presets_of(wire))
         if not where:
-            raise UsageError(f"{text!r} has no port to listen at: write it as in {protocol}:8000.")
+            raise UsageError(f"{text!r} has no port to listen at: write it as in {wire}:8000.")
         # Like metrics: without a host it is for this machine only.
         address = parse_tcp(where if ":" in where else f"127.0.0.1:{where}")
-        return cls(protocol, address, benchmark)
+        return cls(wire, address, benchmark)
 
     @property
     def has_limits(self) -> bool:
@@ -76,12 +76,12 @@ class FrontSettings:
 
         ZeroMQ reads it all, and LeRobot's clients have no token to bring.
         """
-        return self.protocol not in ("gr00t", "lerobot-async")
+        return self.wire not in ("gr00t", "lerobot-async")
 
     @property
     def layout(self) -> BridgeLayout | None:
         """What its clients call what; None: what our policy does."""
-        return presets_of(self.protocol)[self.benchmark] if self.benchmark else None
+        return presets_of(self.wire)[self.benchmark] if self.benchmark else None
 
 
 class ForeignClient:
@@ -106,8 +106,7 @@ class ForeignClient:
         self._step = 0
         if self._spec.history > 1:
             raise PolicyRefused(
-                f"this policy looks at the last {self._spec.history} steps, and clients of {settings.protocol} show "
-                "one."
+                f"this policy looks at the last {self._spec.history} steps, and clients of {settings.wire} show one."
             )
 
     @property
@@ -170,7 +169,7 @@ class ForeignClient:
         if not size:
             raise PolicyRefused(
                 "the policy does not say how many numbers an action has, and clients of "
-                f"{self._settings.protocol} do not either."
+                f"{self._settings.wire} do not either."
             )
         offer = Offer(observations, (-np.inf,) * size, (np.inf,) * size, control=self._spec.control)
         self._needs, self._offer = self._spec.settle(offer), offer
@@ -178,15 +177,15 @@ class ForeignClient:
 
 
 class Front(ABC):
-    """Serves one protocol.
+    """Serves one wire.
 
     Args:
-        settings: Which protocol, and where.
+        settings: Which wire, and where.
         hosted: The policy, when it is loaded.
         rollouts: Who counts the sessions.
         token: That clients must bring; empty: none.
         most_bytes: Of one message.
-        tls: What connections are encrypted with, where the protocol can be; None: they are not.
+        tls: What connections are encrypted with, where the wire can be; None: they are not.
     """
 
     def __init__(
@@ -222,11 +221,11 @@ class Front(ABC):
     async def _client(self) -> ForeignClient:
         """Returns a new client's session, when the policy is loaded."""
         hosted: HostedPolicy[Runner] = await self._hosted()
-        return ForeignClient(hosted, f"{self._settings.protocol}-{next(self._numbers)}", self._settings)
+        return ForeignClient(hosted, f"{self._settings.wire}-{next(self._numbers)}", self._settings)
 
     def _cannot(self, error: OSError) -> UsageError:
         return UsageError(
-            f"{self._settings.protocol} cannot be served at {self._settings.address}: {error.strerror or error}. Give "
+            f"{self._settings.wire} cannot be served at {self._settings.address}: {error.strerror or error}. Give "
             f"another port with {Hint('also')}."
         )
 
@@ -235,23 +234,23 @@ def told(error: Exception) -> str:
     """Returns what a client is told of an error, and the log: one sentence, whatever its message has led to."""
     if not isinstance(error, SparringError):
         log.debug("a message of a stranger", exc_info=error)
-        return f"a message that this protocol does not have ({type(error).__name__})."
+        return f"a message that this wire does not have ({type(error).__name__})."
     said = error.sentence
     return said if len(said) <= _LONGEST_TOLD else f"{shortened(said, _LONGEST_TOLD)} ..."
 
 
 def front(settings: FrontSettings, *args: Any, **more: Any) -> Front:
-    """Makes what serves a protocol.
+    """Makes what serves a wire.
 
     Raises:
         UsageError: If what it needs is not installed.
     """
-    module, _, name = SERVED[settings.protocol].partition(":")
+    module, _, name = SERVED[settings.wire].partition(":")
     try:
         found = import_module(f"sparring.policy_server.bridges.servers.{module}")
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"{settings.protocol} needs {error.name!r}, which is not installed: {install_command('bridges')}."
+            f"{settings.wire} needs {error.name!r}, which is not installed: {install_command('bridges')}."
         ) from error
     made: Front = getattr(found, name)(settings, *args, **more)
     return made

@@ -60,7 +60,7 @@ class BridgeLayout:
         play: The most actions of an answer that are played before it looks again.
         rotation: What is done with the rotation in an action: one of `ROTATIONS`.
         control: What actions mean where a benchmark takes both, `relative` or `absolute`; empty: it need not be said.
-        constants: What is sent with every observation, as it is, where a protocol has a place for it.
+        constants: What is sent with every observation, as it is, where a wire has a place for it.
     """
 
     images: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""LeRobot's asynchronous inference protocol: four gRPC methods, whose messages carry pickles.
+"""LeRobot's asynchronous inference wire: four gRPC methods, whose messages carry pickles.
 
     Ready, SendPolicyInstructions (which checkpoint), SendObservations (in pieces), GetActions
 
@@ -120,7 +120,7 @@ def _fields(message: bytes) -> dict[int, int | bytes]:
                 found[number] = message[at : at + length]
                 at += length
             else:
-                raise BadMessage("a message that this protocol does not have.")
+                raise BadMessage("a message that this wire does not have.")
     except (IndexError, OverflowError) as error:
         raise BadMessage("a message that is broken off.") from error
     return found

@@ -1,6 +1,6 @@
-"""What each protocol must do: one connection to a foreign server, for one episode.
+"""What each wire must do: one connection to a foreign server, for one episode.
 
-Servers that remember something do so for a connection, and some protocols have no word for an episode's beginning: so
+Servers that remember something do so for a connection, and some wires have no word for an episode's beginning: so
 each episode has a connection of its own.
 """
 
@@ -33,7 +33,7 @@ _KINDS: Final[Mapping[type, str]] = {str: "text", int: "a whole number", float: 
 
 
 class PeerUnreachable(SparringError):
-    """Nobody answers at the address, or not in the protocol that was expected."""
+    """Nobody answers at the address, or not in the wire that was expected."""
 
 
 class Peer(ABC):
@@ -44,7 +44,7 @@ class Peer(ABC):
         layout: What the server is shown, and what its answers mean.
         timeout: Seconds that it has for an answer.
         key: That it asks its callers for, if it does.
-        options: What its protocol takes beside the layout, all of `defaults`; None: the defaults.
+        options: What its wire takes beside the layout, all of `defaults`; None: the defaults.
     """
 
     default_port: int
@@ -56,7 +56,7 @@ class Peer(ABC):
     waits_for_server: ClassVar[bool] = False
     """Whether connecting waits for a server that is not there, without a word: then somebody knocks first."""
     defaults: ClassVar[Mapping[str, Any]] = {}
-    """Arguments that its protocol takes beside the layout, and what they are if they are not given."""
+    """Arguments that its wire takes beside the layout, and what they are if they are not given."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Peer(ABC):
     @property
     @abstractmethod
     def metadata(self) -> Mapping[str, Any]:
-        """What the server says about itself, as JSON can say it; empty if its protocol has no such thing."""
+        """What the server says about itself, as JSON can say it; empty if its wire has no such thing."""
 
     @abstractmethod
     def start(self, task: Instruction, seed: int) -> None:
@@ -183,4 +183,4 @@ def knock(endpoint: Endpoint) -> None:
 
 def _unreachable(endpoint: Endpoint, error: BaseException) -> PeerUnreachable:
     why = error.sentence.rstrip(".") if isinstance(error, SparringError) else f"{type(error).__name__}: {error}"
-    return PeerUnreachable(f"no {endpoint.protocol} server answers at {endpoint}: {why}")
+    return PeerUnreachable(f"no {endpoint.wire} server answers at {endpoint}: {why}")

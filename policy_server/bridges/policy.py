@@ -1,4 +1,4 @@
-"""A policy that is somewhere else, and speaks somebody else's protocol: to a run, a policy like any other.
+"""A policy that is somewhere else, and speaks somebody else's wire: to a run, a policy like any other.
 
     sparring run --policy openpi://gpu-box:8000 --benchmark libero --task libero_spatial
 
@@ -21,7 +21,7 @@ from sparring.policy_server.bridges.endpoint import Endpoint
 from sparring.policy_server.bridges.layout import BridgeLayout
 from sparring.policy_server.bridges.peer import Peer, PeerUnreachable, knock
 from sparring.policy_server.bridges.presets import preset, presets_of
-from sparring.policy_server.bridges.protocols import PROTOCOLS, spoken_at
+from sparring.policy_server.bridges.wires import WIRES, spoken_at
 from sparring.policy_server.errors import PolicyFailed
 from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
 from sparring.protos.advice import Hint
@@ -40,7 +40,7 @@ class ForeignPolicy(Policy):
         timeout: Seconds that the server has for an answer.
         clients: The most sessions at once, for a server that cannot serve more; 0: as many as there are.
         key_file: File with the secret that the server asks for.
-        given: Of the layout: images, side, states, dtype, instruction, gripper, actions, play; and what the protocol
+        given: Of the layout: images, side, states, dtype, instruction, gripper, actions, play; and what the wire
             takes beside it.
 
     Raises:
@@ -60,7 +60,7 @@ class ForeignPolicy(Policy):
         key_file: str = "",
         **given: Any,
     ) -> None:
-        self._peer_class, self._protocol = _peer_class(address, form)
+        self._peer_class, self._wire = _peer_class(address, form)
         self._endpoint = Endpoint.parse(address, port=self._peer_class.default_port)
         if not isinstance(timeout, (int, float)) or not 0 < timeout < float("inf"):
             raise UsageError(f"timeout must be seconds above 0, not {timeout!r}.")
@@ -68,7 +68,7 @@ class ForeignPolicy(Policy):
             raise UsageError(f"clients must be a whole number of at least 0, not {clients!r}.")
         most = self._peer_class.most_clients
         if most is not None and clients > most:
-            raise UsageError(f"a server of {self._protocol} has at most {most} clients at once, not {clients}.")
+            raise UsageError(f"a server of {self._wire} has at most {most} clients at once, not {clients}.")
         self._timeout = float(timeout)
         self.max_sessions = clients or most
         self._preset = preset
@@ -88,9 +88,9 @@ class ForeignPolicy(Policy):
         self._peer_class.check(self._options)
 
     @property
-    def protocol(self) -> str:
+    def wire(self) -> str:
         """What its server speaks, by which its layouts are known."""
-        return self._protocol
+        return self._wire
 
     def layout_for(self, benchmark: str) -> BridgeLayout:
         """Returns what is shown to the server on a benchmark, and how its answers are played.
@@ -98,14 +98,14 @@ class ForeignPolicy(Policy):
         Raises:
             UsageError: If nothing is known for the benchmark, and nothing was given.
         """
-        known = presets_of(self._protocol)
+        known = presets_of(self._wire)
         if self._preset:
-            return preset(self._protocol, self._preset).changed(self._changes, others=self._options)
+            return preset(self._wire, self._preset).changed(self._changes, others=self._options)
         if benchmark in known:
             return known[benchmark].changed(self._changes, others=self._options)
         if not self._changes.get("images") and not self._changes.get("states"):
             raise UsageError(
-                f"{self._endpoint} does not say what it looks at, and no preset of {self._protocol} is known for "
+                f"{self._endpoint} does not say what it looks at, and no preset of {self._wire} is known for "
                 f"{benchmark!r} (known: {', '.join(known) or 'none'}); say what it is shown with "
                 f"{Hint('policy_arg', 'images')} and {Hint('policy_arg', 'states')}: docs/bridges.md."
             )
@@ -233,10 +233,10 @@ def _close_aside(peer: Peer, then: Callable[[], None] | None) -> None:
 
 
 def _peer_class(address: str, form: str) -> tuple[type[Peer], str]:
-    scheme = Endpoint.parse(address, port=0).protocol
+    scheme = Endpoint.parse(address, port=0).wire
     forms = spoken_at(scheme)
     if form and form not in forms:
-        meant = PROTOCOLS[form].scheme if form in PROTOCOLS else ""
+        meant = WIRES[form].scheme if form in WIRES else ""
         elsewhere = f"; {meant}:// has" if len(spoken_at(meant)) > 1 else ""
         if len(forms) == 1 or elsewhere:
             raise UsageError(f"{scheme}:// has no form {form!r}{elsewhere}.")
@@ -244,8 +244,8 @@ def _peer_class(address: str, form: str) -> tuple[type[Peer], str]:
     if not form and scheme not in forms:
         one_of = " or ".join(str(Hint("policy_arg", "form", one)) for one in forms)
         raise UsageError(f"{address!r} does not say which form of /act it takes: give {one_of}.")
-    protocol = form or scheme
-    module, _, name = PROTOCOLS[protocol].client.partition(":")
+    wire = form or scheme
+    module, _, name = WIRES[wire].client.partition(":")
     try:
         found = import_module(f"sparring.policy_server.bridges.clients.{module}")
     except ModuleNotFoundError as error:
@@ -253,7 +253,7 @@ def _peer_class(address: str, form: str) -> tuple[type[Peer], str]:
             f"{scheme}:// needs {error.name!r}, which is not installed: {install_command('bridges')}."
         ) from error
     peer: type[Peer] = getattr(found, name)
-    return peer, protocol
+    return peer, wire
 
 
 def _key(file: str) -> str:

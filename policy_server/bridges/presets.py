@@ -1,4 +1,4 @@
-"""Layouts that are known: for each protocol and benchmark, what the policies behind it were trained to see.
+"""Layouts that are known: for each wire and benchmark, what the policies behind it were trained to see.
 
 Read from the projects' own evaluation loops; docs/bridges.md says from which versions.
 """
@@ -132,18 +132,18 @@ PRESETS: Final[Mapping[str, Mapping[str, BridgeLayout]]] = {
 }
 
 
-def presets_of(protocol: str) -> Mapping[str, BridgeLayout]:
-    """Returns the layouts that are known for a protocol, by the names of their benchmarks."""
-    return PRESETS.get(protocol, {})
+def presets_of(wire: str) -> Mapping[str, BridgeLayout]:
+    """Returns the layouts that are known for a wire, by the names of their benchmarks."""
+    return PRESETS.get(wire, {})
 
 
-def preset(protocol: str, name: str) -> BridgeLayout:
+def preset(wire: str, name: str) -> BridgeLayout:
     """Returns a layout by its name.
 
     Raises:
-        UsageError: If there is none of that name for the protocol.
+        UsageError: If there is none of that name for the wire.
     """
-    known = presets_of(protocol)
+    known = presets_of(wire)
     if name not in known:
-        raise unknown(f"preset of {protocol}:", name, known)
+        raise unknown(f"preset of {wire}:", name, known)
     return known[name]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, cast
 
-from sparring.policy_server.bridges.protocols import PROTOCOLS, is_foreign, scheme_of
+from sparring.policy_server.bridges.wires import WIRES, is_foreign, scheme_of
 from sparring.policy_server.errors import PolicyBroken
 from sparring.policy_server.policies.base import Policy
 from sparring.policy_server.policies.rename import RenamedPolicy
@@ -45,7 +45,7 @@ def known_policies(experts: Mapping[str, str] = _NONE) -> dict[str, str]:
         "replay": "recorded actions; file=PATH, chunk=N",
         "zero": "all zeros; chunk=N, observations=[names]",
         "module:Class": "a class of your own",
-        **{known.address: known.summary for known in PROTOCOLS.values() if known.client},
+        **{known.address: known.summary for known in WIRES.values() if known.client},
     }
     lines.update({point.name: f"{point.value} (installed)" for point in entry_points_of(ENTRY_POINTS)})
     return lines
@@ -117,7 +117,7 @@ def _find(name: str, experts: Mapping[str, str]) -> Any:
     if is_foreign(name):
         return partial(_import(_FOREIGN_POLICY), name)
     if scheme := scheme_of(name):
-        raise unknown("protocol of a policy's address:", scheme, [p.scheme for p in PROTOCOLS.values() if p.client])
+        raise unknown("wire of a policy's address:", scheme, [p.scheme for p in WIRES.values() if p.client])
     if ":" in name or name.endswith(".py"):  # a file's name is told from a module's
         _look_in_the_current_folder()
         return _import(name)

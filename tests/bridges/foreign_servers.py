@@ -1,4 +1,4 @@
-"""Servers of other people's protocols, written from what is known of them and from nothing of ours.
+"""Servers of other people's wires, written from what is known of them and from nothing of ours.
 
 Each answers with `telling.actions_for`, unless it is told to misbehave.
 """
@@ -39,7 +39,7 @@ def pack(message: Any) -> bytes:
 
 
 class VlaEvalServer:
-    """Speaks vla-eval's protocol."""
+    """Speaks vla-eval's wire."""
 
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
@@ -90,7 +90,7 @@ class VlaEvalServer:
 
 
 class GrootServer:
-    """Speaks GR00T's protocol with pyzmq and msgpack-numpy's format, in a thread of its own."""
+    """Speaks GR00T's wire with pyzmq and msgpack-numpy's format, in a thread of its own."""
 
     ACTIONS = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
 
@@ -223,7 +223,7 @@ class ActServer:
 
 
 class OpenpiServer:
-    """Speaks openpi's protocol; `answer` may be replaced by what misbehaves."""
+    """Speaks openpi's wire; `answer` may be replaced by what misbehaves."""
 
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
@@ -295,7 +295,7 @@ def says_nan(connection: ServerConnection, seen: Any) -> None:
 
 
 class RoboArenaServer:
-    """Speaks openpi's protocol as RoboArena does."""
+    """Speaks openpi's wire as RoboArena does."""
 
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
@@ -317,7 +317,7 @@ class RoboArenaServer:
 
 
 class StarVlaServer:
-    """Speaks openpi's protocol as starVLA does."""
+    """Speaks openpi's wire as starVLA does."""
 
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Our policy server with other protocols in front, in a thread of the test's process."""
+"""Our policy server with other wires in front, in a thread of the test's process."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Telling(Policy):
 def serving(
     policy: Policy, *also: str, token: str = "", limits: Limits | None = None, **options: Any
 ) -> Iterator[list[int]]:
-    """The ports of the protocols in front."""
+    """The ports of the wires in front."""
     ports: list[int] = []
     ready, stop = threading.Event(), threading.Event()
 

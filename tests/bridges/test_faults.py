@@ -1,4 +1,4 @@
-"""Foreign servers that die, stall, answer late or with nonsense: a sentence, in time, whatever their protocol."""
+"""Foreign servers that die, stall, answer late or with nonsense: a sentence, in time, whatever their wire."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ LATE = "did not answer within 0.5 s"
 FAULTS: list[tuple[Callable[[], Any], dict[str, Any], type[Exception], str]] = [
     (vla_eval, {"fault": goes_away}, PolicyUnreachable, "went away in the middle of an episode"),
     (vla_eval, {"fault": says_nothing}, PolicyFailed, LATE),
-    (vla_eval, {"fault": says_garbage}, PolicyFailed, "a message that this protocol does not have"),
+    (vla_eval, {"fault": says_garbage}, PolicyFailed, "a message that this wire does not have"),
     (groot, {"stalls": 3.0}, PolicyFailed, LATE),
-    (groot, {"garbage": b"\xc1"}, PolicyFailed, "a message that this protocol does not have"),
+    (groot, {"garbage": b"\xc1"}, PolicyFailed, "a message that this wire does not have"),
     (groot, {"garbage": b"\xa3abc"}, PolicyFailed, "where actions were due"),
     (groot, {"error": "Traceback (most recent call last):\nRuntimeError: no memory"}, PolicyFailed, "no memory"),
     (act, {"stalls": 3.0}, PolicyFailed, LATE),
@@ -62,13 +62,13 @@ FAULTS: list[tuple[Callable[[], Any], dict[str, Any], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize("protocol", ["openpi", "vla-eval", "gr00t"])
-def test_a_server_that_is_not_there_is_told_at_once(protocol: str) -> None:
+@pytest.mark.parametrize("wire", ["openpi", "vla-eval", "gr00t"])
+def test_a_server_that_is_not_there_is_told_at_once(wire: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     began = time.monotonic()
-    with pytest.raises(UsageError, match=rf"no {protocol} server answers .*refused\. Is it running there\?"):
-        load_policy(f"{protocol}://127.0.0.1:{port}", {}).warm_up()
+    with pytest.raises(UsageError, match=rf"no {wire} server answers .*refused\. Is it running there\?"):
+        load_policy(f"{wire}://127.0.0.1:{port}", {}).warm_up()
     assert time.monotonic() - began < 25  # its answers may take 50
 
 

@@ -73,7 +73,7 @@ def groot_observation(seed: int) -> dict[str, Any]:
     }
 
 
-def test_a_client_of_groots_protocol_gets_parts_of_actions_with_its_own_gripper() -> None:
+def test_a_client_of_groots_wire_gets_parts_of_actions_with_its_own_gripper() -> None:
     policy = Telling(horizon=3)
     with serving(policy, "gr00t:0/libero") as (port,), asking(port) as ask:
         assert ask("ping")["status"] == "ok"
@@ -126,7 +126,7 @@ def openpi_client(port: int, **more: Any) -> Iterator[ClientConnection]:
 @pytest.mark.parametrize(
     ("sent", "said"),
     [
-        (b"\xc1", "a message that this protocol does not have"),
+        (b"\xc1", "a message that this wire does not have"),
         ("text", "a message of text"),
         (msgpack.packb([1, 2]), "an observation that is no map"),
         (pack({"prompt": "go"}), "not offered"),
@@ -200,7 +200,7 @@ def test_health_needs_no_token() -> None:
         ("openpi:x", "HOST:PORT"),
     ],
 )
-def test_what_is_no_protocol_and_port_is_refused(text: str, said: str) -> None:
+def test_what_is_no_wire_and_port_is_refused(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         FrontSettings.parse(text)
 
@@ -211,12 +211,12 @@ def test_beyond_this_machine_it_wants_a_token() -> None:
         asyncio.run(server.start(["127.0.0.1:0"]))
 
 
-def test_a_clients_certificate_for_grpc_is_no_token_for_another_protocol(tmp_path: Path) -> None:
+def test_a_clients_certificate_for_grpc_is_no_token_for_another_wire(tmp_path: Path) -> None:
     files = Certificates.make(tmp_path)
     cert, key = files.pair()
     options = ServerOptions(also=("openpi:0.0.0.0:0",), tls_cert=cert, tls_key=key, client_ca=files.ca)
     server = PolicyServer(Telling(), options)
-    with pytest.raises(UsageError, match=r"openpi's protocol would listen at 0\.0\.0\.0:0 and let in everybody"):
+    with pytest.raises(UsageError, match=r"openpi's wire would listen at 0\.0\.0\.0:0 and let in everybody"):
         asyncio.run(server.start(["127.0.0.1:0"]))
 
 

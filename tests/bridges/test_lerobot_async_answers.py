@@ -25,7 +25,7 @@ GOOD = TensorOf(np.ones(SIZE, np.float32))
 
 
 class Answering:
-    """Speaks the protocol, and answers with the actions that it is told to."""
+    """Speaks the wire, and answers with the actions that it is told to."""
 
     def __init__(self) -> None:
         self.actions: list[Any] = []

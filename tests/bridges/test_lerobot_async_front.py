@@ -25,7 +25,7 @@ NUMBERS = {"a": 1.0, "b": 2.0}
 
 
 class Caller:
-    """Speaks the protocol, whatever it is told to say."""
+    """Speaks the wire, whatever it is told to say."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         self._channel = channel

@@ -1,4 +1,4 @@
-"""Messages of other people's protocols have limits: what just fits is read, and what is one more is refused."""
+"""Messages of other people's wires have limits: what just fits is read, and what is one more is refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_maps_and_lists_of_a_message(kind: type) -> None:
 
 def test_what_one_list_holds() -> None:
     assert len(OPENPI.read(msgpack.packb([0] * arrays._MOST_PARTS))) == arrays._MOST_PARTS
-    with pytest.raises(BadMessage, match="a message that this protocol does not have"):
+    with pytest.raises(BadMessage, match="a message that this wire does not have"):
         OPENPI.read(msgpack.packb([0] * (arrays._MOST_PARTS + 1)))
 
 

@@ -19,7 +19,7 @@ from sparring.policy_server.bridges.arrays import BadMessage
 
 TWO = np.zeros(2, np.float32)
 """Is neither equal to a word nor not."""
-SAID = "a message that this protocol does not have (ValueError)"
+SAID = "a message that this wire does not have (ValueError)"
 
 
 def no_traceback(caplog: pytest.LogCaptureFixture) -> bool:

@@ -1,4 +1,4 @@
-"""`--policy openpi://`: a server of openpi's protocol as a policy of ours."""
+"""`--policy openpi://`: a server of openpi's wire as a policy of ours."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_fewer_actions_than_are_played_are_played(server: OpenpiServer) -> None:
         (servers.says_a_traceback, PolicyFailed, "out of memory on cuda"),
         (servers.goes_away, PolicyUnreachable, "went away in the middle of an episode"),
         (servers.says_nothing, PolicyFailed, r"did not answer within 1 s"),
-        (servers.says_garbage, PolicyFailed, "a message that this protocol does not have"),
+        (servers.says_garbage, PolicyFailed, "a message that this wire does not have"),
         (servers.says_no_actions, PolicyFailed, "a map without actions"),
         (servers.says_objects, PolicyFailed, "which is not of numbers"),
         (servers.says_too_few_bytes, PolicyFailed, "8 bytes for an array"),
@@ -228,6 +228,6 @@ def test_starvlas_requests_are_examples_in_an_envelope_whose_number_the_answer_h
         ("openpi://h:1", "roboarnea", "roboarena"),
     ],
 )
-def test_a_form_that_a_protocol_has_not_is_refused(address: str, form: str, said: str) -> None:
+def test_a_form_that_a_wire_has_not_is_refused(address: str, form: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         load_policy(address, {"form": form})

@@ -1,4 +1,4 @@
-"""`--policy vla-eval://`, `gr00t://` and `http://`: policies behind those protocols."""
+"""`--policy vla-eval://`, `gr00t://` and `http://`: policies behind those wires."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_who_was_let_go_is_told_so_until_it_begins_again_and_only_so_many_are_re
     asyncio.run(run())
 
 
-def test_newcomers_of_lerobots_protocol_are_refused_and_the_robot_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_newcomers_of_lerobots_wire_are_refused_and_the_robot_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(policy(), "lerobot-async:0", max_sessions=1) as (port,), ExitStack() as channels:
 
         def caller() -> Caller:

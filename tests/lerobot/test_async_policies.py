@@ -175,7 +175,7 @@ def test_an_answer_that_would_run_code_is_refused_and_nothing_is_run(
             return touched.touch, ()
 
     servicer._predict_action_chunk = lambda observation: [Evil()]
-    with pytest.raises(PolicyFailed, match="which nothing of this protocol needs"):
+    with pytest.raises(PolicyFailed, match="which nothing of this wire needs"):
         session.act(film(0, 1, SHOWN)[0], step=0)
     assert not touched.exists()
 

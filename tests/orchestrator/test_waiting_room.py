@@ -155,7 +155,7 @@ def test_who_says_too_much_or_is_one_too_many_does_not_wait(
         ({"policy": "zero", "policy_arg": {"observations": ["observation.image"]}}, None, True),
         ({"policy": "zero", "policy_arg": {"observations": ["observation.state"]}}, None, False),
         ({"policy": "zero", "video": "failures", "video_live": True}, None, True),
-        ({"policy": "zero", "video": "failures"}, None, False),
+        ({"policy": "zero", "video": "failures"}, None, True),
         ({"policy": "zero", "video": "all"}, None, True),
         ({"policy": "zero", "video": "first:2"}, None, True),
         ({"policy_server": "127.0.0.1:1"}, None, False),

@@ -190,7 +190,7 @@ def test_importing_the_client_imports_nothing_heavy(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     loaded = done.stdout.split()
     assert not {name.partition(".")[0] for name in loaded} & set(heavy)
-    ours = ("bridges", "bridges.protocols", "chunks", "client", "errors", "framed_session", "options", "session_client")
+    ours = ("bridges", "bridges.wires", "chunks", "client", "errors", "framed_session", "options", "session_client")
     parts = {f"sparring.policy_server.{name}" for name in ours}
     assert {name for name in loaded if name.startswith("sparring.policy_server.")} == parts
     assert not [name for name in loaded if name.startswith(("sparring.orchestrator", "sparring.env_worker"))]

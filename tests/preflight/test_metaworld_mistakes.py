@@ -211,7 +211,7 @@ def test_what_else_is_wrong_in_a_policy_is_told(mistake: str, evidence: Evidence
 
 @contextmanager
 def openpi(mistake: str = "", *, gripper: Callable[[float], float] = lambda given: given) -> Iterator[str]:
-    """A server of openpi's protocol with the trained policy behind it; its address."""
+    """A server of openpi's wire with the trained policy behind it; its address."""
     policy = Seeing(mistake)
 
     def answer(connection: Any, seen: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from sparring.orchestrator.replay.bundle import SUFFIX, write_bundle
+from sparring.protos.errors import UsageError
 from sparring.protos.plain_text import plain
 
 
@@ -23,6 +24,9 @@ def bundle(folder: Path, output: Path | None) -> None:
     """
     absolute = folder.absolute()
     target = output or absolute.with_name(f"{absolute.name}{SUFFIX}")
+    if target.is_dir():
+        inside = plain(str(target / f"{absolute.name}{SUFFIX}"))
+        raise UsageError(f"{str(target)!r} is a folder, and a bundle is a file: --output {inside}")
     sha256 = write_bundle(folder, target)
     click.echo(f"{plain(str(target))}: {target.stat().st_size:,} bytes, sha256 {sha256}")
     click.echo(f"check it with: sparring verify {plain(shlex.quote(str(target)))}")

@@ -42,8 +42,10 @@ def view(
     from sparring.orchestrator.view.library import Library
     from sparring.orchestrator.view.server import ViewOptions, ViewServer
     from sparring.protos.net.address import parse_listen
+    from sparring.protos.plain_text import plain
 
-    library = Library(folders or (Path("outputs") if Path("outputs").is_dir() else Path(),))
+    looked = folders or (Path("outputs") if Path("outputs").is_dir() else Path(),)
+    library = Library(looked)
     address = None if listen is None else parse_listen(listen)
     server = ViewServer(ViewOptions(address, token_file, tls_cert, tls_key, insecure))
     from sparring.orchestrator.view.pages import Pages
@@ -57,6 +59,9 @@ def view(
     try:
         server.start(Pages(library))
         click.echo(server.url)
+        if not library.entries():
+            named = ", ".join(repr(plain(str(folder))) for folder in looked)
+            log.warning("there is no run in %s yet: the page shows runs as they come", named)
         log.info("Ctrl-C ends it")
         while not ended.wait(3600.0):
             continue

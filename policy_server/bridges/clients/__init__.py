@@ -1,1 +1,1 @@
-"""Their policies in our runs: one file for each protocol, each a `Peer`."""
+"""Their policies in our runs: one file for each wire, each a `Peer`."""

@@ -1,4 +1,4 @@
-"""GR00T's protocol: `--policy gr00t://HOST:5555`. ZeroMQ, msgpack, one answer for each request.
+"""GR00T's wire: `--policy gr00t://HOST:5555`. ZeroMQ, msgpack, one answer for each request.
 
 Of its endpoints, `kill` is never sent.
 """

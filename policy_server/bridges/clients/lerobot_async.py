@@ -52,8 +52,8 @@ class LeRobotAsyncPeer(Peer):
         super().check(options)
         if not options.get("unpickle"):
             raise UsageError(
-                "LeRobot's asynchronous protocol consists of pickles, which can be made to run code. Sparring reads "
-                "them without Python's unpickler, by a list of the few classes that the protocol has, and calls "
+                "LeRobot's asynchronous wire consists of pickles, which can be made to run code. Sparring reads "
+                "them without Python's unpickler, by a list of the few classes that the wire has, and calls "
                 f"nothing that they name; to let it do so, give {Hint('policy_arg', 'unpickle', True)}."
             )
         for name, example in (("checkpoint", "outputs/train/pretrained_model"), ("policy_type", "act")):

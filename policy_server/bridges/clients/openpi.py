@@ -1,4 +1,4 @@
-"""openpi's protocol: `--policy openpi://HOST:8000`. A web socket, msgpack, no numbers that tell which answer is whose.
+"""openpi's wire: `--policy openpi://HOST:8000`. A web socket, msgpack, no numbers that tell which answer is whose.
 
 The server greets with what it is; then each observation has one answer. Nothing is said at an episode's beginning, so a
 server that remembers something does so for its connection: each episode gets a new one. Others have written more around
@@ -22,7 +22,7 @@ from sparring.protos.tensor import Array
 
 
 class OpenpiPeer(Peer):
-    """A connection to a server of openpi's protocol; raises PeerUnreachable if there is none."""
+    """A connection to a server of openpi's wire; raises PeerUnreachable if there is none."""
 
     default_port = 8000
 

@@ -1,4 +1,4 @@
-"""vla-eval's protocol: `--policy vla-eval://HOST:8000`. A web socket, msgpack, a number for each question.
+"""vla-eval's wire: `--policy vla-eval://HOST:8000`. A web socket, msgpack, a number for each question.
 
 The start of an episode is not answered, unless it fails; so that answer may come before the first action's.
 """
@@ -19,7 +19,7 @@ from sparring.policy_server.policies.base import Instruction, Observation
 from sparring.protos.errors import SparringError
 from sparring.protos.tensor import Array
 
-PROTOCOL: Final = 1
+WIRE_VERSION: Final = 1
 
 
 class VlaEvalPeer(Peer):
@@ -31,14 +31,14 @@ class VlaEvalPeer(Peer):
         self._numbers = itertools.count(1)
         self._started = 0
         try:
-            # The protocol has no word for a secret; what stands before a host in an address comes as this header.
+            # The wire has no word for a secret; what stands before a host in an address comes as this header.
             secret = base64.b64encode(f":{self._key}".encode()).decode()
             headers = {"Authorization": f"Basic {secret}"} if self._key else None
             self._socket = WebSocket(self._endpoint.websocket, timeout=self._timeout, headers=headers)
         except NOT_THERE as error:
             raise self._unreachable(error) from error
         try:
-            hello = {"harness_version": "sparring", "protocol_version": PROTOCOL}
+            hello = {"harness_version": "sparring", "protocol_version": WIRE_VERSION}
             greeting = self._answer(self._send("hello", hello), "hello")
             self._metadata: Mapping[str, Any] = said_plainly(greeting)
         except (SparringError, *NOT_THERE) as error:
@@ -88,7 +88,7 @@ class VlaEvalPeer(Peer):
             except BadMessage as error:
                 raise self._nonsense(error.sentence.removesuffix(".")) from error
             if not isinstance(message, dict) or not isinstance(message.get("payload"), dict):
-                raise self._nonsense("what is no message of this protocol")
+                raise self._nonsense("what is no message of this wire")
             if message.get("type") == "error" and message.get("seq") in (number, self._started):
                 raise self._said(message["payload"])
             if message.get("seq") == number:

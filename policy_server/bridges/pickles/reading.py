@@ -107,7 +107,7 @@ class PickleReader:
             raise
         except Exception as error:  # of bytes that somebody made up
             what = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
-            raise BadMessage(f"what is no pickle of this protocol ({what[:200]}).") from error
+            raise BadMessage(f"what is no pickle of this wire ({what[:200]}).") from error
 
 
 class _Machine:
@@ -148,7 +148,7 @@ class _Machine:
             elif op.name not in _IGNORED:
                 step = getattr(self, f"_{op.name.lower()}", None)
                 if step is None:
-                    raise BadMessage(f"a pickle with a step that none of this protocol has: {op.name}.")
+                    raise BadMessage(f"a pickle with a step that none of this wire has: {op.name}.")
                 step(argument)
         raise BadMessage("a pickle without an end.")
 
@@ -214,7 +214,7 @@ class _Machine:
     def _global(self, name: str) -> None:
         if name not in self._calls and name not in self._classes:
             raise NamesTooMuch(
-                f"a pickle that names {name.replace(' ', '.')[:100]!r}, which nothing of this protocol needs: somebody "
+                f"a pickle that names {name.replace(' ', '.')[:100]!r}, which nothing of this wire needs: somebody "
                 "may want to have code run here. Nothing of it was."
             )
         self._stack.append(_Named(name))

@@ -1,1 +1,1 @@
-"""Our server for their clients: one file for each protocol, each a `Front`."""
+"""Our server for their clients: one file for each wire, each a `Front`."""

@@ -1,4 +1,4 @@
-"""GR00T's protocol in front of our policy. Requests of many clients are answered at the same time, and so in batches.
+"""GR00T's wire in front of our policy. Requests of many clients are answered at the same time, and so in batches.
 
 `kill` is refused. Requests come without a word on who sends them but ZeroMQ's own: a client is its connection.
 """
@@ -40,7 +40,7 @@ class GrootFront(Front):
         self._answering: set[asyncio.Task[None]] = set()
         address = self._settings.address
         try:
-            self._socket.bind(Endpoint(self._settings.protocol, address.host, address.port).zeromq)
+            self._socket.bind(Endpoint(self._settings.wire, address.host, address.port).zeromq)
         except zmq.ZMQError as error:
             self._socket.close()
             self._context.term()
@@ -74,7 +74,7 @@ class GrootFront(Front):
             answer = await self._answered(who, data, host)
         except Exception as error:  # noqa: BLE001  # of what somebody made up
             said = told(error)
-            log.warning("a client of GR00T's protocol: %s", said)
+            log.warning("a client of GR00T's wire: %s", said)
             answer = {"error": said}
         await self._socket.send_multipart([who, b"", GROOT.write(answer)])
 

@@ -1,4 +1,4 @@
-"""LeRobot's asynchronous protocol in front of our policy: its robot clients get our batches.
+"""LeRobot's asynchronous wire in front of our policy: its robot clients get our batches.
 
 Their messages are pickles, which are read as data and never unpickled. LeRobot's own server has one client; ours has
 any number, each known by its connection. Which observations are answered is decided as there: those that must be, and
@@ -136,10 +136,10 @@ class LeRobotAsyncFront(Front):
                 return await answer(request, who, client, self._robots.setdefault(client, _Robot()))
             except SparringError as error:
                 said = told(error)
-                log.warning("a client of LeRobot's protocol at %s: %s", who, said)
+                log.warning("a client of LeRobot's wire at %s: %s", who, said)
                 await context.abort(_code(error), status_message(said))
             except TimeoutError:
-                log.warning("a client of LeRobot's protocol at %s was too slow to send its observation", who)
+                log.warning("a client of LeRobot's wire at %s was too slow to send its observation", who)
                 await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the observation did not come in time.")
             finally:
                 self._clients.has_answer(who)
@@ -228,7 +228,7 @@ def _made_up() -> Iterator[None]:
     except SparringError:
         raise
     except Exception as error:
-        raise BadMessage(f"a message that this protocol does not have ({type(error).__name__}).") from error
+        raise BadMessage(f"a message that this wire does not have ({type(error).__name__}).") from error
 
 
 def _checked_features(features: Any) -> Mapping[str, Any]:

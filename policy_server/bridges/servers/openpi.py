@@ -1,4 +1,4 @@
-"""openpi's protocol in front of our policy.
+"""openpi's wire in front of our policy.
 
 Its clients say nothing when an episode begins. A connection's first observation does, another sentence does, and
 RoboArena's `{"endpoint": "reset"}`.
@@ -34,7 +34,7 @@ class OpenpiFront(WebSocketFront):
             while True:
                 message = await self._next(connection)
                 if isinstance(message, str):
-                    raise BadMessage("a message of text, where this protocol has bytes.")
+                    raise BadMessage("a message of text, where this wire has bytes.")
                 shown = OPENPI.read(message)
                 if not isinstance(shown, dict):
                     raise BadMessage("an observation that is no map.")
@@ -50,5 +50,5 @@ class OpenpiFront(WebSocketFront):
         except Exception as error:  # noqa: BLE001  # of what somebody made up
             said = told(error)
             log.warning("%s ended: %s", client.name, said)
-            await self._send(connection, said)  # as text: what this protocol says errors by
+            await self._send(connection, said)  # as text: what this wire says errors by
             await connection.close(1011)

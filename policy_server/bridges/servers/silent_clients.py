@@ -1,4 +1,4 @@
-"""Clients of protocols that do not tell when one has gone: known by where they speak from, and how long ago."""
+"""Clients of wires that do not tell when one has gone: known by where they speak from, and how long ago."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Connection:
 
 
 class SilentClients(Generic[Who]):
-    """The clients of a protocol, each with a place among the server's sessions.
+    """The clients of a wire, each with a place among the server's sessions.
 
     Args:
         rollouts: Who counts the sessions.
@@ -70,7 +70,7 @@ class SilentClients(Generic[Who]):
         """Returns the session of a client, a new one if it has none.
 
         Args:
-            who: It is, to its protocol.
+            who: It is, to its wire.
             host: Where it speaks from.
             begins: Whether it begins an episode, and needs nothing of what it has said before.
 

@@ -1,4 +1,4 @@
-"""vla-eval's protocol in front of our policy: one action for each observation, from the chunk that is being played."""
+"""vla-eval's wire in front of our policy: one action for each observation, from the chunk that is being played."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from websockets.asyncio.server import ServerConnection
 
 from sparring.policy_server.bridges.arrays import VLA_EVAL, BadMessage
-from sparring.policy_server.bridges.clients.vla_eval import PROTOCOL
+from sparring.policy_server.bridges.clients.vla_eval import WIRE_VERSION
 from sparring.policy_server.bridges.front import ForeignClient, told
 from sparring.policy_server.bridges.servers.websockets_front import WebSocketFront
 from sparring.protos.tensor import Array
@@ -32,12 +32,12 @@ class VlaEvalFront(WebSocketFront):
         while True:
             kind, payload, number = _read(await self._next(connection))
             if kind == "hello":
-                if payload.get("protocol_version") != PROTOCOL:
-                    raise BadMessage(f"this server speaks version {PROTOCOL} of vla-eval's protocol.")
+                if payload.get("protocol_version") != WIRE_VERSION:
+                    raise BadMessage(f"this server speaks version {WIRE_VERSION} of vla-eval's wire.")
                 hello = {
                     "model_server": "sparring",
                     "capabilities": {},
-                    "protocol_version": PROTOCOL,
+                    "protocol_version": WIRE_VERSION,
                     "harness_version": str(payload.get("harness_version", ""))[:_LONGEST_VERSION],
                 }
                 await self._tell(connection, "hello", hello, number)
@@ -71,5 +71,5 @@ def _read(message: Any) -> tuple[str, dict[str, Any], int]:
     found = VLA_EVAL.read(message) if isinstance(message, bytes) else None
     payload, number = (found.get("payload"), found.get("seq")) if isinstance(found, dict) else (None, None)
     if not isinstance(found, dict) or not isinstance(payload, dict) or not isinstance(number, int):
-        raise BadMessage("a message that is not of vla-eval's protocol.")
+        raise BadMessage("a message that is not of vla-eval's wire.")
     return str(found.get("type")), payload, number

@@ -92,7 +92,7 @@ class WebSocketFront(Front):
             pass
         except Exception as error:  # noqa: BLE001  # of what somebody made up
             said = told(error)
-            log.warning("a client of %s at %s: %s", self._settings.protocol, host, said)
+            log.warning("a client of %s at %s: %s", self._settings.wire, host, said)
             await connection.close(1011, _reason(said))
 
     async def _send(self, connection: ServerConnection, message: bytes | str) -> None:

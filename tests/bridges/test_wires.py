@@ -1,4 +1,4 @@
-"""The list of other people's protocols: what a new one takes, beside the class that speaks it, is a line there."""
+"""The list of other people's wires: what a new one takes, beside the class that speaks it, is a line there."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 from bridges.telling import OFFER, SIZE, made_up
 
-from sparring.policy_server.bridges import protocols
+from sparring.policy_server.bridges import wires
 from sparring.policy_server.bridges.front import Front
 from sparring.policy_server.bridges.peer import Peer
-from sparring.policy_server.bridges.protocols import PROTOCOLS, ForeignProtocol, is_foreign
+from sparring.policy_server.bridges.wires import WIRES, Wire, is_foreign
 from sparring.policy_server.errors import PolicyRefused
 from sparring.policy_server.local import LocalPolicy
 from sparring.policy_server.policies import known_policies, load_policy, policy_modules
 from sparring.policy_server.policies.base import Array, Instruction, Observation
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("name", WIRES)
 def test_whoever_speaks_it_is_where_the_list_says(name: str) -> None:
-    for folder, said, kind in (("clients", PROTOCOLS[name].client, Peer), ("servers", PROTOCOLS[name].server, Front)):
+    for folder, said, kind in (("clients", WIRES[name].client, Peer), ("servers", WIRES[name].server, Front)):
         if said:
             module, _, found = said.partition(":")
             assert issubclass(getattr(import_module(f"sparring.policy_server.bridges.{folder}.{module}"), found), kind)
@@ -44,7 +44,7 @@ def test_other_names_are_not(name: str) -> None:
 
 
 class Diarist(Peer):
-    """Speaks a protocol of its own, with nobody."""
+    """Speaks a wire of its own, with nobody."""
 
     default_port = 7
     metadata: Mapping[str, Any] = {}
@@ -67,10 +67,10 @@ def test_a_new_one_is_a_class_and_a_line(monkeypatch: pytest.MonkeyPatch) -> Non
     module.Diarist = Diarist  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     assert not is_foreign("diary://h")
-    line = ForeignProtocol("diary", "a diary; preset=NAME", client="diary:Diarist")
-    monkeypatch.setattr(protocols, "PROTOCOLS", PROTOCOLS | {"diary": line})
+    line = Wire("diary", "a diary; preset=NAME", client="diary:Diarist")
+    monkeypatch.setattr(wires, "WIRES", WIRES | {"diary": line})
     for user in ("sparring.policy_server.policies", "sparring.policy_server.bridges.policy"):
-        monkeypatch.setattr(f"{user}.PROTOCOLS", protocols.PROTOCOLS)
+        monkeypatch.setattr(f"{user}.WIRES", wires.WIRES)
     assert known_policies()["diary://HOST:PORT"] == "a diary; preset=NAME"
     arguments = {"states": {"state": ["robot0_eef_pos"]}}
     session = LocalPolicy(lambda: load_policy("diary://h", arguments), name="diary").open(OFFER, benchmark="libero")

@@ -1,4 +1,4 @@
-"""Other people's protocols that are spoken here: what they are called, and which class speaks each. A light list."""
+"""Other people's wires that are spoken here: what they are called, and which class speaks each. A light list."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 
 
 @dataclass(frozen=True)
-class ForeignProtocol:
-    """A protocol of somebody else's.
+class Wire:
+    """A wire of somebody else's.
 
     Attributes:
-        scheme: What addresses of servers that speak it begin with, for `--policy`. Several protocols may share one;
+        scheme: What addresses of servers that speak it begin with, for `--policy`. Several wires may share one;
             then `form` names which is meant.
         summary: A line about policies that are asked by it.
         path: After host and port.
@@ -34,51 +34,51 @@ class ForeignProtocol:
 
 
 _ACT_SUMMARY: Final = "a server with /act (extra: bridges); form=openvla or xvla, preset=NAME"
-_OPENPI_SUMMARY: Final = "a server of openpi's protocol (extra: bridges); preset=NAME, play=N, form=NAME"
+_OPENPI_SUMMARY: Final = "a server of openpi's wire (extra: bridges); preset=NAME, play=N, form=NAME"
 
-PROTOCOLS: Final[Mapping[str, ForeignProtocol]] = {
-    "openpi": ForeignProtocol(
+WIRES: Final[Mapping[str, Wire]] = {
+    "openpi": Wire(
         "openpi",
         _OPENPI_SUMMARY,
         client="openpi:OpenpiPeer",
         server="openpi:OpenpiFront",
     ),
-    "roboarena": ForeignProtocol("openpi", _OPENPI_SUMMARY, client="openpi:RoboArenaPeer"),
-    "starvla": ForeignProtocol("openpi", _OPENPI_SUMMARY, client="openpi:StarVlaPeer"),
-    "vla-eval": ForeignProtocol(
+    "roboarena": Wire("openpi", _OPENPI_SUMMARY, client="openpi:RoboArenaPeer"),
+    "starvla": Wire("openpi", _OPENPI_SUMMARY, client="openpi:StarVlaPeer"),
+    "vla-eval": Wire(
         "vla-eval",
         "a model server of vla-eval (extra: bridges); preset=NAME",
         client="vla_eval:VlaEvalPeer",
         server="vla_eval:VlaEvalFront",
     ),
-    "gr00t": ForeignProtocol(
+    "gr00t": Wire(
         "gr00t",
         "a GR00T server (extra: bridges); preset=NAME, play=N",
         client="groot:GrootPeer",
         server="groot:GrootFront",
     ),
-    "lerobot-async": ForeignProtocol(
+    "lerobot-async": Wire(
         "lerobot-async",
         "LeRobot's policy server (extra: bridges); checkpoint=PATH, unpickle=true",
         client="lerobot_async:LeRobotAsyncPeer",
         server="lerobot_async:LeRobotAsyncFront",
     ),
-    "openvla": ForeignProtocol("http", _ACT_SUMMARY, path="/act", client="http_act:OpenVlaPeer"),
-    "xvla": ForeignProtocol("http", _ACT_SUMMARY, path="/act", client="http_act:XvlaPeer"),
+    "openvla": Wire("http", _ACT_SUMMARY, path="/act", client="http_act:OpenVlaPeer"),
+    "xvla": Wire("http", _ACT_SUMMARY, path="/act", client="http_act:XvlaPeer"),
 }
 
-SERVED: Final[Mapping[str, str]] = {name: known.server for name, known in PROTOCOLS.items() if known.server}
-"""The protocols whose clients can be served, each with the class that does."""
+SERVED: Final[Mapping[str, str]] = {name: known.server for name, known in WIRES.items() if known.server}
+"""The wires whose clients can be served, each with the class that does."""
 
 
 def spoken_at(scheme: str) -> list[str]:
-    """Returns the protocols of addresses that begin so: one, or those that a `form` chooses from."""
-    return [name for name, known in PROTOCOLS.items() if known.client and known.scheme == scheme]
+    """Returns the wires of addresses that begin so: one, or those that a `form` chooses from."""
+    return [name for name, known in WIRES.items() if known.client and known.scheme == scheme]
 
 
 def is_foreign(policy: str) -> bool:
     """Returns whether a policy's name is the address of a server that speaks one of them, in the clear or by TLS."""
-    schemes = {known.scheme for known in PROTOCOLS.values() if known.client}
+    schemes = {known.scheme for known in WIRES.values() if known.client}
     written = {*schemes, *(f"{scheme}+tls" for scheme in schemes), *(["https"] if "http" in schemes else [])}
     return re.fullmatch(rf"({'|'.join(map(re.escape, written))})://.*", policy) is not None
 
