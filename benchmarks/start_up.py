@@ -36,11 +36,31 @@ RUNS = {
     "expert": ("run", "--benchmark", "metaworld", "--task", "reach-v3", "--policy", "expert", *ONCE),
     "act": ("run", "--benchmark", "metaworld", "--task", "reach-v3", "--policy", "lerobot:{checkpoint}", *ONCE),
     "containers": (
-        *("run", "--launcher", "docker", "--benchmark", "metaworld", "--task", "reach-v3", "--image", "{image}"),
+        *(
+            "run",
+            "--launcher",
+            "docker",
+            "--benchmark",
+            "metaworld",
+            "--task",
+            "reach-v3",
+            "--image",
+            "metaworld={image}",
+        ),
         *(*LOOK, *ONCE),
     ),
     "act-containers": (
-        *("run", "--launcher", "docker", "--benchmark", "metaworld", "--task", "reach-v3", "--image", "{image}"),
+        *(
+            "run",
+            "--launcher",
+            "docker",
+            "--benchmark",
+            "metaworld",
+            "--task",
+            "reach-v3",
+            "--image",
+            "metaworld={image}",
+        ),
         *("--policy", "lerobot:{checkpoint}", *ONCE),
     ),
     "eval": ("run", "--benchmark", "metaworld", "--task", "mt50", "--policy", "expert", "--episodes", "5"),
@@ -167,9 +187,9 @@ def _run(contender: Contender, arguments: Sequence[str]) -> Sample:
             time.sleep(0.005)
         _, said = process.communicate(timeout=DEADLINE)
         whole = time.perf_counter() - began
+        if process.returncode or (is_run and first is None):
+            sys.exit(f"{contender.checkout} ended with exit code {process.returncode}: {said}")
         rows = _rows(Path(folder, "out", "episodes.csv")) if is_run else ""
-    if process.returncode or (is_run and first is None):
-        sys.exit(f"{contender.checkout} ended with exit code {process.returncode}: {said}")
     return Sample(whole if first is None else first, whole, cpu_of_descendants() - before, rows)
 
 
