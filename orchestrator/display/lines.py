@@ -57,7 +57,7 @@ def result_lines(results: Results, most: int | None = None) -> Iterator[Line]:
         most: How many tasks of a benchmark have a line; None: all.
     """
     tasks, groups, benchmarks = results.tasks, results.groups, results.benchmarks
-    owners, several = results.owners, len(benchmarks) > 1
+    owners, several, rules = results.owners, len(benchmarks) > 1, protocols_side_by_side(results)
     marked = is_marked(results)
 
     def line(level: Level, name: str, summary: Summary) -> Line:
@@ -75,11 +75,13 @@ def result_lines(results: Results, most: int | None = None) -> Iterator[Line]:
         for name in own_groups:
             shown = f"{benchmark}: {name.removeprefix(f'{benchmark}/')}" if several else name
             yield line("group", shown, groups[name])
-        if several:
+        if several and not rules:
             yield line("benchmark", benchmark, whole)
         yield _GAP
-    if not protocols_side_by_side(results):  # a rate of several protocols is by the rules of none
+    if not rules:
         yield line("overall", "overall", results.overall)
+    for label in rules:  # a rate of several protocols together would be by the rules of none
+        yield line("overall", f"overall by {label}", benchmarks[label])
 
 
 def mean_lines(results: Results) -> Iterator[tuple[str, str, str, str]]:

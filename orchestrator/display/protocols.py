@@ -23,12 +23,15 @@ def protocols_table(found: Sequence[ProtocolResult]) -> RenderableType:
         if one.against is not None:
             table.add_row(Text(one.label), *overall_cells(one.against)[:-1])
         else:
-            rate = "-" if summary.success_rate is None else f"{100 * summary.success_rate:.1f} %"
+            rate = _percent(summary.success_rate)
             table.add_row(Text(one.label), str(summary.judged), rate, style="bold" if one is found[0] else "")
     tasks = plain_table("task", names)
     for label in found[0].results.tasks:
         rates = [one.results.tasks[label].success_rate for one in found]
-        tasks.add_row(Text(label), *("-" if rate is None else f"{100 * rate:.1f} %" for rate in rates))
+        tasks.add_row(Text(label), *map(_percent, rates))
+    if tasks.row_count > 1:
+        rates = [one.results.overall.success_rate for one in found]
+        tasks.add_row("overall", *map(_percent, rates), style="bold")
     compared = [one.against for one in found if one.against is not None]
     pairs = "in pairs of the same episode with" if compared and all(one.paired for one in compared) else "against"
     lines: list[RenderableType] = [Text(f"by protocols, {pairs} {names[0]}:"), table, Text()]
@@ -52,3 +55,7 @@ def _sentences(one: ProtocolResult, first: ProtocolResult) -> Iterator[str]:
     if one.cut_off:
         lost = "that it lost took more steps" if one.cut_off == 1 else "that it lost took more steps each"
         yield f"  {count(one.cut_off, 'episode')} {lost} by {first.label} than there are here"
+
+
+def _percent(rate: float | None) -> str:
+    return "-" if rate is None else f"{100 * rate:.1f} %"

@@ -25,6 +25,7 @@ from sparring.orchestrator.results.programs import Program, changes, programs_in
 from sparring.orchestrator.results.reading import JournalContents, JournalEvent, is_running, read_journal
 from sparring.orchestrator.results.renderers import mixed_renderers, renderers_of
 from sparring.orchestrator.results.row import COLUMNS, EpisodeRow
+from sparring.orchestrator.results.several_protocols import protocols_side_by_side
 from sparring.orchestrator.results.statistics import Summary
 from sparring.protos.comma_list import comma_list
 from sparring.protos.episode_rules import Metric
@@ -227,7 +228,8 @@ class Results:
 
     def to_json(self) -> dict[str, Any]:
         """Returns what `--json` prints."""
-        owners = self.owners
+        owners, rules = self.owners, protocols_side_by_side(self)
+        benchmarks = {name: summary.to_json() for name, summary in self.benchmarks.items()}
 
         def owned(summaries: Mapping[str, Summary]) -> dict[str, Any]:
             return {name: {"benchmark": owners[name], **found.to_json()} for name, found in summaries.items()}
@@ -240,8 +242,9 @@ class Results:
             "early_stop": None
             if self.early_stop is None
             else {**self.early_stop.model_dump(), "stopped": self.early_stop.stopped},
-            "overall": self.overall.to_json(),
-            "benchmarks": {name: summary.to_json() for name, summary in self.benchmarks.items()},
+            # By several protocols there is one for each: a rate of all episodes would be by the rules of none.
+            "overall": {name: benchmarks[name] for name in rules} if rules else self.overall.to_json(),
+            "benchmarks": benchmarks,
             "groups": owned(self.groups),
             "tasks": owned(self.tasks),
             "seconds": self.seconds,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from sparring.orchestrator.results.results import Results
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sparring.orchestrator.results.results import Results
 
 
 def protocols_side_by_side(results: Results) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -96,7 +97,7 @@ def test_a_name_stands_for_seed_arguments_and_rules() -> None:
     ("given", "sentence"),
     [
         ({"seed": 3}, r"the protocol 'narrow' has seed=7, and seed=3 says otherwise"),
-        ({"max_steps": 9}, "has max_steps=0, and max_steps=9 says otherwise"),
+        ({"max_steps": 9}, "has max_steps=0 \\(the benchmark's own limit\\), and max_steps=9 says otherwise"),
         ({"benchmark_arg": {"reach": 1.0}}, "has reach=0.05"),
         ({"protocol": "narow"}, "Did you mean 'narrow'"),
     ],
@@ -244,7 +245,7 @@ def test_ours_is_what_a_run_without_a_protocol_plays_by(usage: Sparring, tmp_pat
     assert kept["d"]["changed"] == ["max_steps"]
     assert usage("compare", "a", "b").returncode == 0
     assert usage("compare", "a", "c").returncode == 0, "another seed is no other rule"
-    assert "toy, max_steps: 0 and 2" in usage("compare", "a", "d").stderr
+    assert "toy, max_steps: 0 (the benchmark's own limit) and 2" in usage("compare", "a", "d").stderr
 
 
 def test_runs_by_other_protocols_are_not_compared_unless_one_insists(usage: Sparring, tmp_path: Path) -> None:
@@ -343,11 +344,21 @@ def test_protocols_with_other_initial_states_are_compared(benchmark: str, task: 
     assert "do not begin alike" in shown
 
 
-def test_there_is_no_overall_line_of_several_protocols() -> None:
+def test_each_of_several_protocols_has_its_overall_and_all_together_have_none() -> None:
     results = _played(*PLAYED_BY_ALL[0], ["lerobot-0.6", "metaworld-paper"])
-    shown = [(line.level, line.name) for line in result_lines(results)]
-    assert ("benchmark", "metaworld-paper") in shown
-    assert not [name for level, name in shown if level == "overall"]
+    shown = {line.name: line.cells for line in result_lines(results) if line.level == "overall"}
+    assert list(shown) == ["overall by lerobot-0.6", "overall by metaworld-paper"]
+    assert [cells[2] for cells in shown.values()] == ["100.0 %", "75.0 %"]
+    overall = results.to_json()["overall"]
+    assert {name: found["success_rate"] for name, found in overall.items()} == {
+        "lerobot-0.6": 1.0,
+        "metaworld-paper": 0.75,
+    }
+    second = side_by_side(results)[1].to_json()["against_the_first"]["overall"]
+    assert (second["difference"], second["pairs"]["n"]) == (-0.25, 8)
+    table = _shown(protocols_table(side_by_side(results)))
+    assert re.search(r"^overall +100\.0 % +75\.0 %$", table, re.MULTILINE), table
+    assert results.select("lerobot-0.6").to_json()["overall"]["success_rate"] == 1.0
     alone = [line.level for line in result_lines(results.select("lerobot-0.6"))]
     assert alone[-1] == "overall"
 
