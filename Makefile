@@ -136,10 +136,10 @@ test-all: $(DEV)
 	@echo "running all tests, three runs at once; each tells at its end, the first in about ten minutes"
 	@$(MAKE) $(AT_ONCE) --jobs 3 test-docker test-plain lint test-slurm test-lerobot test-libero test-gym test-foreign test-ray test-trackers
 
-# What needs no simulator, no server and no other process: the answer while you work. Without simulated runs, fuzzing and the
-# pages, which need none either, but time.
+# What needs no simulator, no server and no other process: the answer while you work. Without whole runs in a test's own
+# process, simulated runs, fuzzing and the pages, which need none either, but time.
 test-unit: $(DEV)
-	$(BIN)/python -m pytest $(AGAIN) -n 2 $(PARALLEL) -m 'not processes' --ignore tests/foreign --ignore tests/gym --ignore tests/lerobot \
+	$(BIN)/python -m pytest $(AGAIN) -n 2 $(PARALLEL) -m 'not processes and not runs' --ignore tests/foreign --ignore tests/gym --ignore tests/lerobot \
 		--ignore tests/libero --ignore tests/ray_cluster --ignore tests/trackers --ignore tests/simulation --ignore tests/fuzz --ignore tests/pages
 
 test-plain: $(DEV)

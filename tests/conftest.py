@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from certificates import Certificates
+from longest import RUNS
 from support import EVERYTHING, ROOT, Sparring, Undisturbed, orphans, read_csv
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         fixtures = _STARTING & set(getattr(item, "fixturenames", ()))
         if fixtures or item.path.parent.name in ("compliance", "docker", "e2e"):
             item.add_marker(pytest.mark.processes)
+        elif item.path.relative_to(ROOT / "tests").as_posix() in RUNS:
+            item.add_marker(pytest.mark.runs)
     if not EVERYTHING and (left := [item for item in items if item.get_closest_marker("everything")]):
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if not item.get_closest_marker("everything")]

@@ -10,6 +10,24 @@ from typing import Final
 
 import pytest
 
+RUNS: Final = frozenset(
+    {
+        "env_worker/test_check_benchmark.py",
+        *(
+            f"orchestrator/test_{name}.py"
+            for name in (
+                *("changed_programs", "compare_page", "diff", "early_stopping", "film_command", "finished_runs"),
+                *("policy_seeds", "replayed_recordings", "verify"),
+            )
+        ),
+        "policy_server/test_torch_policy.py",
+        "policy_server/test_torch_proof.py",
+        "preflight/test_preflight_command.py",
+    }
+)
+"""They play whole runs in this process, or torch's kernels in many forms: a third of the time of make test-unit, for a
+tenth of its tests. They are in make test."""
+
 LONGEST: Final = (
     # Minutes in make test-all.
     "chaos/test_chaos.py",
