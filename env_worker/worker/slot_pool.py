@@ -29,13 +29,18 @@ class SlotPool:
         self._send = send
         self._assignment = pb.Assignment()
         self._serving: asyncio.Task[None] | None = None
+        self._assigned = asyncio.Event()
         self.handles: Sequence[SlotHandle] = ()
 
     def assign(self, assignment: pb.Assignment) -> None:
-        """Says what the slots are for from now on: those that there are, and those that are being made."""
+        """Says what the slots are for from now on: those that there are, and those that are being made.
+
+        If it asks for more of them than there are, more are made. None is taken away.
+        """
         self._assignment = assignment
         for slot in self.handles:
             slot.assignment = assignment
+        self._assigned.set()
 
     def begin(self, preparation: pb.Preparation | None = None) -> asyncio.Task[None]:
         """Begins with the slots, unless that was done before; returns the task that they are served in, for ever.
@@ -114,23 +119,42 @@ class SlotPool:
         await asyncio.to_thread(self._get_ready, benchmark, settings)  # may download; heartbeats go on
         devices = await _render_devices(self._assignment.render_device, benchmark)
         server, oom = ForkServer.of(benchmark), OomWatch()
-        share = oom.fair_share(self._assignment.slots)
         first = dict(enumerate(preparation.tasks))
-        self.handles = [
-            SlotHandle(
+
+        def make(number: int) -> SlotHandle:
+            return SlotHandle(
                 server,
                 number,
                 self._assignment,
                 benchmark.tasks_per_process,
                 self._send,
                 oom,
-                fair_share=share,
                 devices=devices,
                 preparation=pb.Preparation(tasks=[first.get(number, "")], images=preparation.images),
             )
-            for number in range(self._assignment.slots)
-        ]
-        await asyncio.gather(*(slot.serve() for slot in self.handles))
+
+        await self._keep_serving(make, oom)
+
+    async def _keep_serving(self, make: Callable[[int], SlotHandle], oom: OomWatch) -> None:
+        """Makes slots and serves them, and more of them when an assignment asks for more, for ever."""
+        serving: set[asyncio.Task[Any]] = set()
+        try:
+            while True:
+                self._assigned.clear()
+                new = [make(number) for number in range(len(self.handles), self._assignment.slots)]
+                self.handles = [*self.handles, *new]
+                for slot in self.handles:
+                    slot.fair_share = oom.fair_share(len(self.handles))
+                serving |= {asyncio.create_task(slot.serve()) for slot in new}
+                more = asyncio.create_task(self._assigned.wait())
+                serving.add(more)
+                done, serving = await asyncio.wait(serving, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        finally:
+            for task in serving:
+                task.cancel()
+            await asyncio.gather(*serving, return_exceptions=True)
 
     def _get_ready(self, benchmark: Benchmark, settings: Any) -> None:
         with asking(self._assignment.benchmark, "prepare()"):

@@ -41,7 +41,7 @@ class SlotHandle:
         tasks_per_process: See `Benchmark`.
         send: Takes the messages that the slot has for the orchestrator.
         oom: Of the worker: it knows which deaths were for lack of memory.
-        fair_share: Bytes that a process may hold between two episodes where the assignment does not say; 0: any number.
+        fair_share: See the attribute.
         devices: Of the worker, to draw on.
         preparation: What its first process may do before the first lease comes.
     """
@@ -66,7 +66,8 @@ class SlotHandle:
         self._tasks_per_process = tasks_per_process
         self._send = send
         self._oom = oom
-        self._fair_share = fair_share
+        self.fair_share = fair_share
+        """Bytes that a process may hold between two episodes where the assignment does not say; 0: any number."""
         self._devices = devices or RenderDevices()
         self._device: Device | None = None
         self._mark: Mark | None = None
@@ -124,7 +125,7 @@ class SlotHandle:
             return True
         if self._tasks_per_process and lease.task not in self._tasks and len(self._tasks) >= self._tasks_per_process:
             return True
-        limit = self.assignment.slot_memory or self._fair_share
+        limit = self.assignment.slot_memory or self.fair_share
         held = process.memory if limit and self._tasks else 0
         if held > limit:
             log.info(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -163,6 +163,13 @@ class Coordinator:
         self._recorder.joined(worker, register.host, register.versions, {part: program})
         self._listener.on_worker(worker, assignment.slots)
         return worker
+
+    def grow(self, slots: Mapping[str, int]) -> Sequence[str]:
+        """Hears how many slots the run's own workers hold from now on, by part; returns those that get more."""
+        grown = self.workers.grow(slots)
+        for worker in grown:
+            self._listener.on_worker(worker, self.workers.slots_of(worker))
+        return grown
 
     def _program_of(self, register: pb.Register, benchmark: str, part: str, *, launched: bool) -> str:
         """Returns the hash of a worker's benchmark; where nobody else can play that, a wrong one ends the run.

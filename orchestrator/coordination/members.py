@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sparring.protos import evaluation_pb2 as pb
@@ -49,6 +49,12 @@ class Members:
     def remove(self, membership: str) -> None:
         """Forgets one that may not come back."""
         del self._members[membership]
+
+    def grow(self, worker: str, slots: int) -> None:
+        """Notes that one that is here has so many slots now."""
+        key = self.membership_of(worker)
+        if key:
+            self._members[key] = replace(self._members[key], slots=slots)
 
     def membership_of(self, worker: str) -> str:
         """Returns the secret of one that is here; empty: it has none."""

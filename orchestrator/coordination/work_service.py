@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +14,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from sparring.orchestrator.coordination.admission import Admission
+from sparring.orchestrator.coordination.assignments import assignment_for
 from sparring.orchestrator.coordination.attendance import REJOIN_SECONDS, Attendance
 from sparring.orchestrator.coordination.bounds import MAX_MESSAGE, MAX_PEER_CONNECTIONS, MAX_WORKERS, OutOfBounds
 from sparring.orchestrator.coordination.coordinator import Coordinator
@@ -22,7 +23,6 @@ from sparring.orchestrator.coordination.replica_balance import ReplicaBalance
 from sparring.orchestrator.coordination.waiting_room import WaitingRoom
 from sparring.orchestrator.launchers.base import DEFAULT_LISTEN
 from sparring.orchestrator.machine.child import open_socket
-from sparring.orchestrator.machine.memory import parse_memory
 from sparring.orchestrator.run.orders import assignment_message
 from sparring.orchestrator.serving.images import looks_at_images
 from sparring.orchestrator.serving.policy_host import START_SECONDS, PolicyAccess
@@ -98,6 +98,7 @@ class WorkService(WorkServicer):
         self._policy = policy or PolicyAccess([])
         self._balance = ReplicaBalance(self._policy.addresses)
         self._default_slots = default_slots
+        self._grown: Mapping[str, int] = {}
         self._admission = admission
         self._notes: set[str] = set()
         self._outboxes: set[asyncio.Queue[pb.OrchestratorMessage]] = set()
@@ -168,14 +169,28 @@ class WorkService(WorkServicer):
         """
         self._policy = policy
         self._balance = ReplicaBalance(policy.addresses)
+        for name in self.coordinator.workers:
+            self._assign_again(name)
+
+    def grow(self, slots: Mapping[str, int]) -> None:
+        """Has the workers that the run has started, and those that it will start, hold more slots from now on.
+
+        That is of each, by the part of the run that it is for; nobody gets fewer.
+        """
+        self._grown = slots
+        for name in self.coordinator.grow(slots):
+            self._members.grow(name, self.coordinator.workers.slots_of(name))
+            self._assign_again(name)
+
+    def _assign_again(self, name: str) -> None:
+        """Tells a worker that is here what it is for now."""
         workers = self.coordinator.workers
         parts = {part.label: part for part in self._settings.plan.parts}
-        for name in workers:
-            assignment = self._assignment_of(parts[workers.benchmark_of(name)], workers.slots_of(name))
-            assignment.membership, assignment.rejoin_seconds = self._members.membership_of(name), REJOIN_SECONDS
-            if policy.replicas:
-                assignment.policy_addresses[:] = map(str, self._balance.assign(name, assignment.slots))
-            workers.send(name, pb.OrchestratorMessage(assignment=assignment))
+        assignment = self._assignment_of(parts[workers.benchmark_of(name)], workers.slots_of(name))
+        assignment.membership, assignment.rejoin_seconds = self._members.membership_of(name), REJOIN_SECONDS
+        if self._policy.replicas:
+            assignment.policy_addresses[:] = map(str, self._balance.assign(name, assignment.slots))
+        workers.send(name, pb.OrchestratorMessage(assignment=assignment))
 
     def hand_over(self, coordinator: Coordinator, settings: RunSettings, policy: PolicyAccess) -> None:
         """Begins another run with the workers that are here. Settings that make workers what they are must be the same.
@@ -235,8 +250,10 @@ class WorkService(WorkServicer):
             if self._stopping:
                 await self._say_stop(context)
                 return
-            assignment = self._assignment_of(part, slots)
             launched = self._admission.is_launched(context)
+            if launched:
+                slots = max(slots, self._grown.get(part.label, 0))
+            assignment = self._assignment_of(part, slots)
             name = self.coordinator.join(register, assignment, outbox.put_nowait, part=part.label, launched=launched)
             assignment.membership = register.membership or secrets.token_urlsafe(16)
             assignment.rejoin_seconds = REJOIN_SECONDS
@@ -365,26 +382,9 @@ class WorkService(WorkServicer):
         settings, policy = self._settings, self._policy
         if part.label not in self._orders:  # it takes a look at all packages that are installed
             self._orders[part.label] = assignment_message(settings, part)
-        assignment = pb.Assignment()
-        assignment.CopyFrom(self._orders[part.label])
-        assignment.MergeFrom(
-            pb.Assignment(
-                slots=slots,
-                renderers=self.coordinator.renderers(part.label),
-                policy_addresses=map(str, policy.addresses),
-                policy_token=policy.token,
-                policy_ca=policy.ca,
-                policy_cert=policy.identity.cert if policy.identity else b"",
-                policy_key=policy.identity.key if policy.identity else b"",
-                policy_replicas=policy.replicas,
-                policy_program=policy.program,
-                policy_seconds=settings.policy.policy_timeout,
-                stall_seconds=settings.plan.stall_timeout,
-                slot_memory=parse_memory(settings.plan.slot_memory),
-                heartbeat_seconds=HEARTBEAT_SECONDS,
-                silence_seconds=SILENCE_SECONDS,
-            )
-        )
+        assignment = assignment_for(self._orders[part.label], settings, policy, slots=slots)
+        assignment.renderers.extend(self.coordinator.renderers(part.label))
+        assignment.heartbeat_seconds, assignment.silence_seconds = HEARTBEAT_SECONDS, SILENCE_SECONDS
         return assignment
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sparring.orchestrator.coordination.bounds import MAX_MACHINES, MAX_WORKERS, OutOfBounds
@@ -122,6 +122,20 @@ class Workers:
     def slots_of(self, worker: str) -> int:
         """Returns how many slots a worker has."""
         return self._connected[worker].slots
+
+    def grow(self, slots: Mapping[str, int]) -> Sequence[str]:
+        """Notes how many slots those have from now on that the run has started itself; returns who gets more.
+
+        Args:
+            slots: By benchmark; nobody gets fewer than before.
+        """
+        grown = []
+        for name, worker in self._connected.items():
+            wanted = slots.get(worker.benchmark, 0)
+            if worker.launched and not worker.leaving and wanted > worker.slots:
+                worker.slots = wanted
+                grown.append(name)
+        return grown
 
     def slots_for(self, benchmark: str) -> int:
         """Returns how many slots there are for a benchmark."""

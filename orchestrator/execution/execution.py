@@ -17,6 +17,7 @@ from sparring.orchestrator.coordination.program_check import ProgramCheck, chang
 from sparring.orchestrator.coordination.work_service import WorkService
 from sparring.orchestrator.execution.attended import attended
 from sparring.orchestrator.execution.invocation import Invocation
+from sparring.orchestrator.execution.more_slots import grow_when_waiting
 from sparring.orchestrator.execution.run_files import RunFiles, output_folder
 from sparring.orchestrator.execution.tasks import background, first, until_signal
 from sparring.orchestrator.launchers.base import DEFAULT_LISTEN, LaunchFailed, WorkerOrder, share_slots
@@ -102,11 +103,13 @@ class RunningWorkers:
         service: What they dial.
         to_join: The flags of `sparring worker` for those who want to join; empty: nothing listens for them.
         launcher: Keeps them alive, and fails if it cannot.
+        slots: That they began with.
     """
 
     service: WorkService
     to_join: str
     launcher: asyncio.Future[None]
+    slots: int
 
 
 class Execution:
@@ -190,6 +193,7 @@ class Execution:
             await stack.enter_async_context(early.pop_all())  # from here on they end before the policy does
             workers.service.open(access)
         self._follow(workers.service)
+        await self._find_slots(stack, workers)
         stack.callback(coordinator.abandon)  # who is interrupted tries no episode again
         watched.append(workers.launcher)  # not before: what is wrong with the policy is said first
         if not settings.launcher.may_queue:
@@ -299,6 +303,11 @@ class Execution:
         coordinator.policy_reports.on_report = lambda worker, reason: reports.put_nowait((worker, reason))
         await stack.enter_async_context(background(ask()))
 
+    async def _find_slots(self, stack: AsyncExitStack, workers: RunningWorkers) -> None:
+        if isinstance(self._hosting, PolicyHost) and self._settings.may_grow:
+            growing = grow_when_waiting(self._settings, workers.service, self._hosting, workers.slots)
+            await stack.enter_async_context(background(growing))
+
     async def _start_workers(
         self, stack: AsyncExitStack, location: RunLocation, coordinator: Coordinator, access: PolicyAccess | None
     ) -> RunningWorkers:
@@ -345,7 +354,7 @@ class Execution:
             left=lambda benchmark: service.coordinator.left(benchmark),
         )
         keeping = background(self._launch(order))
-        return RunningWorkers(service, to_join, await stack.enter_async_context(keeping))
+        return RunningWorkers(service, to_join, await stack.enter_async_context(keeping), slots)
 
     def _launch(self, order: WorkerOrder) -> Coroutine[Any, Any, None]:
         """Keeps workers alive until it is cancelled; holds nothing of this object, which workers may outlive."""

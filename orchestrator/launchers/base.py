@@ -150,11 +150,14 @@ class Launcher(ABC, Generic[S]):
         secures: Whether it hands its workers the run's secret and certificate wherever they are: see `advertise`.
         may_queue: Whether its workers may have to wait for their turn, for hours. A run does not give up for want of
             them then: the launcher says so, if none will come.
+        may_grow: Whether its workers can hold more slots than they were started with: one whose memory is limited by
+            the number of its slots cannot.
     """
 
     starts_workers: ClassVar[bool] = True
     secures: ClassVar[bool] = False
     may_queue: ClassVar[bool] = False
+    may_grow: ClassVar[bool] = False
     name: str
     summary: str
     settings: type[S]

@@ -20,6 +20,7 @@ class ProcessLauncher(Launcher[LauncherSettings]):
     name = "process"
     summary = "worker processes on this machine, each with the Python that has its benchmark"
     settings = LauncherSettings
+    may_grow = True
 
     def check(self, run: RunSettings) -> None:
         for part in run.plan.parts:

@@ -102,6 +102,11 @@ class PolicyHost:
         """Where it is."""
         return PolicyAccess(self.addresses, token=self.token)
 
+    @property
+    def pid(self) -> int | None:
+        """Of the server's process; None: there is none now."""
+        return None if self._child is None else self._child.pid
+
     async def run(self, ready: asyncio.Future[None]) -> None:
         """Serves until cancelled; `ready` is set when it does.
 

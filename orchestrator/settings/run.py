@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 
 from sparring.orchestrator.launchers.base import Launcher
 from sparring.orchestrator.launchers.registry import get_launcher, working_launchers
-from sparring.orchestrator.machine.capacity import Capacity, capacity
+from sparring.orchestrator.machine.capacity import SLOT_BYTES, Capacity, capacity
 from sparring.orchestrator.settings.group import SettingsGroup
 from sparring.orchestrator.settings.output import OutputSettings
 from sparring.orchestrator.settings.plan import PlanSettings, RuleSettings
@@ -81,6 +81,17 @@ class RunSettings:
         if self.fixed_slots is not None:
             return ""
         return self._capacity.reason(episodes, elsewhere=self.policy.computed_elsewhere)
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether there may be more slots while the run goes on, once more is known of its policy."""
+        own = self.policy.name is not None and not self.policy.computed_elsewhere
+        return own and self.fixed_slots is None and self.launcher.may_grow and not self.plan.in_process
+
+    def capacity_beside(self, slots: int) -> Capacity:
+        """Returns what may be used here by all slots, where so many have their memory already."""
+        here = self._capacity
+        return here if here.memory is None else replace(here, memory=here.memory + slots * SLOT_BYTES)
 
     @property
     def _capacity(self) -> Capacity:
