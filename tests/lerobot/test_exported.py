@@ -17,6 +17,7 @@ from lerobot.datasets.lerobot_dataset import LeRobotDataset
 from lerobot.policies.act.configuration_act import ACTConfig
 from made_recordings import CAMERA, STATE, record, scenes
 from PIL import Image
+from support import Sparring
 
 from sparring.orchestrator.export.export import chosen_recordings, export
 from sparring.orchestrator.export.formats import ExportOptions
@@ -146,6 +147,13 @@ def test_of_large_images_the_same_pixels_are_counted(tmp_path: Path) -> None:
 
 
 def test_lerobots_training_runs_on_it(folder: Path, tmp_path: Path) -> None:
+    config = trained(folder / "set", tmp_path / "trained")
+    assert config["input_features"].keys() == {CAMERA, STATE}
+    assert config["input_features"][CAMERA]["shape"] == [3, *SIZE]
+
+
+def trained(data: Path, out: Path) -> dict[str, Any]:
+    """Two steps of LeRobot's own training; returns the configuration of what came of it."""
     from lerobot.scripts.lerobot_train import train
 
     policy = ACTConfig(
@@ -163,15 +171,52 @@ def test_lerobots_training_runs_on_it(folder: Path, tmp_path: Path) -> None:
     )
     train(
         TrainPipelineConfig(
-            dataset=DatasetConfig(repo_id="sparring/exported", root=str(folder / "set"), video_backend="pyav"),
+            dataset=DatasetConfig(repo_id="sparring/exported", root=str(data), video_backend="pyav"),
             policy=policy,
-            output_dir=tmp_path / "trained",
+            output_dir=out,
             steps=2,
             batch_size=2,
             num_workers=0,
             save_freq=2,
         )
     )
-    config = json.loads((tmp_path / "trained/checkpoints/000002/pretrained_model/config.json").read_text())
-    assert config["input_features"].keys() == {CAMERA, STATE}
-    assert config["input_features"][CAMERA]["shape"] == [3, *SIZE]
+    config: dict[str, Any] = json.loads((out / "checkpoints/000002/pretrained_model/config.json").read_text())
+    return config
+
+
+@pytest.mark.everything
+@pytest.mark.requires("libero", "libero-assets")
+def test_a_run_of_libero_is_opened_and_trained_on(sparring: Sparring, tmp_path: Path) -> None:
+    """Played again by LIBERO's worker, and held against what the policy had been shown while the run was going on."""
+    cameras = ("observation.images.image", "observation.images.image2")
+    names = json.dumps([*cameras, STATE])
+    done = sparring(
+        "run", "--benchmark", "libero", "--task", "libero_goal/8,libero_object/0", "--policy", "random",
+        "--policy-arg", f"observations={names}", "--episodes", "1", "--max-steps", "10", "--slots", "1",
+        "--benchmark-arg", "resolution=64", "--record", "seen", "--output", "run", "--retries", "0", timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    done = sparring("export", "--format", "lerobot", "run", "set", "--slots", "1", timeout=280)
+    assert done.returncode == 0, done.stderr
+    found = opened(tmp_path)
+    assert (len(found), found.num_episodes, found.fps) == (20, 2, 20)
+    number = 0
+    for episode in chosen_recordings(tmp_path / "seen"):
+        assert list(episode.looks) == list(range(10)), "the test would compare other steps"
+        seen = {name: list(episode.seen(name)) for name in (*cameras, STATE)}
+        for step, action in enumerate(episode.actions):
+            item = found[number + step]
+            shown = {name: item[name].permute(1, 2, 0).numpy() * 255 for name in cameras}
+            for name, image in shown.items():
+                loss = np.abs(image - seen[name][step]).mean()
+                assert loss < 6, "more than the codec loses"
+                turned = np.abs(image - seen[name][step][::-1, ::-1]).mean()
+                assert turned > 2 * loss, "the test would not see that it is upside down"
+            assert np.abs(shown[cameras[0]] - shown[cameras[1]]).mean() > 12, "the test would not see another camera"
+            assert np.array_equal(item[STATE].numpy(), seen[STATE][step].astype(np.float32))
+            assert np.array_equal(item["action"].numpy(), action.astype(np.float32))
+            assert item["task"] == episode.about.instruction
+        number += len(episode.actions)
+    config = trained(tmp_path / "set", tmp_path / "trained")
+    assert config["input_features"].keys() == {*cameras, STATE}
+    assert config["output_features"]["action"]["shape"] == [7]
