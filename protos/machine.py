@@ -15,7 +15,7 @@ _NVIDIA: Final = Path("/proc/driver/nvidia")
 
 
 def machine() -> dict[str, str]:
-    """Returns what is known of this machine and this Python: system, python, cpu, gpu, driver, and torch's cuda."""
+    """Returns what is known of this machine and this Python: system, cpu, gpu, driver, cuda, device and so on."""
     found = {
         "system": platform.platform(),
         "python": platform.python_version(),
@@ -23,6 +23,7 @@ def machine() -> dict[str, str]:
         "gpu": _gpus(),
         "driver": _driver(),
         "cuda": _cuda(),
+        "device": _device(),
     }
     return {name: value for name, value in found.items() if value}
 
@@ -54,3 +55,10 @@ def _driver() -> str:
 def _cuda() -> str:
     """Returns the version of CUDA that torch was built for, where somebody has imported torch already."""
     return str(getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None) or "")
+
+
+def _device() -> str:
+    """Returns "cuda" where torch, imported already, computes on a GPU in this process; where it only could, nothing."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    used = getattr(cuda, "is_initialized", None)
+    return "cuda" if used is not None and used() else ""

@@ -193,7 +193,7 @@ class Execution:
             await stack.enter_async_context(early.pop_all())  # from here on they end before the policy does
             workers.service.open(access)
         self._follow(workers.service)
-        await self._find_slots(stack, workers)
+        await self._find_slots(stack, workers, policy)
         stack.callback(coordinator.abandon)  # who is interrupted tries no episode again
         watched.append(workers.launcher)  # not before: what is wrong with the policy is said first
         if not settings.launcher.may_queue:
@@ -303,9 +303,11 @@ class Execution:
         coordinator.policy_reports.on_report = lambda worker, reason: reports.put_nowait((worker, reason))
         await stack.enter_async_context(background(ask()))
 
-    async def _find_slots(self, stack: AsyncExitStack, workers: RunningWorkers) -> None:
-        if isinstance(self._hosting, PolicyHost) and self._settings.may_grow:
-            growing = grow_when_waiting(self._settings, workers.service, self._hosting, workers.slots)
+    async def _find_slots(self, stack: AsyncExitStack, workers: RunningWorkers, policy: Description) -> None:
+        host = self._hosting
+        if isinstance(host, PolicyHost) and self._settings.may_grow:
+            on_gpu = policy.program is not None and "device" in policy.program.machine
+            growing = grow_when_waiting(self._settings, workers.service, host, workers.slots, on_gpu=on_gpu)
             await stack.enter_async_context(background(growing))
 
     async def _start_workers(

@@ -66,6 +66,8 @@ async def grow_when_waiting(
     service: WorkService,
     host: PolicyHost,
     slots: int,
+    *,
+    on_gpu: bool,
 ) -> None:
     """Has the run's workers hold more slots as soon as it shows that slots wait while cores have nothing to do.
 
@@ -74,7 +76,23 @@ async def grow_when_waiting(
         service: Of its workers.
         host: Of its policy.
         slots: That there are now.
+        on_gpu: Whether the policy is known to be computed on one. Then nothing is measured: who waits for a GPU may
+            keep a core busy with asking whether it is ready.
     """
+    if not on_gpu and not await _leaves_cores_free(host):
+        return
+    coordinator = service.coordinator
+    there_are = settings.capacity_beside(slots)
+    more = there_are.slots(coordinator.unfinished, elsewhere=True)
+    if more > slots:
+        why = there_are.reason(coordinator.unfinished, elsewhere=True)
+        log.info("slots: %d, and not %d any more: %s", more, slots, why)
+        labels = [part.label for part in settings.plan.parts]
+        service.grow(share_slots(more, {label: n for label in labels if (n := coordinator.left(label))}))
+
+
+async def _leaves_cores_free(host: PolicyHost) -> bool:
+    """Waits until it can be told whether the policy is computed by other processors, and returns it."""
     meter = PassMeter()
     while True:
         await asyncio.sleep(_EVERY_SECONDS)
@@ -94,12 +112,4 @@ async def grow_when_waiting(
             continue
         elsewhere = meter.heard(stats.inference_seconds.sum, wanted)
         if elsewhere is not None:
-            break
-    coordinator = service.coordinator
-    there_are = settings.capacity_beside(slots)
-    more = there_are.slots(coordinator.unfinished, elsewhere=True)
-    if elsewhere and more > slots:
-        why = there_are.reason(coordinator.unfinished, elsewhere=True)
-        log.info("slots: %d, and not %d any more: %s", more, slots, why)
-        labels = [part.label for part in settings.plan.parts]
-        service.grow(share_slots(more, {label: n for label in labels if (n := coordinator.left(label))}))
+            return elsewhere

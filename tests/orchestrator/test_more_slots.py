@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from coordinated import Run
-from support import Sparring
+from support import Sparring, read_csv
 from work_streams import OURS, PLAIN, Service
 
 from sparring.orchestrator.execution.more_slots import PassMeter, wanted_cores
 from sparring.orchestrator.machine.capacity import SLOT_BYTES, Capacity
 from sparring.orchestrator.settings import read_settings
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.machine import machine
 
 BASE = {"benchmark": "toy", "task": "short"}
 OWN = {**BASE, "policy": "zero"}
@@ -72,6 +75,15 @@ def test_memory_that_slots_have_already_is_not_counted_against_them(monkeypatch:
     assert read_settings(OWN).capacity_beside(2).slots(100, elsewhere=True) == 3
 
 
+@pytest.mark.parametrize(("initialized", "told"), [(True, "cuda"), (False, None)])
+def test_a_server_says_that_torch_computes_on_a_gpu(
+    initialized: bool, told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda = SimpleNamespace(is_initialized=lambda: initialized)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, version=None))
+    assert machine().get("device") == told
+
+
 def test_workers_of_the_run_are_told_to_hold_more_and_those_that_come_after_them(tmp_path: Path) -> None:
     async def work(service: Service) -> None:
         token = OURS.launched
@@ -113,5 +125,7 @@ def test_a_policy_that_only_waits_gets_more_slots_and_the_same_rows(sparring: Sp
         assert ended.returncode == 0, ended.stderr
         assert said in ended.stderr
         assert ("and not" in ended.stderr) == (slots == "auto")
-    rows = [(tmp_path / slots / "episodes.csv").read_text().splitlines() for slots in ("auto", "8")]
-    assert len(rows[0]) == len(rows[1]) == 41
+    kept = ("task", "index", "seed", "outcome", "steps", "reward_sum")
+    rows = [sorted(tuple(row[name] for name in kept) for row in read_csv(tmp_path / slots)) for slots in ("auto", "8")]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == 40
