@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from certificates import Certificates
-from longest import RUNS
 from support import EVERYTHING, ROOT, Sparring, Undisturbed, orphans, read_csv
 
 if TYPE_CHECKING:
@@ -39,6 +38,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whole folders of tests start processes, and some fixtures do; elsewhere those that do are marked one by one."""
+    from longest import RUNS  # a plug-in of pytest's, which wants to be the first to import it
+
     for item in items:
         fixtures = _STARTING & set(getattr(item, "fixturenames", ()))
         if fixtures or item.path.parent.name in ("compliance", "docker", "e2e"):
