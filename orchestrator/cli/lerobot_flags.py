@@ -16,6 +16,7 @@ from sparring.orchestrator.cli.lerobot_environments import CAMERAS, ENVIRONMENTS
 from sparring.orchestrator.settings import RunSettings, read_settings
 from sparring.protos.comma_list import comma_list
 from sparring.protos.errors import UsageError, unknown
+from sparring.protos.named_file import read_named
 
 _SEE: Final = "See docs/lerobot-eval.md."
 
@@ -80,7 +81,7 @@ _SECTIONS: Final = ("policy", "env", "eval")
 _DEFAULT_SIDE: Final = 360
 _IMAGES: Final = "observation.images."
 _MOST_CONFIG: Final = 8 << 20
-"""Of a checkpoint's configuration, in bytes; more than that the policy server refuses."""
+"""Of a configuration, in bytes; more of a checkpoint's the policy server refuses."""
 
 
 @dataclass(frozen=True)
@@ -169,10 +170,12 @@ def _read(arguments: Sequence[str]) -> dict[str, Any]:
 def _read_file(path: Path) -> dict[str, Any]:
     """Reads the flags that a configuration file of LeRobot's stands for, YAML or JSON."""
     try:
-        content = yaml.safe_load(path.read_text())  # JSON is YAML, too
+        content = yaml.safe_load(read_named(path, _MOST_CONFIG).decode())  # JSON is YAML, too
     except OSError as error:
         raise UsageError(f"--config_path {str(path)!r} cannot be read: {error.strerror}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise UsageError(f"--config_path {str(path)!r} is nested too deep.") from None
+    except (yaml.YAMLError, ValueError) as error:  # no text; numbers and dates that are none
         raise UsageError(f"--config_path {str(path)!r} is neither YAML nor JSON: {error}") from error
     if not isinstance(content, dict):
         raise UsageError(f"--config_path {str(path)!r} does not hold settings by name.")

@@ -226,8 +226,10 @@ class Launcher(ABC, Generic[S]):
         """
         return None
 
-    def leftovers(self, *, everything: bool = False) -> Sequence[Leftover]:
+    def leftovers(self, *, everything: bool = False) -> Iterable[Leftover]:
         """Returns what runs have left that were killed, and nobody watches over: for `sparring clean`.
+
+        What was told before something is raised is removed all the same.
 
         Args:
             everything: Also what belongs to runs that are going on.

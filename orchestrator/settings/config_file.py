@@ -11,8 +11,9 @@ import yaml
 
 from sparring.protos.advice import Hint, flag
 from sparring.protos.errors import UsageError
+from sparring.protos.named_file import read_named
 
-_MOST_CHARACTERS: Final = 2**20
+_MOST_BYTES: Final = 2**20
 _MOST_ENTRIES: Final = 20_000
 """With what aliases stand for, each time: a few lines of them can stand for more than any memory holds."""
 _DEEPEST: Final = 50
@@ -40,10 +41,7 @@ class ConfigFile:
             UsageError: If it cannot be read, or is something else.
         """
         try:
-            with path.open() as file:
-                text = file.read(_MOST_CHARACTERS + 1)
-            if len(text) > _MOST_CHARACTERS:
-                raise UsageError(f"the config file {str(path)!r} is too large: it has over 1 MiB.")
+            text = read_named(path, _MOST_BYTES).decode()
             lines = _lines(yaml.compose(text, yaml.SafeLoader), path)
             content = yaml.safe_load(text)
         except OSError as error:

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
+from sparring.protos.named_file import read_named
 from sparring.protos.net.address import Address
 
 TOKEN_HEADER: Final = "authorization"
@@ -28,6 +29,8 @@ MIN_TOKEN: Final = 16
 
 _HEAR_SECONDS: Final = 30.0
 _LONGEST_TOKEN: Final = 4096
+_MOST_PEM: Final = 16 << 20
+"""Bytes of a file of certificates; those that a system trusts are some hundred kilobytes."""
 _MAKE_ONE: Final = "Make one with: sparring token FILE"
 _SECRETS: Final = (Path("/run/secrets"), Path("/var/run/secrets"))
 """Where engines show containers their secrets, as files that are whatever the engine makes them."""
@@ -137,7 +140,7 @@ def read_token(path: Path, *, flag: str) -> str:
     """
     try:
         exposed = _is_exposed(path)
-        token = path.read_bytes().decode("ascii").strip()
+        token = read_named(path, _LONGEST_TOKEN).decode("ascii").strip()
     except OSError as error:
         raise UsageError(f"the token file {str(path)!r} ({flag}) cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError:
@@ -188,7 +191,7 @@ def read_pem(path: Path, *, flag: str) -> bytes:
         UsageError: If it cannot be read.
     """
     try:
-        return path.read_bytes()
+        return read_named(path, _MOST_PEM)
     except OSError as error:
         raise UsageError(f"the file {str(path)!r} ({flag}) cannot be read: {error.strerror}.") from error
 
@@ -232,6 +235,8 @@ def check_certificate(cert: Path, key: Path, *, flags: tuple[str, str] = ("--tls
     """
     for path, flag in zip((cert, key), flags, strict=True):
         read_pem(path, flag=flag)
+        if not path.is_file():  # it is read twice, and OpenSSL would wait for a pipe for ever
+            raise UsageError(f"{flag} {str(path)!r} is no regular file: copy what it holds to one.")
     encrypted = False
 
     def password() -> str:  # without this, OpenSSL would ask at the terminal

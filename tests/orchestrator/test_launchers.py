@@ -157,7 +157,8 @@ def test_clean_removes_what_every_launcher_left(monkeypatch: pytest.MonkeyPatch)
     said = CliRunner().invoke(cli, ["clean"])
     assert said.output.splitlines() == ["removed a of a killed run"]
     assert set(left) == {"b"}
-    assert str(said.exception) == "nobody answers.", "one that fails is told, after all the others"
+    assert "unwell: nobody answers." in str(said.exception), "one that fails is told, after all the others"
+    assert said.exit_code == 1
     del launchers["unwell"]
     left.clear()
     monkeypatch.setattr(Messy, "leftovers", lambda self, everything=False: [])

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
+from sparring.orchestrator.cli.main import cli
 from sparring.orchestrator.launchers.registry import get_launcher
 from sparring.orchestrator.launchers.slurm import commands
 from sparring.orchestrator.launchers.slurm.shared_files import SharedFiles
 from sparring.orchestrator.machine.owner import owner
 from sparring.protos.errors import SparringError
+
+SHARED = 1001
+"""Of a group that is not this user's alone."""
 
 
 def files(scratch: Path) -> SharedFiles:
@@ -62,6 +69,46 @@ def test_a_folder_that_lets_others_in_is_refused(tmp_path: Path) -> None:
     assert list(secrets.iterdir()) == []
 
 
+@pytest.mark.parametrize(("place", "mode"), [("team", 0o770), ("team", 0o2775), ("team/first", 0o770), ("team", 0o777)])
+def test_folders_that_others_can_exchange_are_no_place_for_secrets(tmp_path: Path, place: str, mode: int) -> None:
+    """Who may write above a folder can rename it, whatever its own mode is."""
+    team = tmp_path / "team"
+    (team / "first").mkdir(parents=True)
+    (tmp_path / place).chmod(mode)
+    others = SHARED if os.getuid() == 0 else max(set(os.getgroups()) - {os.getgid()}, default=None)
+    if others is None:
+        pytest.skip("this user is in no group that has other members")
+    os.chown(tmp_path / place, -1, others)
+    (tmp_path / place).chmod(mode)  # another group may have taken some of it
+    whose = "every user" if mode & 0o002 else "the group"
+    with (
+        pytest.raises(SparringError, match=f"{whose} .*can put another folder .* chmod go-w"),
+        files(team).written("secret", b""),
+    ):
+        raise AssertionError
+    assert not list(tmp_path.glob("**/*.token"))
+    (tmp_path / place).chmod(mode & ~0o022)
+    with files(team).written("secret", b""):
+        assert (team / "first" / "slurm" / "abc.token").exists()
+    (tmp_path / place).chmod(mode | 0o1000)
+    with files(team).written("secret", b""):
+        assert (team / "first" / "slurm" / "abc.token").exists(), "where each renames their own only"
+
+
+def test_the_group_of_one_user_is_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a umask of 002 all folders are their group's, which has the user's own name and nobody else in it."""
+    mine, members = pwd.getpwuid(os.getuid()), ["somebody", "else"]
+    found = SimpleNamespace(gr_gid=mine.pw_gid, gr_name=mine.pw_name, gr_mem=members)
+    monkeypatch.setattr("grp.getgrgid", lambda number: found)
+    monkeypatch.setattr("pwd.getpwuid", lambda number: mine)
+    tmp_path.chmod(0o770)
+    with pytest.raises(SparringError, match="the group"), files(tmp_path).written("secret", b""):
+        raise AssertionError
+    members.clear()
+    with files(tmp_path).written("secret", b""):
+        assert (tmp_path / "first" / "slurm" / "abc.token").exists()
+
+
 @pytest.mark.parametrize("name", ["slurm", "logs"])
 def test_a_link_to_somewhere_else_is_refused(tmp_path: Path, name: str) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -98,7 +145,7 @@ def test_clean_removes_the_secrets_of_killed_runs_and_names_those_of_other_machi
     host, boot, _, started = owner().split("/")
     kept = {"dead": f"{host}/{boot}/{2**22 + 1}/{started}", "far": "another-host/boot/1/2"}
     with files(tmp_path).written("secret", b"certificate"):
-        assert launcher.leftovers() == [], "its run goes on"
+        assert list(launcher.leftovers()) == [], "its run goes on"
         for name, whose in kept.items():
             secrets = tmp_path / name / "slurm"
             secrets.mkdir(parents=True)
@@ -114,7 +161,7 @@ def test_clean_removes_the_secrets_of_killed_runs_and_names_those_of_other_machi
         dead.remove()
         assert not (tmp_path / "dead" / "slurm").exists()
         assert [leftover.what for leftover in launcher.leftovers()] == [far.what]
-        assert len(launcher.leftovers(everything=True)) == 2, "also that of the run that goes on"
+        assert len(list(launcher.leftovers(everything=True))) == 2, "also that of the run that goes on"
     assert [path.name for path in notes.iterdir()] == ["far.json"], "a note goes with its secret"
 
 
@@ -192,3 +239,25 @@ def test_clean_takes_a_note_that_names_no_secret_for_nothing(
     _clean()
     assert hidden.exists()
     assert left.exists()
+
+
+def test_secrets_are_removed_where_slurms_controller_is_gone(
+    left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm's own words, from a squeue that says them; whether jobs are left nobody can know."""
+    squeue = tmp_path / "squeue"
+    squeue.write_text("#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1\n")
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(commands, "is_installed", lambda name: True)
+    only = {"slurm": get_launcher("slurm")}
+    monkeypatch.setattr("sparring.orchestrator.cli.commands.clean.working_launchers", lambda: only)
+    said = CliRunner().invoke(cli, ["clean"])
+    assert said.output == f"removed the secret of a run, '{left}'\n"
+    assert not left.exists()
+    assert isinstance(said.exception, SparringError)
+    assert said.exception.sentence == (
+        "what killed runs may have left could not be looked for, or removed. slurm: jobs of killed runs, which may "
+        "wait or run: slurm_load_jobs error: Unable to contact slurm controller. All else that was found was removed; "
+        "clean again when that answers."
+    )

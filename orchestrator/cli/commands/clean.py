@@ -16,10 +16,13 @@ def clean(everything: bool, dry_run: bool) -> None:
 
     A run removes its workers itself, however it ends, but for SIGKILL, a power cut, or a container engine that has gone
     before it.
+
+    Where something could not be looked for or removed, as by a Slurm whose controller is gone, it is told, all else is
+    removed, and the exit code is 1.
     """
     found = False
-    failures: list[SparringError] = []
-    for launcher in working_launchers().values():
+    failures: list[str] = []
+    for name, launcher in working_launchers().items():
         try:
             for leftover in launcher.leftovers(everything=everything):
                 found = True
@@ -30,8 +33,13 @@ def clean(everything: bool, dry_run: bool) -> None:
                     leftover.remove()
                 click.echo(f"{'would remove' if dry_run else 'removed'} {leftover.what}")
         except SparringError as error:  # the others' are removed all the same
-            failures.append(error)
+            failures.append(f"{name}: {error.sentence}")
     if failures:
-        raise failures[0]
+        done = "would be removed" if dry_run else "was removed"
+        rest = f"All else that was found {done}" if found else "There is nothing else to remove"
+        raise SparringError(
+            f"what killed runs may have left could not be looked for, or removed. {' '.join(failures)} {rest}; clean "
+            "again when that answers."
+        )
     if not found:
         click.echo("There is nothing to remove.")

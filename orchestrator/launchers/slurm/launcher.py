@@ -128,23 +128,25 @@ class SlurmLauncher(Launcher[SlurmSettings]):
     def hosting(self, run: RunSettings) -> ClusterHosting | None:
         return SlurmHosting(run)
 
-    def leftovers(self, *, everything: bool = False) -> Sequence[Leftover]:
-        found = []
+    def leftovers(self, *, everything: bool = False) -> Iterator[Leftover]:
         for note in secret_notes():
             what = f"the secret of a run, {str(note.token)!r}"
             if everything or note.is_left:
-                found.append(Leftover(what, note.remove))
+                yield Leftover(what, note.remove)
             elif note.is_elsewhere:
                 kept = f"it was written on {note.host!r}; whether that run goes on is known there only: clean there."
-                found.append(Leftover(what, note.remove, kept))
+                yield Leftover(what, note.remove, kept)
         if not commands.is_installed("squeue"):
-            return found
-        for job in commands.own_jobs():
+            return
+        try:
+            jobs = commands.own_jobs()
+        except SlurmFailed as error:
+            raise SlurmFailed(f"jobs of killed runs, which may wait or run: {error.sentence}") from error
+        for job in jobs:
             noted = read_comment(job.comment)
             if noted is not None and (everything or owner_state(noted[0]) == "dead"):
                 what = f"job {job.number} ({job.state}): {job.name}, of the run in {noted[1]!r}"
-                found.append(Leftover(what, partial(commands.cancel, [job.number])))
-        return found
+                yield Leftover(what, partial(commands.cancel, [job.number]))
 
     def examine(self) -> Iterator[Finding]:
         if not commands.is_installed("sbatch"):

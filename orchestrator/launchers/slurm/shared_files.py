@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
+import shlex
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -74,6 +77,7 @@ class SharedFiles:
             self.logs.mkdir(parents=True, exist_ok=True)
             for each in (folder, self.logs, *([] if self.made is None else [self.made])):
                 _check_own(each, forbidden=0o077 if each == folder else 0)
+            _check_above(folder.resolve())
         except OSError as error:
             raise SparringError(
                 f"{str(folder)!r} cannot be made: {error.strerror}. Name another with {Hint('slurm_folder')}."
@@ -104,6 +108,42 @@ def _remove_left(folder: Path) -> None:
                     *(note.with_suffix(s) for s in (".token", ".pem", _OWNER)),
                 ]:
                     left.unlink(missing_ok=True)
+
+
+def _check_above(folder: Path) -> None:
+    """Checks that nobody else can put another folder in the place of one: whoever may write above it can rename it.
+
+    Raises:
+        SparringError: If others can.
+    """
+    for above in folder.parents:
+        found = above.stat()
+        mode = stat.S_IMODE(found.st_mode)
+        by_group = mode & stat.S_IWGRP and not _is_of_one(found.st_gid)
+        if (by_group or mode & stat.S_IWOTH) and not mode & stat.S_ISVTX:  # sticky, as /tmp: each renames their own
+            who = "every user" if mode & stat.S_IWOTH else f"the group {_group(found.st_gid)}"
+            raise SparringError(
+                f"in {str(above)!r} {who} can put another folder in the place of this run's, by its mode {mode:04o}: "
+                f"what the run has for its workers, {str(folder)!r}, would not be safe there. Name a place of your own "
+                f"that all nodes see with {Hint('slurm_folder')}, or let nobody else write there: "
+                f"chmod go-w {shlex.quote(str(above))}"
+            )
+
+
+def _is_of_one(number: int) -> bool:
+    """Tells whether a group is this user's alone, as many systems give everybody one of their own name."""
+    try:
+        user, group = pwd.getpwuid(os.getuid()), grp.getgrgid(number)
+    except KeyError:  # a number without a name: nobody knows who is in it
+        return False
+    return group.gr_gid == user.pw_gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+
+
+def _group(number: int) -> str:
+    try:
+        return repr(grp.getgrgid(number).gr_name)
+    except KeyError:
+        return f"number {number}"
 
 
 def _check_own(folder: Path, *, forbidden: int) -> None:
