@@ -128,6 +128,32 @@ def _metaworld_images() -> None:
     MetaworldSimulator._render = lambda self: flipped(render(self))  # type: ignore[method-assign]
 
 
+def _replayed() -> None:
+    """A replay's sum of rewards is another one."""
+    from sparring.env_worker.episode import replay
+
+    play = replay.replay_episode
+
+    def changed(*arguments: Any, **more: Any) -> Any:
+        record = play(*arguments, **more)
+        return replace(record, reward_sum=_next(record.reward_sum))
+
+    replay.replay_episode = changed
+
+
+def _written() -> None:
+    """What goes over a wire, written without protobuf, has another last bit."""
+    from sparring.protos.wire import ObservationCodec
+
+    write = ObservationCodec.write
+
+    def changed(self: Any, *arguments: Any, **more: Any) -> Any:
+        data = bytes(write(self, *arguments, **more))
+        return data[:-1] + bytes([data[-1] ^ 1])
+
+    ObservationCodec.write = changed  # type: ignore[method-assign]
+
+
 def _is_of(wanted: str, *, suite: str, **_: Any) -> bool:
     return suite == wanted
 
@@ -156,6 +182,8 @@ CHANGES: Final[dict[str, Callable[[], None]]] = {
     "metaworld-image": _metaworld_images,
     "metaworld-after-a-reset": lambda: _metaworld_steps(_metaworld_state, lambda sim, _: sim.episodes > 1),
     "metaworld-looking": lambda: _metaworld_steps(_metaworld_state, lambda _, look: len(look) > 1),
+    "replayed": _replayed,
+    "written": _written,
     "metaworld-not-looking": lambda: _metaworld_steps(_metaworld_state, lambda _, look: len(look) == 1),
 }
 
