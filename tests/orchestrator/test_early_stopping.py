@@ -371,7 +371,7 @@ def test_a_run_that_is_never_sure_says_so(usage: Sparring, tmp_path: Path) -> No
         (("--against", "empty"), "is not the output folder of a run"),
         (("--against", "before", "--output", "before"), "the folder of this very run"),
         (("--against", "before", "--seed", "3"), "its seed is 1000, and this one's is 3"),
-        (("--against", "before", "--max-steps", "7"), "max_steps: 0 and 7"),
+        (("--against", "before", "--max-steps", "7"), "max_steps: 0 (the benchmark's own limit) and 7"),
         (("--against", "before", "--task", "raises"), "it has not the tasks raises"),
         (("--against", "before", "--benchmark-arg", "reach=0.2"), "toy, reach: 0.1 and 0.2"),
     ],

@@ -270,6 +270,6 @@ def test_a_server_that_is_started_in_a_hostile_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_a_protocol_that_nobody_speaks_is_no_module() -> None:
-    with pytest.raises(UsageError, match=r"unknown protocol of a policy's address: 'opnpi'\. Did you mean 'openpi'"):
+def test_a_wire_that_nobody_speaks_is_no_module() -> None:
+    with pytest.raises(UsageError, match=r"unknown wire of a policy's address: 'opnpi'\. Did you mean 'openpi'"):
         load_policy("opnpi://gpu-box:8000", {})
