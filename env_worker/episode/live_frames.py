@@ -43,6 +43,8 @@ class FrameRequest:
         self._looking = looking
         self._until = 0.0
         self._next = 0.0
+        self._last = 0.0
+        """How long the last frame took, in seconds."""
 
     def ask(self, seconds: float) -> None:
         """Hears that somebody looks for so long, from now on."""
@@ -54,8 +56,13 @@ class FrameRequest:
         return now >= self._next and (now < self._until or self._looking())
 
     def shown(self, seconds: float) -> None:
-        """Hears that a frame was made, and how long that took."""
-        self._next = time.monotonic() + max(_EVERY_SECONDS, _PAUSE * seconds)
+        """Hears that a frame was made, and how long that took.
+
+        A simulator's first frame takes as long as making what draws it, which is no measure of those to come: what two
+        in a row took counts. Else one frame was all that was seen of a short episode.
+        """
+        self._next = time.monotonic() + max(_EVERY_SECONDS, _PAUSE * min(seconds, self._last))
+        self._last = seconds
 
     def give_up(self) -> None:
         """Asks for no more: what draws is broken here."""
