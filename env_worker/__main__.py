@@ -131,6 +131,8 @@ async def _token_written(options: argparse.Namespace, stop: asyncio.Event) -> No
     file = Path(options.join_token_file)
     if options.join_token_file in ("", _STANDARD_INPUT) or file.exists():
         return
+    if options.report_to is not None:  # whoever has started this one waits for the file itself
+        return
     seconds = options.connect_timeout
     logging.getLogger(__name__).info(
         "there is no join token at %r; waiting %g s for the run that writes it (--connect-timeout)", str(file), seconds

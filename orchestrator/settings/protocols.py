@@ -219,6 +219,6 @@ def _arguments(given: Any, protocol: WholeProtocol) -> dict[str, Any]:
 
 def _otherwise(protocol: WholeProtocol, name: str, value: Any, given: str) -> UsageError:
     return UsageError(
-        f"the protocol {protocol.name!r} has {name}={value!r}{meaning(name, value)}, and {given} says otherwise. Leave it out, or "
-        f"write a protocol of your own that extends this one: docs/protocols.md."
+        f"the protocol {protocol.name!r} has {name}={value!r}{meaning(name, value)}, and {given} says otherwise. Leave "
+        "it out, or write a protocol of your own that extends this one: docs/protocols.md."
     )

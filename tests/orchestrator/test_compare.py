@@ -111,7 +111,7 @@ def test_a_difference_of_nothing_asks_about_five_points() -> None:
     ("other", "sentence"),
     [
         (results(a="+-", version="2"), r"toy-simulator of toy: 1, 2\."),
-        (results(a="+-", settings={"max_steps": 7}), r"max_steps: 0 and 7\."),
+        (results(a="+-", settings={"max_steps": 7}), r"max_steps: 0 \(the benchmark's own limit\) and 7\."),
         (results(a="+-", settings={"benchmark_arg": {"resolution": 64}}), r"toy, resolution: its default and 64\."),
     ],
 )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
+import signal
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -190,3 +193,20 @@ def test_a_folder_of_an_earlier_release_says_why_not(usage: Sparring, tmp_path: 
     assert code == 2
     assert "releases before 0.2 did not keep them" in said
     assert "Run the same command with another --output" in said
+
+
+def test_what_was_interrupted_before_the_first_film_leaves_no_folder(
+    usage: Sparring, recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(30)  # the handler runs when the main thread comes to it
+
+    # At the first episode, where nothing is filmed yet.
+    monkeypatch.setattr("sparring.orchestrator.execution.in_process.run_in_process", interrupted)
+    (tmp_path / "here").mkdir()
+    for output, left in (("new/films", "new"), ("here", "")):
+        code, _, said = film(usage, "--episodes", "all", "--output", output)
+        assert code == 130, said
+        assert not left or not (tmp_path / left).exists()
+    assert list((tmp_path / "here").iterdir()) == [], "what was there stays, and is as it was"

@@ -77,6 +77,8 @@ def test_a_finished_run_of_other_settings_is_not_shown_for_this_one(usage: Sparr
         done = usage(*command(*other))
         assert done.returncode == 2, other
         assert "holds the results of another plan" in done.stderr
+        # A limit of no steps is none.
+        assert ("  max_steps: 0 (the benchmark's own limit) there, 7 now\n" in done.stderr) == ("--max-steps" in other)
 
 
 def test_errors_of_a_finished_run_are_tried_again(usage: Sparring, tmp_path: Path) -> None:

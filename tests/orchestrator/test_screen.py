@@ -19,7 +19,7 @@ from sparring.orchestrator.display.table import results_table
 from sparring.orchestrator.plan import EpisodeId, Plan
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
-from sparring.orchestrator.run.listeners import RunStart, SlotActivity
+from sparring.orchestrator.run.listeners import FilmCount, RunStart, SlotActivity
 
 
 def episode(steps: int) -> EpisodeRow:
@@ -136,6 +136,17 @@ def test_lines_of_an_error_that_comes_again_are_few() -> None:
         f"trying again: coffee-button-v3 #0: {SHOWN.format(0)}",
         f"the same error, 37 episodes (37 attempts); the last: coffee-button-v3 #36: {SHOWN.format(0)}",
     ]
+
+
+def test_the_last_line_is_said_once_whether_or_not_there_are_films() -> None:
+    file = io.StringIO()
+    display = PlainDisplay(Console(file=file, width=80))
+    display.on_start(RunStart(Plan({"toy": [Task("good", "Go", "toy", number=0)]}, 1, 0), [], {}, None))
+    display.on_result(episode(9))
+    display.on_films(FilmCount())  # as the recorder does, which has found that none is to be made of this one
+    assert [line[:12] for line in file.getvalue().splitlines()] == ["1/1 episodes"]
+    display.on_films(FilmCount(wanted=1, made=1))
+    assert [line.split(" · ")[-1] for line in file.getvalue().splitlines()[1:]] == ["1/1 films"]
 
 
 def test_errors_under_the_table_are_told_once_each() -> None:

@@ -267,6 +267,19 @@ def test_a_bundle_is_the_same_file_each_time_and_is_verified(usage: Sparring, re
     assert (code, [each["verdict"] for each in found["episodes"]]) == (0, ["same"] * 6)
 
 
+def test_a_folder_is_no_place_for_a_bundle_and_the_file_in_it_is_said(
+    usage: Sparring, recorded: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "there").mkdir()
+    done = usage("bundle", str(recorded), "--output", "there")
+    name = f"there/{recorded.name}.sparring.zip"
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"error: 'there' is a folder, and a bundle is a file: --output {name}\n",
+    )
+    assert usage("bundle", str(recorded), "--output", name).returncode == 0
+
+
 def repacked(bundle: Path, change: Callable[[dict[str, bytes]], None], *, sums: bool) -> None:
     import hashlib
 

@@ -6,6 +6,7 @@ import http.client
 import json
 import re
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -327,3 +328,14 @@ def test_flags_that_cannot_be_end_a_run_before_it_begins(
 def test_view_refuses_what_is_no_folder(usage: Sparring) -> None:
     done = usage("view", "nowhere")
     assert (done.returncode, done.stderr.strip()) == (2, "error: there is no 'nowhere'.")
+
+
+def test_view_of_a_folder_without_runs_says_so(
+    usage: Sparring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "empty").mkdir()
+    # Ctrl-C, as soon as it serves.
+    monkeypatch.setattr(threading.Event, "wait", lambda self, timeout=None: self.set() or True)
+    done = usage("view", "empty", "--listen", "127.0.0.1:0")
+    assert done.returncode == 0, done.stderr
+    assert "there is no run in 'empty' yet: the page shows runs as they come" in done.stderr + caplog.text
