@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
+import os
 import re
+import signal
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -333,9 +335,13 @@ def test_view_refuses_what_is_no_folder(usage: Sparring) -> None:
 def test_view_of_a_folder_without_runs_says_so(
     usage: Sparring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    def interrupt(record: logging.LogRecord) -> bool:
+        if record.getMessage() == "Ctrl-C ends it":
+            os.kill(os.getpid(), signal.SIGINT)
+        return True
+
     (tmp_path / "empty").mkdir()
-    # Ctrl-C, as soon as it serves.
-    monkeypatch.setattr(threading.Event, "wait", lambda self, timeout=None: self.set() or True)
+    monkeypatch.setattr(logging.getLogger("sparring.orchestrator.cli.commands.view"), "filters", [interrupt])
     done = usage("view", "empty", "--listen", "127.0.0.1:0")
     assert done.returncode == 0, done.stderr
     assert "there is no run in 'empty' yet: the page shows runs as they come" in done.stderr + caplog.text
