@@ -23,6 +23,7 @@ from sparring.env_worker.benchmark import (
 )
 from sparring.env_worker.benchmark_settings import image_side, step_limit
 from sparring.env_worker.benchmarks._gym.one_group import in_one_group
+from sparring.env_worker.protocol import Protocol
 from sparring.env_worker.task_table import TaskTable
 from sparring.protos.errors import SparringError
 from sparring.protos.spec import Offer, TensorSpec
@@ -75,6 +76,15 @@ class Aloha(Benchmark):
     preload: ClassVar[Sequence[str]] = ("gym_aloha.env",)
     settings: ClassVar[type[Any]] = AlohaSettings
     packages: ClassVar[Sequence[str]] = ("gym-aloha", "dm_control", "mujoco", "gymnasium")
+    protocols: ClassVar[Sequence[Protocol]] = (
+        Protocol(
+            "lerobot-0.6",
+            1,
+            "lerobot-eval --env.type=aloha of LeRobot 0.6.1, with gym-aloha",
+            settings={"height": 480, "width": 640, "max_steps": 400},
+            differs=("how many actions are played before the policy looks again is the checkpoint's in both",),
+        ),
+    )
     extra: ClassVar[str] = "aloha"
     environment: ClassVar[Path | None] = Path(env_worker.__file__).resolve().parent / "environments" / "aloha"
     smoke: ClassVar[SmokeTest | None] = SmokeTest(

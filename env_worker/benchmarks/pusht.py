@@ -23,6 +23,7 @@ from sparring.env_worker.benchmark import (
 )
 from sparring.env_worker.benchmark_settings import image_side, step_limit
 from sparring.env_worker.benchmarks._gym.one_group import in_one_group
+from sparring.env_worker.protocol import Protocol
 from sparring.env_worker.task_table import TaskTable
 from sparring.protos.spec import Offer, TensorSpec
 from sparring.protos.tensor import Array
@@ -77,6 +78,15 @@ class Pusht(Benchmark):
         "opencv-python",
         "opencv-python-headless",
         "gymnasium",
+    )
+    protocols: ClassVar[Sequence[Protocol]] = (
+        Protocol(
+            "lerobot-0.6",
+            1,
+            "lerobot-eval --env.type=pusht of LeRobot 0.6.1, with gym-pusht",
+            settings={"resolution": 96, "max_steps": 300},
+            differs=("how many actions are played before the policy looks again is the checkpoint's in both",),
+        ),
     )
     extra: ClassVar[str] = "pusht"
     environment: ClassVar[Path | None] = Path(env_worker.__file__).resolve().parent / "environments" / "pusht"

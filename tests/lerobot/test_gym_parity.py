@@ -17,6 +17,7 @@ from gym_by_lerobot import assert_same, by_sparring, rollout
 from support import Sparring
 
 from sparring.env_worker.gl import choose_backend
+from sparring.env_worker.protocol import protocols_of, whole
 from sparring.env_worker.registry import get_benchmark
 from sparring.policy_server.policies._aloha.handover import hand_over
 from sparring.policy_server.policies._pusht.player import PushtPlayer
@@ -46,6 +47,17 @@ def expert_actions(seed: int) -> Array:
         seen, ended = step.observation, step.terminated or step.truncated
     assert step.success
     return np.array(actions, np.float32)
+
+
+@pytest.mark.parametrize("kind", ["pusht", "aloha"])
+def test_the_protocol_has_lerobots_limit_and_the_settings_that_are_played_below(kind: str) -> None:
+    from lerobot.envs.configs import AlohaEnv, PushtEnv
+
+    known = get_benchmark(kind)
+    protocol = whole(known, protocols_of(known)["lerobot-0.6"])
+    env = PushtEnv() if kind == "pusht" else AlohaEnv()
+    assert protocol.settings["max_steps"] == env.episode_length
+    assert protocol.values == whole(known, protocols_of(known)["ours"]).values  # by which all tests here are played
 
 
 @pytest.mark.parametrize(
