@@ -14,6 +14,7 @@ import yaml
 from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.cli.lerobot_environments import CAMERAS, ENVIRONMENTS, FIXED, WITHOUT_EFFECT
 from sparring.orchestrator.settings import RunSettings, read_settings
+from sparring.orchestrator.settings.yaml_text import read_yaml
 from sparring.protos.comma_list import comma_list
 from sparring.protos.errors import UsageError, unknown
 from sparring.protos.named_file import read_named
@@ -161,21 +162,21 @@ def _read(arguments: Sequence[str]) -> dict[str, Any]:
                 raise UsageError(f"--{name} has no value.")
             text = rest.pop(0)
         try:
-            flags[name] = text if name in _TEXTS and text != "null" else yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise UsageError(f"the value of --{name} cannot be read: {text!r}.") from error
+            flags[name] = text if name in _TEXTS and text != "null" else read_yaml(text)
+        except (yaml.YAMLError, RecursionError) as error:
+            raise UsageError(f"the value of --{name} cannot be read: {text!r:.300}.") from error
     return flags
 
 
 def _read_file(path: Path) -> dict[str, Any]:
     """Reads the flags that a configuration file of LeRobot's stands for, YAML or JSON."""
     try:
-        content = yaml.safe_load(read_named(path, _MOST_CONFIG).decode())  # JSON is YAML, too
+        content = read_yaml(read_named(path, _MOST_CONFIG).decode())  # JSON is YAML, too
     except OSError as error:
         raise UsageError(f"--config_path {str(path)!r} cannot be read: {error.strerror}.") from error
     except RecursionError:
         raise UsageError(f"--config_path {str(path)!r} is nested too deep.") from None
-    except (yaml.YAMLError, ValueError) as error:  # no text; numbers and dates that are none
+    except (yaml.YAMLError, ValueError) as error:  # no text
         raise UsageError(f"--config_path {str(path)!r} is neither YAML nor JSON: {error}") from error
     if not isinstance(content, dict):
         raise UsageError(f"--config_path {str(path)!r} does not hold settings by name.")

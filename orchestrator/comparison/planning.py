@@ -81,8 +81,8 @@ def pairs_needed(difference: Difference, *, alpha: float = 0.05, wanted: float =
     if difference.gained == difference.lost:
         return None
     n = _first(lambda pairs: power(pairs, difference, alpha) >= wanted)
-    while n is not None and n <= MOST and any(power(n + more, difference, alpha) < wanted for more in range(10)):
-        n += 1
+    while n is not None and any(power(n + more, difference, alpha) < wanted for more in range(10)):
+        n = n + 1 if n < MOST else None
     return n
 
 
@@ -98,12 +98,11 @@ def episodes_for_half_width(rate: float, half_width: float) -> int | None:
 
 def _first(holds: Callable[[int], bool]) -> int | None:
     """Returns about the first n for which something holds that holds for all larger ones, or nearly so."""
-    high = 1
+    low, high = 0, 1
     while not holds(high):
-        high *= 2
-        if high > MOST:
+        if high >= MOST:
             return None
-    low = high // 2
+        low, high = high, min(2 * high, MOST)
     while high - low > 1:
         middle = math.ceil((low + high) / 2)
         low, high = (low, middle) if holds(middle) else (middle, high)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import yaml
 
+from sparring.orchestrator.settings.yaml_text import compose_yaml, read_yaml
 from sparring.protos.advice import Hint, flag
 from sparring.protos.errors import UsageError
 from sparring.protos.named_file import read_named
@@ -42,13 +43,13 @@ class ConfigFile:
         """
         try:
             text = read_named(path, _MOST_BYTES).decode()
-            lines = _lines(yaml.compose(text, yaml.SafeLoader), path)
-            content = yaml.safe_load(text)
+            lines = _lines(compose_yaml(text), path)
+            content = read_yaml(text)
         except OSError as error:
             raise UsageError(f"the config file {str(path)!r} cannot be read: {error.strerror}.") from error
         except RecursionError:
             raise _too_much(path) from None
-        except (yaml.YAMLError, ValueError) as error:  # no text; numbers and dates that are none
+        except (yaml.YAMLError, ValueError) as error:  # no text
             raise UsageError(f"the config file {str(path)!r} is not valid YAML: {error}") from error
         if not isinstance(content, dict):
             raise UsageError(f"the config file {str(path)!r} must hold settings as `key: value` lines.")
@@ -112,6 +113,7 @@ def _lines(tree: Any, path: Path) -> dict[tuple[str | int, ...], int]:
         UsageError: If there is more of it than settings can be.
     """
     found: dict[tuple[str | int, ...], int] = {}
+    entries = 0
     waiting: list[tuple[tuple[str | int, ...], Any]] = [((), tree)]
     while waiting:
         way, node = waiting.pop()
@@ -124,6 +126,7 @@ def _lines(tree: Any, path: Path) -> dict[tuple[str | int, ...], int]:
             name = name.replace("-", "_") if isinstance(name, str) and not way else name  # as `values` has it
             found[(*way, name)] = at.start_mark.line + 1
             waiting.append(((*way, name), inner))
-        if len(way) > _DEEPEST or len(waiting) + len(found) > _MOST_ENTRIES:
+        entries += len(parts)
+        if len(way) > _DEEPEST or entries > _MOST_ENTRIES:
             raise _too_much(path)
     return found

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from sparring.orchestrator.settings.yaml_text import read_yaml
 from sparring.protos.errors import UsageError
 
 
@@ -28,7 +29,7 @@ def parse_pairs(pairs: Sequence[str], flag: str, *, text: bool = False) -> dict[
         if not separator or not all(part.replace("-", "_").isidentifier() for part in re.split("[.:]", key)):
             raise UsageError(f"{flag} {pair!r} is not KEY=VALUE.")
         try:
-            parsed[key] = value if text else yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise UsageError(f"the value in {flag} {pair!r} cannot be read: {error}") from error
+            parsed[key] = value if text else read_yaml(value)
+        except (yaml.YAMLError, RecursionError) as error:
+            raise UsageError(f"the value in {flag} {pair!r:.300} cannot be read: {error}") from error
     return parsed

@@ -15,7 +15,6 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from sparring.policy_server.bridges import front
-from sparring.policy_server.bridges.arrays import BadMessage
 
 TWO = np.zeros(2, np.float32)
 """Is neither equal to a word nor not."""
@@ -71,8 +70,3 @@ def test_groot(caplog: pytest.LogCaptureFixture) -> None:
         assert SAID in ask(odd)["error"]
         assert ask("ping")["status"] == "ok"
     assert no_traceback(caplog)
-
-
-def test_long_sentences_are_cut() -> None:
-    assert front.told(BadMessage("x" * 1000)) == "x" * 1000
-    assert front.told(BadMessage("x" * 10**6)) == "x" * 1000 + " ..."

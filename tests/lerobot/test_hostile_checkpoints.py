@@ -410,9 +410,9 @@ def test_json_that_is_too_much(folder: Path, name: str, lerobot_is_not_asked: No
 
 def test_json_that_nobody_of_ours_reads_may_be_long_and_not_too_long(folder: Path) -> None:
     with (folder / "tokenizer.json").open("w") as file:
-        file.truncate(256 << 20)  # bytes that are not there
+        file.truncate(inspection._MOST_OTHER_JSON)  # bytes that are not there
         assert open_checkpoint(str(folder)).type == "act"
-        file.truncate((256 << 20) + 1)
+        file.truncate(inspection._MOST_OTHER_JSON + 1)
     assert "tokenizer.json is larger than 256 MiB, which no such file needs to be" in refusal(folder)
 
 

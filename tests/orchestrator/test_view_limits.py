@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import http.client
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
 
 import pytest
-from sites import own, serving
+from certificates import write_secret
+from sites import ANY_PORT, own, serving
+from starlette.responses import PlainTextResponse
 from support import wait_for
 
 from sparring.orchestrator.trackers import tracking
-from sparring.orchestrator.view import library, model, pages
+from sparring.orchestrator.view import access, library, model, pages
 from sparring.orchestrator.view.library import Library
 from sparring.orchestrator.view.model import SeenSoFar
 from sparring.orchestrator.view.pages import Pages
+from sparring.orchestrator.view.server import ViewOptions
 
 
 def runs(folder: Path, count: int) -> Path:
@@ -38,6 +42,72 @@ def test_so_many_folders_are_looked_through(tmp_path: Path, monkeypatch: pytest.
     enough, too_many = Library([runs(tmp_path / "two", 2)]), Library([runs(tmp_path / "three", 3)])
     assert (len(enough.entries()), enough.cut) == (2, False)
     assert (len(too_many.entries()), too_many.cut) == (2, True)
+
+
+def test_folders_in_folders_are_looked_through(tmp_path: Path) -> None:
+    inside = tmp_path.joinpath(*"abcdefgh"[: library._DEPTH - 1])
+    runs(inside, 1)
+    assert [entry.folder for entry in Library([tmp_path]).entries().values()] == [inside / "run0"]
+    assert [entry.folder for entry in Library([tmp_path / "a"]).entries().values()] == [inside / "run0"]
+    deeper = tmp_path / "deeper"
+    runs(deeper.joinpath(*"abcdefgh"[: library._DEPTH]), 1)
+    assert not Library([deeper]).entries()
+
+
+def test_notes_that_are_kept(tmp_path: Path) -> None:
+    shown = own(tmp_path).model
+    for number in range(model._MOST_NOTES):
+        shown.note("warning", f"look {number}")
+    news, _ = shown.news(SeenSoFar())
+    assert news is not None
+    assert next(iter(news["notes"]))["sentence"] == "look 0"
+    shown.note("warning", "one more")
+    news, _ = shown.news(SeenSoFar())
+    assert news is not None
+    told = [note["sentence"] for note in news["notes"]]
+    assert (len(told), told[0], told[-1]) == (model._MOST_NOTES, "look 1", "one more")
+
+
+def test_a_token_that_is_brought_by_a_form(tmp_path: Path) -> None:
+    options = ViewOptions(ANY_PORT, write_secret(tmp_path / "token", "t" * 32))
+    with serving(Pages(own=own(tmp_path)), options) as here:
+        form = {"Content_Type": "application/x-www-form-urlencoded"}
+        for more, status in ((0, 401), (1, 413)):
+            body = "token=".ljust(access._MOST_FORM + more, "x")
+            assert here.ask("/login", "POST", body, **form).status == status
+
+
+def test_runs_that_are_kept_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "_MOST_KEPT", 2)
+    found = Library([runs(tmp_path / "runs", 3)])
+    shown = Pages(found)
+    first, second, third = (entry.id for entry in found.entries().values())
+    kept = shown._shown(first)
+    shown._shown(second)
+    assert shown._shown(first) is kept
+    shown._shown(third)
+    assert list(shown._kept) == [first, third], "the one that was not looked at for longest makes room"
+
+
+def test_runs_that_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+
+    def counted(folders: Sequence[object], **_: object) -> PlainTextResponse:
+        compared.append(len(folders))
+        return PlainTextResponse("so many")
+
+    monkeypatch.setattr(pages, "comparison_document", counted)
+    found = Library([runs(tmp_path / "runs", pages._MOST_COMPARED + 1)])
+    names = list(found.entries())
+    with serving(Pages(found)) as here:
+        for count in (pages._MOST_COMPARED, pages._MOST_COMPARED + 1):
+            assert here.ask("/compare?" + "&".join(f"run={name}" for name in names[:count])).status == 200
+    assert compared == [pages._MOST_COMPARED] * 2
+
+
+def test_digits_of_a_number_in_an_address() -> None:
+    assert pages._number("9" * pages._MOST_DIGITS) == 10**pages._MOST_DIGITS - 1
+    assert pages._number("0" * (pages._MOST_DIGITS + 1)) is None
 
 
 def test_so_many_slots_are_shown_one_by_one_and_the_rest_is_counted(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from support import Sparring, wait_for
 
 from sparring.orchestrator.results.files import open_inside
 from sparring.orchestrator.results.results import Results
-from sparring.orchestrator.view import connections
+from sparring.orchestrator.view import connections, pages
 from sparring.orchestrator.view.folder_watch import FolderWatch
 from sparring.orchestrator.view.library import Library
 from sparring.orchestrator.view.model import RunModel, SeenSoFar
@@ -296,4 +296,4 @@ def test_few_large_answers_are_made_at_a_time(tmp_path: Path, monkeypatch: pytes
         for one in came:
             answer = stack.enter_context(one.makefile("rb"))
             assert any(line.startswith(b"data:") for line in answer)
-        assert most[0] == 2
+        assert most[0] == pages._MOST_LARGE

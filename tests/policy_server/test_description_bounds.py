@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparring.policy_server import commit, program
+from sparring.policy_server import commit, program, session_client
 from sparring.policy_server.client import Offer
 from sparring.policy_server.session_client import Description, PolicyProgram
 from sparring.protos import policy_pb2 as pb
@@ -24,9 +24,10 @@ def test_the_parts_of_its_program() -> None:
         files = {str(number): "0" for number in range(half)}
         return pb.Program(files=files, packages={str(number): "1" for number in range(parts - half)})
 
-    assert len(PolicyProgram.from_message(said(2000)).files) == 1000
+    most = session_client._MOST_ENTRIES
+    assert len(PolicyProgram.from_message(said(most)).files) == most // 2
     with pytest.raises(SparringError, match=TOO_MUCH):
-        PolicyProgram.from_message(said(2001))
+        PolicyProgram.from_message(said(most + 1))
 
 
 @pytest.mark.parametrize("field", ["commit", "package", "files"])
@@ -34,17 +35,18 @@ def test_their_names(field: str) -> None:
     def said(text: str) -> pb.Program:
         return pb.Program(**{field: {text: "0"} if field == "files" else text})  # type: ignore[arg-type]
 
-    PolicyProgram.from_message(said("x" * 1000))
-    for text in ("x" * 1001, "\x1b[2J"):
+    PolicyProgram.from_message(said("x" * session_client._LONGEST))
+    for text in ("x" * (session_client._LONGEST + 1), "\x1b[2J"):
         with pytest.raises(SparringError, match=TOO_MUCH):
             PolicyProgram.from_message(said(text))
 
 
 def test_all_that_it_says() -> None:
     needs = PolicySpec({}, action_dim=1).to_message()
-    room = (4 << 20) - pb.PolicyDescription(name="x" * (4 << 20), needs=needs).ByteSize()
-    fits = pb.PolicyDescription(name="x" * ((4 << 20) + room), needs=needs)
-    assert fits.ByteSize() == 4 << 20
+    most = session_client._LONGEST_DESCRIPTION
+    room = most - pb.PolicyDescription(name="x" * most, needs=needs).ByteSize()
+    fits = pb.PolicyDescription(name="x" * (most + room), needs=needs)
+    assert fits.ByteSize() == most
     assert Description.from_message(fits).name == fits.name
     fits.name += "x"
     with pytest.raises(SparringError, match="4,194,304 are the most"):

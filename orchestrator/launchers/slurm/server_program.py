@@ -124,7 +124,7 @@ class ServerKeeper:
             if not line and not self._address.port:
                 return code  # it was wrongly started, and so would be the next
             lived = asyncio.get_running_loop().time() - began
-            pause = _FIRST_PAUSE if lived > _LONGEST_PAUSE else min(2 * pause, _LONGEST_PAUSE)
+            pause = _pause_after(pause, lived)
             log.warning("the policy server ended with %d; another is started in %g s", code, pause)
             await asyncio.sleep(pause)
 
@@ -133,6 +133,11 @@ class ServerKeeper:
             news.append_to(self._news)
         except OSError as error:  # the run notices otherwise, and has it replaced
             log.warning("%s cannot be written: %s", self._news, error.strerror)
+
+
+def _pause_after(pause: float, lived: float) -> float:
+    """Returns how long it takes until another server is started: longer each time, unless one has lived for long."""
+    return _FIRST_PAUSE if lived > _LONGEST_PAUSE else min(2 * pause, _LONGEST_PAUSE)
 
 
 async def _serve(given: argparse.Namespace) -> int:
