@@ -209,13 +209,12 @@ def _tell_partial(error: SparringError, folder: Path, console: Console) -> None:
         if others and not (results.overall.n and results.overall.errors):  # else they stand under the table
             show(Group("errors so far:", *(Text(f"  {line}") for line in others)), console)
     console.print(f"[bold red]stopped:[/] {_escaped(said)}", highlight=False, soft_wrap=True)
-    recorded = 0 if results is None else len(results.rows)
-    of = "" if results is None else f" of {len(results.plan.ids())}"
-    console.print(
-        f"Recorded: {recorded}{of} episodes. Go on with: sparring resume {shlex.quote(str(folder))}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    if results is None:  # there is no folder that could be resumed
+        said = "Nothing was recorded. The same command begins anew."
+    else:
+        recorded = f"Recorded: {len(results.rows)} of {len(results.plan.ids())} episodes."
+        said = f"{recorded} Go on with: sparring resume {shlex.quote(str(folder))}"
+    console.print(said, highlight=False, soft_wrap=True)
 
 
 def _new_folder(settings: RunSettings) -> Path:

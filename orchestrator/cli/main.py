@@ -8,6 +8,7 @@ import logging
 import os
 import pkgutil
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
@@ -114,7 +115,7 @@ def _run() -> NoReturn:
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # new in click 8.2: the whole help
             _show(error.format_message())
         else:
-            _tell(error.format_message())
+            _tell(error.format_message() + _comma_hint(error, sys.argv))
         raise SystemExit(EXIT_USAGE) from None
     except SparringError as error:
         if isinstance(error, CodeBroken) and error.__cause__ is not None:  # no run has kept it
@@ -124,6 +125,13 @@ def _run() -> NoReturn:
             raise SystemExit(EXIT_INTERRUPTED) from None
         raise SystemExit(EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED) from None
     raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _comma_hint(error: click.ClickException, arguments: Sequence[str]) -> str:
+    """Returns what is to be said to somebody who writes a list as in a sentence: `--task reach-v3, push-v3`."""
+    if isinstance(error, click.UsageError) and any(argument.endswith(",") for argument in arguments):
+        return ". A list has no space after its commas."
+    return ""
 
 
 def _keep_standard_streams() -> None:

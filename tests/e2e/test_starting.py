@@ -91,6 +91,7 @@ def test_whoever_interrupts_it_while_the_policy_is_loaded_waits_for_nobody(tmp_p
     assert "Traceback" not in said
     assert orphans(tmp_path) == []
     assert not (tmp_path / "out").exists()
+    assert said.splitlines()[-1] == "Nothing was recorded. The same command begins anew.", "there is nothing to resume"
 
 
 def test_a_policy_that_does_not_fit_what_was_made_ready_is_refused_as_ever(usage: Sparring, tmp_path: Path) -> None:

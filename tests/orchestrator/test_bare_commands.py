@@ -1,4 +1,4 @@
-"""A command without arguments, as somebody types who wants to know what there is."""
+"""Commands as somebody types them who is new here: without arguments, or with a list as in a sentence."""
 
 from __future__ import annotations
 
@@ -14,3 +14,9 @@ def test_a_group_of_commands_alone_shows_its_help_and_calls_it_no_error(
     assert done.returncode == 2
     assert done.stderr.startswith("Usage: ")
     assert "Commands:" in done.stderr
+
+
+def test_a_list_with_a_space_after_its_comma_is_told_as_such(usage: Sparring) -> None:
+    done = usage("run", "--benchmark", "toy", "--task", "short,", "long", "--policy", "random")
+    assert done.returncode == 2
+    assert done.stderr == "error: Got unexpected extra argument (long). A list has no space after its commas.\n"

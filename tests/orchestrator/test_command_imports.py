@@ -35,6 +35,19 @@ sys.stderr.write("MODULES" + json.dumps(sorted(sys.modules)))
 """
 
 
+_INTERRUPTED = """
+import sys
+
+class Interrupts:
+    def find_spec(self, name, path, target=None):
+        if name == "click":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupts())
+import sparring.orchestrator.cli
+"""
+
+
 def modules_of(*arguments: str) -> set[str]:
     """What is imported when a command has come to its end."""
     done = subprocess.run(
@@ -68,3 +81,9 @@ def test_what_a_command_is_for_is_read_from_its_source_and_is_what_it_says() -> 
         command = cli.get_command(context, name)
         assert command is not None
         assert _short_help(name) == command.short_help
+
+
+@pytest.mark.processes
+def test_whoever_interrupts_it_while_it_is_imported_sees_no_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", _INTERRUPTED], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
