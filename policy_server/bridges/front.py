@@ -124,6 +124,16 @@ class ForeignClient:
         """What the policy looks at."""
         return self._spec.named
 
+    @property
+    def benchmark(self) -> str:
+        """Whose layout the client has; empty: it calls things as the policy does."""
+        return self._settings.benchmark
+
+    @property
+    def control(self) -> str:
+        """What the policy's actions mean, where a benchmark takes several; empty: it does not say."""
+        return self._spec.control
+
     def reset(self) -> None:
         """Ends the episode; the next observation begins another."""
         self._task = None

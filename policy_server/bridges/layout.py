@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sparring.policy_server.bridges.rotations import axis_angle, axis_angles_of_six, six_numbers
+from sparring.policy_server.bridges.rotations import axis_angle, axis_angles_of_six, shorter_axis_angle, six_numbers
 from sparring.protos.errors import UsageError, unknown
 from sparring.protos.spec import PolicySpec
 from sparring.protos.tensor import Array
@@ -33,6 +33,7 @@ ROTATIONS: Final[Mapping[str, str]] = {
 _CONVERSIONS: Final[Mapping[str, Callable[[Array], Array]]] = {
     "": lambda read: read,
     "axis-angle": axis_angle,
+    "shorter-axis-angle": shorter_axis_angle,
     "six-numbers": six_numbers,
 }
 _ZEROS: Final = "zeros"
@@ -51,8 +52,9 @@ class BridgeLayout:
         images: What the benchmark calls each image, by the policy's name for it.
         side: Pixels of each side that images are scaled to, with black bars where they are not square; 0: not at all.
         states: The parts of each state, by the policy's name for it. A part is an observation of the benchmark,
-            `:axis-angle` after it turns a quaternion (x, y, z, w) into one, `:six-numbers` takes two columns of a
-            rotation's matrix, `[2]` and `[0:3]` take some of its numbers; `zeros[0:3]` are zeros.
+            `:axis-angle` after it turns a quaternion (x, y, z, w) into one, `:shorter-axis-angle` a quaternion or a
+            rotation's matrix into one of at most pi, `:six-numbers` takes two columns of a matrix, `[2]` and `[0:3]`
+            take some of its numbers; `zeros[0:3]` are zeros.
         dtype: Of states.
         instruction: The policy's name for the sentence.
         gripper: What is done with the last number of an action: one of `GRIPPERS`.

@@ -10,7 +10,7 @@ import json
 import logging
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -55,6 +55,8 @@ class Peer(ABC):
     and setting up a connection takes long there."""
     waits_for_server: ClassVar[bool] = False
     """Whether connecting waits for a server that is not there, without a word: then somebody knocks first."""
+    says_what_it_wants: ClassVar[bool] = False
+    """Whether such a server may say, when it is connected to, what it is to be shown."""
     defaults: ClassVar[Mapping[str, Any]] = {}
     """Arguments that its wire takes beside the layout, and what they are if they are not given."""
 
@@ -93,6 +95,22 @@ class Peer(ABC):
             default = cls.defaults[name]
             if type(value) is not type(default) and not (isinstance(default, float) and isinstance(value, int)):
                 raise UsageError(f"{name} must be {_KINDS[type(default)]}, not {value!r}.")
+
+    @classmethod
+    def as_asked(cls, layout: BridgeLayout, benchmark: str, said: Mapping[str, Any]) -> BridgeLayout:
+        """Returns a benchmark's layout as a server wants it, which has said so about itself."""
+        return layout
+
+    @classmethod
+    def not_met(cls, benchmark: str, said: Mapping[str, Any], given: Set[str]) -> Iterator[str]:
+        """Yields what a server wants and does not get, each as the end of a sentence that begins with the server.
+
+        Args:
+            benchmark: That it is to play.
+            said: What it says about itself.
+            given: What of the layout a user has decided.
+        """
+        yield from ()
 
     @property
     def layout(self) -> BridgeLayout:

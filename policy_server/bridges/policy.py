@@ -11,7 +11,7 @@ import hashlib
 import json
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -75,6 +75,8 @@ class ForeignPolicy(Policy):
         own = self._peer_class.defaults
         self._options = {name: value for name, value in given.items() if name in own}
         self._changes = changes = {name: value for name, value in given.items() if name not in own}
+        # What the server says about itself; None until it was asked.
+        self._said: Mapping[str, Any] | None = None
         self._kept: Peer | None = None
         self._keeping = threading.Lock()
         # Held until a connection has really ended, so that a server never sees one more than it can take.
@@ -98,26 +100,40 @@ class ForeignPolicy(Policy):
         Raises:
             UsageError: If nothing is known for the benchmark, and nothing was given.
         """
+        return self._layout_as_said(benchmark, self._said or {})
+
+    def _layout_as_said(self, benchmark: str, said: Mapping[str, Any]) -> BridgeLayout:
+        """Returns the layout that it is for a server which says this about itself; what a user gives comes first."""
         known = presets_of(self._wire)
         if self._preset:
-            return preset(self._wire, self._preset).changed(self._changes, others=self._options)
-        if benchmark in known:
-            return known[benchmark].changed(self._changes, others=self._options)
-        if not self._changes.get("images") and not self._changes.get("states"):
+            found = preset(self._wire, self._preset)
+        elif benchmark in known:
+            found = known[benchmark]
+        elif self._changes.get("images") or self._changes.get("states"):
+            found = BridgeLayout()
+        else:
             raise UsageError(
                 f"{self._endpoint} does not say what it looks at, and no preset of {self._wire} is known for "
                 f"{benchmark!r} (known: {', '.join(known) or 'none'}); say what it is shown with "
                 f"{Hint('policy_arg', 'images')} and {Hint('policy_arg', 'states')}: docs/bridges.md."
             )
-        return BridgeLayout().changed(self._changes, others=self._options)
+        asked = self._peer_class.as_asked(found, self._preset or benchmark, said)
+        return asked.changed(self._changes, others=self._options)
 
     def spec_for(self, benchmark: str) -> PolicySpec:
         layout = self.layout_for(benchmark)
         # No wire says it, and a wrong one is a silent 0 %: every run shows it, and keeps it with the results.
-        sentence = f"{self._endpoint} is shown {benchmark or 'what is there'} by this layout: {layout}."
+        self._warn(f"is shown {benchmark or 'what is there'} by this layout: {layout}")
+        if self._said is None and self._peer_class.says_what_it_wants:
+            self._warn("may say, when it is there, that it wants to be shown something else: then that is told, too")
+        for sentence in self._peer_class.not_met(self._preset or benchmark, self._said or {}, self._changes.keys()):
+            self._warn(sentence)
+        return layout.spec
+
+    def _warn(self, what: str) -> None:
+        sentence = f"{self._endpoint} {what}."
         if sentence not in self.warnings:
             self.warnings.append(sentence)
-        return layout.spec
 
     def warm_up(self) -> None:
         """Finds out whether the server is there, and what it says about itself.
@@ -131,6 +147,9 @@ class ForeignPolicy(Policy):
             peer = self._dialled(BridgeLayout() if not self._preset else self.layout_for(""))
         except PeerUnreachable as error:
             raise UsageError(f"{error.sentence}. Is it running there?") from error
+        self._said = peer.metadata
+        if self._preset:
+            self.spec = self.layout_for("").spec
         if peer.metadata:
             said = json.dumps(peer.metadata, sort_keys=True)
             self.data_sha256 = hashlib.sha256(said.encode()).hexdigest()
@@ -143,6 +162,11 @@ class ForeignPolicy(Policy):
         except PeerUnreachable as error:
             raise PolicyFailed(error.sentence) from error
         with self._letting_go(session):
+            if self._said is not None and self._layout_as_said(task.benchmark, session.peer.metadata) != layout:
+                raise PolicyFailed(
+                    f"{self._endpoint} wants to be shown something else than when this run began: is it another model "
+                    "by now? Start the run again."
+                )
             session.peer.start(task, seed)
         return session
 

@@ -26,6 +26,12 @@ def axis_angle(quaternion: Array) -> Array:
     return turned
 
 
+def shorter_axis_angle(rotation: Array) -> Array:
+    """Returns a rotation, a quaternion (x, y, z, w) or a matrix, as an axis times an angle of at most pi."""
+    quaternion = _quaternion(rotation.reshape(3, 3)) if rotation.size == 9 else rotation
+    return axis_angle(quaternion if quaternion[3] >= 0 else -quaternion)
+
+
 def six_numbers(matrix: Array) -> Array:
     """Returns the first two columns of a rotation's matrix, one after the other."""
     columns: Array = np.asarray(matrix).reshape(3, 3)[:, :2].T.reshape(6)

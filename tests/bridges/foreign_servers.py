@@ -47,6 +47,7 @@ class VlaEvalServer:
         self.refuses_to_start = False
         self.answers_earlier = False
         self.raises = False
+        self.says: dict[str, Any] = {}
         self.fault: Answering | None = None
 
     def handle(self, connection: ServerConnection) -> None:
@@ -60,7 +61,7 @@ class VlaEvalServer:
             assert isinstance(message["timestamp"], float)
             if message["type"] == "hello":
                 assert payload["protocol_version"] == 1
-                send("hello", {"model_server": "Telling", "capabilities": {}}, number)
+                send("hello", {"model_server": "Telling", "capabilities": {}, **self.says}, number)
             elif message["type"] == "episode_start":
                 self.started.append(payload)
                 if self.refuses_to_start:

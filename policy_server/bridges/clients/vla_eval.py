@@ -8,10 +8,12 @@ from __future__ import annotations
 import base64
 import itertools
 import time
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Set
+from typing import Any, ClassVar, Final
 
+from sparring.policy_server.bridges import vla_eval_asks
 from sparring.policy_server.bridges.arrays import VLA_EVAL, BadMessage
+from sparring.policy_server.bridges.layout import BridgeLayout
 from sparring.policy_server.bridges.peer import Peer, said_plainly
 from sparring.policy_server.bridges.websocket import LOST, NOT_THERE, WebSocket
 from sparring.policy_server.errors import PolicyFailed
@@ -26,6 +28,15 @@ class VlaEvalPeer(Peer):
     """A connection to a model server of vla-eval; raises PeerUnreachable if there is none."""
 
     default_port = 8000
+    says_what_it_wants: ClassVar[bool] = True
+
+    @classmethod
+    def as_asked(cls, layout: BridgeLayout, benchmark: str, said: Mapping[str, Any]) -> BridgeLayout:
+        return vla_eval_asks.as_asked(layout, benchmark, said)
+
+    @classmethod
+    def not_met(cls, benchmark: str, said: Mapping[str, Any], given: Set[str]) -> Iterator[str]:
+        return vla_eval_asks.not_met(benchmark, said, given)
 
     def _connect(self) -> None:
         self._numbers = itertools.count(1)

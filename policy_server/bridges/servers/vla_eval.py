@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from websockets.asyncio.server import ServerConnection
 
+from sparring.policy_server.bridges import vla_eval_asks
 from sparring.policy_server.bridges.arrays import VLA_EVAL, BadMessage
 from sparring.policy_server.bridges.clients.vla_eval import WIRE_VERSION
 from sparring.policy_server.bridges.front import ForeignClient, told
@@ -34,12 +35,15 @@ class VlaEvalFront(WebSocketFront):
             if kind == "hello":
                 if payload.get("protocol_version") != WIRE_VERSION:
                     raise BadMessage(f"this server speaks version {WIRE_VERSION} of vla-eval's wire.")
-                hello = {
+                hello: dict[str, Any] = {
                     "model_server": "sparring",
                     "capabilities": {},
                     "protocol_version": WIRE_VERSION,
                     "harness_version": str(payload.get("harness_version", ""))[:_LONGEST_VERSION],
                 }
+                wanted = client.wanted.keys()
+                if asked := vla_eval_asks.asked_by_us(client.layout, client.benchmark, wanted, client.control):
+                    hello[vla_eval_asks.PARAMS] = asked
                 await self._tell(connection, "hello", hello, number)
             elif kind in ("episode_start", "episode_end"):
                 chunk.clear()
