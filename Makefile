@@ -153,6 +153,7 @@ test-docker: $(DEV) | env-libero
 	$(BIN)/python -m pytest $(AGAIN) -n 2 $(PARALLEL) tests/docker
 
 # One after the other: they share a cluster, and do harm to its nodes.
+test-slurm: export SPARRING_TEST_ALL := 1
 test-slurm: $(DEV)
 	$(BIN)/python -m pytest $(AGAIN) tests/slurm
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from support import wait_for
 
 PLAN = ("run", "--benchmark", "toy", "--task", "good", "--policy", "toy_policies:Wanderer", "--episodes", "6")
@@ -38,6 +40,11 @@ class Cluster:
     def drop(self, node: str) -> None:
         """Cuts a node off: its jobs go on, and Slurm does not know."""
         self._call(self.folder / "cluster-node", "drop", node)
+
+    def kill_controller(self) -> None:
+        """Has nobody answer Slurm's commands until it is repaired; jobs go on."""
+        pid = int(Path(os.environ.get("CLUSTER_UP_BASE", "/var/lib/cluster-up"), "run", "slurmctld.pid").read_text())
+        psutil.Process(pid).kill()
 
     def jobs(self, run: str, *states: str) -> dict[str, str]:
         """The jobs of the run in a folder of that name, each with its node."""
