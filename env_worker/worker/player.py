@@ -14,52 +14,34 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
 
 from sparring.env_worker.benchmark import Benchmark, Simulator, Task
 from sparring.env_worker.conditions import conditions_of, versions_of
-from sparring.env_worker.episode.actions import UnplayableAction
 from sparring.env_worker.episode.film import Film, FilmLook, check_camera
 from sparring.env_worker.episode.kept_actions import KeptActions
 from sparring.env_worker.episode.live_frames import FrameRequest, LiveFrames
-from sparring.env_worker.episode.observers import EpisodeObserver, ObserverFailed
+from sparring.env_worker.episode.observers import EpisodeObserver
 from sparring.env_worker.episode.play import Order, run_episode
 from sparring.env_worker.episode.recording import Recording, watched
 from sparring.env_worker.episode.replay import replay_episode
 from sparring.env_worker.episode.session import Session
 from sparring.env_worker.rendering.check import SameRendererSession
 from sparring.env_worker.rendering.mark import drawing
-from sparring.policy_server.client import (
-    Description,
-    PolicyChanged,
-    PolicyFailed,
-    PolicyFull,
-    PolicyInterrupted,
-    PolicyRefused,
-    PolicyUnanswered,
-    PolicyUnreachable,
-)
+from sparring.env_worker.worker.failures import LeaseRefused, failed_result, lost_message, refused_message, told
+from sparring.policy_server.client import Description, PolicyRefused, PolicyUnreachable
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.action_list import unpack
 from sparring.protos.advice import Hint
 from sparring.protos.conditions import plain
 from sparring.protos.episode_rules import EpisodeRules
-from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.errors import UsageError
 from sparring.protos.pieces import AttachmentKind, AttachmentMissing, declare, pieces_of, size_of
 from sparring.protos.process import give_back_freed_memory
-from sparring.protos.record import EpisodeRecord, ErrorKind
 from sparring.protos.spec import Offer
-from sparring.protos.tracebacks import cause_of, traceback_of
 
 log = logging.getLogger(__name__)
-
-_KINDS: Final[Mapping[type[Exception], ErrorKind]] = {
-    PolicyFailed: "policy",
-    PolicyRefused: "internal",  # not of the hello, but of a message in the middle of an episode
-    UnplayableAction: "action",
-    ObserverFailed: "internal",
-}
 
 _Attachments = Mapping[AttachmentKind, Film | Recording]
 
@@ -79,14 +61,20 @@ class Sessions(Protocol):
         """Ends the session; the next is a new one."""
 
 
-class _Refused(UsageError):
-    """The user's mistake, so that the run ends: the policy does not fit the benchmark, or a module is missing."""
-
-
 @dataclass(frozen=True)
 class _Stage:
     task: Task
     simulator: Simulator
+
+
+@dataclass
+class _SoFar:
+    """How far a lease has come: what is needed of it, however it ends."""
+
+    connected: bool = False
+    """Whether there has been a session of the policy, or none is needed."""
+    attachments: _Attachments = field(default_factory=dict)
+    actions: KeptActions | None = None
 
 
 class Player:
@@ -149,7 +137,7 @@ class Player:
                 with drawing():  # who dies here dies of what draws
                     stage.simulator.prepare_images()
         except Exception as error:  # noqa: BLE001  # it is not an episode's yet
-            log.debug("%s was not made before its time: %s", task, _sentence(error))
+            log.debug("%s was not made before its time: %s", task, told(error))
             self._drop_stage()
 
     def close(self) -> None:
@@ -163,80 +151,79 @@ class Player:
         observers: Sequence[EpisodeObserver],
         kept: contextlib.ExitStack,
     ) -> tuple[pb.WorkerMessage, _Attachments]:
+        """Returns what ends a lease, and the attachments that go with it: they are closed with `kept`."""
         began = time.perf_counter()
-        connected = False
-        attachments: _Attachments = {}
-        actions: list[KeptActions] = []
+        so_far = _SoFar()
         try:
-            stage = self._staged(lease.task)
-            rules = EpisodeRules.from_message(assignment.rules)
-            if rules.metric == "success" and stage.simulator.tells_success is False:
-                raise _silent_on_success(stage)
-            session = None if lease.replay else self._session_for(stage.simulator)
-            connected = True
-            order = Order(
-                task=stage.task,
-                index=lease.episode if lease.HasField("episode") else lease.index,
-                seed=lease.seed,
-                policy_seed=lease.policy_seed if lease.HasField("policy_seed") else None,
-                rules=rules,
-            )
-            attachments = self._attachments(stage, lease, order, assignment, session)
-            for attachment in attachments.values():
-                kept.callback(attachment.close)
-            actions = [KeptActions(stage.simulator)] if lease.keep_actions else []
-            watching = [*attachments.values(), *actions, *observers]
-            if self._frames is not None:
-                watching.append(LiveFrames(stage.simulator, self._frames, lease.task, lease.index))
-            if session is not None and assignment.renderers:
-                session = SameRendererSession(session, stage.simulator.meter, assignment.renderers)
-            if session is None:
-                record = replay_episode(stage.simulator, order, unpack(lease.replay), watching)
-            else:
-                record = run_episode(stage.simulator, session, order, watching)
-            if rules.metric == "success" and record.outcome == "played":
-                raise _silent_on_success(stage)
-            result = record.to_message(lease.lease)
-            result.warnings.extend(stage.simulator.warnings)
-            for executed in actions:
-                result.actions = executed.content
-                result.trace = executed.trace if executed.content else b""
-                result.missing = f"its actions are missing: {executed.missing}" if executed.missing else ""
+            result = self._result(lease, assignment, observers, kept, so_far)
         except UsageError as refusal:  # of whoever: what no attempt can cure, and no other episode either
             self._on_error(refusal)
-            found = _traceback(refusal) if isinstance(refusal, _Refused) else ""  # a sentence of its own needs none
-            refused = pb.Refused(lease=lease.lease, reason=refusal.sentence, traceback=found)
-            return pb.WorkerMessage(refused=refused), {}
+            return refused_message(lease, refusal), {}
         except PolicyUnreachable as loss:
             self._sessions.end()
-            full = isinstance(loss, PolicyFull) and not connected
-            unanswered, changed = isinstance(loss, PolicyUnanswered), isinstance(loss, PolicyChanged)
-            interrupted = connected and isinstance(loss, PolicyInterrupted)
-            lost = pb.Lost(
-                lease=lease.lease,
-                reason=loss.sentence,
-                policy_unreachable=not connected and not full and not changed,
-                policy_unanswered=connected and unanswered,
-                policy_gone=connected and not unanswered and not interrupted,
-                policy_full=full,
-                policy_changed=changed,
-                interrupted=interrupted,
-            )
-            return pb.WorkerMessage(lost=lost), {}
+            return lost_message(lease, loss, connected=so_far.connected), {}
         except bdb.BdbQuit:  # who quits the debugger wants all of it to end
             raise
         except Exception as error:  # noqa: BLE001  # the boundary: whatever is raised becomes an error, never a score
             self._on_error(error)
-            log.warning("%s #%d: %s", lease.task, lease.index, _sentence(error))
+            log.warning("%s #%d: %s", lease.task, lease.index, told(error))
             self._sessions.end()
             self._drop_stage()  # a simulator that raised is not to be trusted with another episode
-            result = EpisodeRecord.failed(_kind(error), _sentence(error)).to_message(lease.lease)
-            result.traceback = _traceback(error)
-            for executed in actions if lease.replay else ():
-                result.trace = executed.trace  # to tell at which step it is no more what was recorded
-            attachments = {}
+            result = failed_result(lease, error)
+            if lease.replay and so_far.actions is not None:
+                result.trace = so_far.actions.trace  # to tell at which step it is no more what was recorded
+            so_far.attachments = {}
         result.seconds = time.perf_counter() - began
-        return pb.WorkerMessage(result=result), attachments
+        return pb.WorkerMessage(result=result), so_far.attachments
+
+    def _result(
+        self,
+        lease: pb.Lease,
+        assignment: pb.Assignment,
+        observers: Sequence[EpisodeObserver],
+        kept: contextlib.ExitStack,
+        so_far: _SoFar,
+    ) -> pb.Result:
+        """Plays a lease to its end; whatever is raised ends it otherwise."""
+        stage = self._staged(lease.task)
+        rules = EpisodeRules.from_message(assignment.rules)
+        if rules.metric == "success" and stage.simulator.tells_success is False:
+            raise _silent_on_success(stage)
+        session = None if lease.replay else self._session_for(stage.simulator)
+        so_far.connected = True
+        order = Order(
+            task=stage.task,
+            index=lease.episode if lease.HasField("episode") else lease.index,
+            seed=lease.seed,
+            policy_seed=lease.policy_seed if lease.HasField("policy_seed") else None,
+            rules=rules,
+        )
+        so_far.attachments = self._attachments(stage, lease, order, assignment, session)
+        for attachment in so_far.attachments.values():
+            kept.callback(attachment.close)
+        watching: list[EpisodeObserver] = [*so_far.attachments.values()]
+        if lease.keep_actions:
+            so_far.actions = KeptActions(stage.simulator)
+            watching.append(so_far.actions)
+        watching.extend(observers)
+        if self._frames is not None:
+            watching.append(LiveFrames(stage.simulator, self._frames, lease.task, lease.index))
+        if session is None:
+            record = replay_episode(stage.simulator, order, unpack(lease.replay), watching)
+        else:
+            if assignment.renderers:
+                session = SameRendererSession(session, stage.simulator.meter, assignment.renderers)
+            record = run_episode(stage.simulator, session, order, watching)
+        if rules.metric == "success" and record.outcome == "played":
+            raise _silent_on_success(stage)
+        result = record.to_message(lease.lease)
+        result.warnings.extend(stage.simulator.warnings)
+        if so_far.actions is not None:
+            result.actions = so_far.actions.content
+            result.trace = so_far.actions.trace if so_far.actions.content else b""
+            missing = so_far.actions.missing
+            result.missing = f"its actions are missing: {missing}" if missing else ""
+        return result
 
     def _attachments(
         self,
@@ -304,7 +291,7 @@ class Player:
             try:
                 self._stage = _Stage(task, self._benchmark.make(task, self._settings))
             except ImportError as error:
-                raise _Refused(
+                raise LeaseRefused(
                     f"the simulator of {name!r} cannot be made, because of what is not installed where the worker "
                     f"runs: {type(error).__name__}: {error}"
                 ) from error
@@ -314,7 +301,7 @@ class Player:
         try:
             return self._sessions.session_for(simulator.offers)
         except PolicyRefused as refusal:
-            raise _Refused(refusal.sentence) from refusal
+            raise LeaseRefused(refusal.sentence) from refusal
 
     def _drop_stage(self) -> None:
         """Ends the simulator where what came of its episodes is known: not being able to close it changes nothing."""
@@ -334,9 +321,9 @@ class Player:
             give_back_freed_memory()
 
 
-def _silent_on_success(stage: _Stage) -> _Refused:
+def _silent_on_success(stage: _Stage) -> LeaseRefused:
     """Returns why a run that is about success is refused: nothing could be said of its episodes."""
-    return _Refused(
+    return LeaseRefused(
         f"the simulator of {stage.task.name!r} does not say what success is. {Hint('metric', value='return')} "
         f"evaluates the sum of rewards instead. {stage.simulator.success_advice}".rstrip()
     )
@@ -358,24 +345,3 @@ def _about_actions(offer: Offer) -> dict[str, object]:
         [bound if math.isfinite(bound) else None for bound in side] for side in (offer.action_low, offer.action_high)
     )
     return {"low": low, "high": high, "control": offer.control}
-
-
-def _kind(error: Exception) -> ErrorKind:
-    """Returns whose error it is; the simulator's, unless it is known better."""
-    return next((kind for known, kind in _KINDS.items() if isinstance(error, known)), "simulator")
-
-
-def _traceback(error: Exception) -> str:
-    """Returns the traceback of the benchmark's or an observer's code that raised; empty if it was not theirs.
-
-    What the policy raised is told by who asks it, and what does not fit has a table instead.
-    """
-    of_policy = isinstance(error, (PolicyFailed, PolicyRefused)) or isinstance(error.__cause__, PolicyRefused)
-    raised = None if of_policy else cause_of(error)
-    return "" if raised is None else traceback_of(raised)
-
-
-def _sentence(error: Exception) -> str:
-    if isinstance(error, SparringError):
-        return error.sentence
-    return f"the simulator raised {type(error).__name__}: {error}"

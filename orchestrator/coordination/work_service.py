@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
-from google.protobuf.message import DecodeError
 
 from sparring.orchestrator.coordination.admission import Admission
 from sparring.orchestrator.coordination.assignments import assignment_for
@@ -21,6 +20,7 @@ from sparring.orchestrator.coordination.coordinator import Coordinator
 from sparring.orchestrator.coordination.members import Member, Members
 from sparring.orchestrator.coordination.replica_balance import ReplicaBalance
 from sparring.orchestrator.coordination.waiting_room import WaitingRoom
+from sparring.orchestrator.coordination.worker_stream import WorkerStream, next_message
 from sparring.orchestrator.launchers.base import DEFAULT_LISTEN
 from sparring.orchestrator.machine.child import open_socket
 from sparring.orchestrator.run.orders import assignment_message
@@ -43,7 +43,6 @@ HEARTBEAT_SECONDS: Final = 1.0
 SILENCE_SECONDS: Final = 30.0
 _LOAD_SECONDS: Final = START_SECONDS + 60.0
 """A policy that is not there by then is given up; those who wait are to outlast that."""
-_LAST_SECONDS: Final = 5.0
 _STOP_GRACE: Final = 1.0
 _MOST_NOTES: Final = 20
 _MOST_CALLS: Final = MAX_WORKERS + 256
@@ -63,13 +62,13 @@ _OPTIONS: Final = [
 _SWEEP_SECONDS: Final = 1.0
 
 
-@dataclass
-class _Stream:
+@dataclass(frozen=True)
+class _TakenIn:
+    """A worker that was let in just now, and what it is told first."""
+
     worker: str
-    heard: float
-    """When its last message came."""
-    silence: float
-    """Seconds without a message after which it ends."""
+    part: str
+    assignment: pb.Assignment
 
 
 class WorkService(WorkServicer):
@@ -224,60 +223,87 @@ class WorkService(WorkServicer):
         if fault := self._admission.fault(context):
             self._note(f"somebody at {context.peer()} wanted to join without this run's join token, and was not let in")
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, fault)
+        first = await self._first_message(context)
+        if first is grpc.aio.EOF:
+            return
+        outbox: asyncio.Queue[pb.OrchestratorMessage] = asyncio.Queue()
+        try:
+            taken_in = None if self._stopping else await self._take_in(first, context, outbox)
+        except SparringError as error:
+            self._note(f"a worker at {context.peer()} is not taken in: {error.sentence}")
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, status_message(error.sentence))
+        if taken_in is None:
+            await context.write(pb.OrchestratorMessage(stop=pb.Stop(reason=self._stopping)))
+        else:
+            await self._converse(taken_in, context, outbox)
+
+    async def _first_message(self, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        """Returns a worker's first message, or EOF; who sends none in time, or nonsense, is sent away."""
         try:
             # Not by wait_for(): in Python 3.11 that loses a cancellation that comes at the moment of the message.
             async with asyncio.timeout(SILENCE_SECONDS):
-                first = await _next(context)
+                return await next_message(context)
         except TimeoutError:
             await context.abort(
                 grpc.StatusCode.DEADLINE_EXCEEDED, "no registration came; a worker's first message is one."
             )
         except OutOfBounds as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.sentence)
-        if first is grpc.aio.EOF:
-            return
+
+    async def _take_in(
+        self,
+        first: pb.WorkerMessage,
+        context: grpc.aio.ServicerContext[Any, Any],
+        outbox: asyncio.Queue[pb.OrchestratorMessage],
+    ) -> _TakenIn | None:
+        """Makes a worker one of the run's, as soon as the policy is there; None: the run has ended before.
+
+        Raises:
+            SparringError: If the run has nothing for it.
+        """
+        parts, register = {part.label: part for part in self._settings.plan.parts}, first.register
+        member = await self._members.returning(register, parts)
+        part = self._part(first) if member is None else parts[member.part]
+        slots = (register.slots or self._default_slots) if member is None else member.slots
+        if not self._waiting.is_over:
+            await self._get_ready(context, register, part, slots)
         if self._stopping:
-            await self._say_stop(context)
-            return
-        outbox: asyncio.Queue[pb.OrchestratorMessage] = asyncio.Queue()
-        try:
-            parts, register = {part.label: part for part in self._settings.plan.parts}, first.register
-            member = await self._members.returning(register, parts)
-            part = self._part(first) if member is None else parts[member.part]
-            slots = (register.slots or self._default_slots) if member is None else member.slots
-            if not self._waiting.is_over:
-                await self._get_ready(context, register, part, slots)
-            if self._stopping:
-                await self._say_stop(context)
-                return
-            launched = self._admission.is_launched(context)
-            if launched:
-                slots = max(slots, self._grown.get(part.label, 0))
-            assignment = self._assignment_of(part, slots)
-            name = self.coordinator.join(register, assignment, outbox.put_nowait, part=part.label, launched=launched)
-            assignment.membership = register.membership or secrets.token_urlsafe(16)
-            assignment.rejoin_seconds = REJOIN_SECONDS
-            if member is not None:
-                assignment.kept.extend(self.coordinator.take_back(name, set(register.held)))
-                log.info("worker %s is back, and goes on with %d episodes", name, len(assignment.kept))
-            if self._policy.replicas:  # only now, that the worker is one of ours
-                spread = self._balance.assign(name, assignment.slots)
-                assignment.policy_addresses[:] = map(str, spread)
-        except SparringError as error:
-            self._note(f"a worker at {context.peer()} is not taken in: {error.sentence}")
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, status_message(error.sentence))
+            return None
+        launched = self._admission.is_launched(context)
+        if launched:
+            slots = max(slots, self._grown.get(part.label, 0))
+        assignment = self._assignment_of(part, slots)
+        name = self.coordinator.join(register, assignment, outbox.put_nowait, part=part.label, launched=launched)
+        assignment.membership = register.membership or secrets.token_urlsafe(16)
+        assignment.rejoin_seconds = REJOIN_SECONDS
+        if member is not None:
+            assignment.kept.extend(self.coordinator.take_back(name, set(register.held)))
+            log.info("worker %s is back, and goes on with %d episodes", name, len(assignment.kept))
+        if self._policy.replicas:  # only now, that the worker is one of ours
+            spread = self._balance.assign(name, assignment.slots)
+            assignment.policy_addresses[:] = map(str, spread)
+        return _TakenIn(name, part.label, assignment)
+
+    async def _converse(
+        self,
+        taken_in: _TakenIn,
+        context: grpc.aio.ServicerContext[Any, Any],
+        outbox: asyncio.Queue[pb.OrchestratorMessage],
+    ) -> None:
+        """Sends a worker what is for it and passes on what it says, until its stream ends or it falls silent."""
+        name, assignment = taken_in.worker, taken_in.assignment
         reason = f"the connection to worker {name!r} was lost."
         self._outboxes.add(outbox)
         outbox.put_nowait(pb.OrchestratorMessage(assignment=assignment))
         self.attendance.joined(name)
         silent = False
-        stream = _Stream(name, asyncio.get_running_loop().time(), SILENCE_SECONDS)
-        reading = asyncio.create_task(self._read(context, stream))
+        stream = WorkerStream(context, SILENCE_SECONDS)
+        reading = asyncio.create_task(stream.read(lambda message: self.coordinator.handle(name, message)))
         left = asyncio.Event()
-        self._members.add(assignment.membership, Member(name, part.label, assignment.slots, reading, left))
+        self._members.add(assignment.membership, Member(name, taken_in.part, assignment.slots, reading, left))
         sender = asyncio.create_task(self._send(context, outbox))
         try:
-            if await self._silent(stream, reading):
+            if await stream.falls_silent(reading):
                 silent = True
                 reason = f"worker {name!r} was silent for {stream.silence:g} s."
             elif not reading.cancelled():  # else the same worker has dialled again
@@ -296,38 +322,11 @@ class WorkService(WorkServicer):
             self.coordinator.leave(name, reason)
             left.set()
 
-    async def _read(self, context: grpc.aio.ServicerContext[Any, Any], stream: _Stream) -> None:
-        """Passes on what a worker says, to the end of its stream."""
-        while (message := await _next(context)) is not grpc.aio.EOF:
-            stream.heard = asyncio.get_running_loop().time()
-            self.coordinator.handle(stream.worker, message)
-
-    async def _silent(self, stream: _Stream, reading: asyncio.Task[None]) -> bool:
-        """Waits for the end of a stream; returns whether it was silence.
-
-        At the end of it a worker has some seconds of this process's own time left: if this process has not run for a
-        while, what the worker said meanwhile is waiting to be read.
-        """
-        loop = asyncio.get_running_loop()
-        last = min(_LAST_SECONDS, stream.silence / 2)
-        while not reading.done():
-            heard = stream.heard
-            left = heard + stream.silence - last - loop.time()
-            await asyncio.wait({reading}, timeout=max(0.0, left))
-            if not reading.done() and stream.heard == heard:
-                await asyncio.wait({reading}, timeout=last)
-                if not reading.done() and stream.heard == heard:
-                    return True
-        return False
-
     def _note(self, sentence: str) -> None:
         """Logs that somebody was turned away: once, and a few of them, as they may ask again without end."""
         if sentence not in self._notes and len(self._notes) < _MOST_NOTES:
             self._notes.add(sentence)
             log.warning("%s", render(sentence, FLAGS))
-
-    async def _say_stop(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        await context.write(pb.OrchestratorMessage(stop=pb.Stop(reason=self._stopping)))
 
     async def _send(
         self, context: grpc.aio.ServicerContext[Any, Any], outbox: asyncio.Queue[pb.OrchestratorMessage]
@@ -386,15 +385,3 @@ class WorkService(WorkServicer):
         assignment.renderers.extend(self.coordinator.renderers(part.label))
         assignment.heartbeat_seconds, assignment.silence_seconds = HEARTBEAT_SECONDS, SILENCE_SECONDS
         return assignment
-
-
-async def _next(context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-    """Returns the next message, or EOF.
-
-    Raises:
-        OutOfBounds: If what came is no message at all.
-    """
-    try:
-        return await context.read()
-    except DecodeError as error:
-        raise OutOfBounds("what this worker sends is no message of a worker.") from error
