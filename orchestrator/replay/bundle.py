@@ -23,6 +23,7 @@ from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.told_numbers import outside_the_plan, told_problems
 from sparring.orchestrator.results.document import RUN_FILE, RunDocument, read_document
 from sparring.orchestrator.results.files import open_regular
+from sparring.orchestrator.results.json_text import MOST_TEXT, parse_json
 from sparring.orchestrator.results.reading import FILE_NAME, KeptEpisode, read_journal
 from sparring.orchestrator.results.results import RESULT_FILES
 from sparring.orchestrator.results.row import COLUMNS, EpisodeRow, is_sound
@@ -35,8 +36,6 @@ SUFFIX: Final = ".sparring.zip"
 _CONTENTS: Final = "bundle.json"
 _EPISODES: Final = "episodes.json"
 _SUMS: Final = "SHA256SUMS"
-_MOST_TEXT: Final = 256 << 20
-"""Bytes of one of the texts in a bundle."""
 _MOST_MEMBERS: Final = 2_000_000
 _WHEN: Final = (1980, 1, 1, 0, 0, 0)
 """The time of every file in there: the same run makes the same bundle."""
@@ -164,17 +163,16 @@ class _Bundle:
         names = self._archive.namelist()
         if len(names) > _MOST_MEMBERS or len(set(names)) != len(names):
             raise ValueError("it has too many files, or one of them twice")
-        listed = (line.split("  ", 1) for line in self._text(_SUMS, summed=False).splitlines())
-        self._sums = {name: found for found, name in listed}
+        self._sums = _sums_in(self._text(_SUMS, summed=False))
         strangers = sorted(set(names) - {*self._sums, _SUMS})
         problems = [f"the bundle has {name!r}, which its checksums do not know." for name in strangers[:3]]
-        contents = json.loads(self._text(_CONTENTS))
+        contents = parse_json(self._text(_CONTENTS))
         if contents["format"] != FORMAT:
             raise ValueError(f"it has the format {contents['format']!r}, and this release reads {FORMAT}")
         document = self._document()
         files: dict[EpisodeId, tuple[str, str]] = {}
         rows: dict[EpisodeId, EpisodeRow] = {}
-        for entry in json.loads(self._text(_EPISODES)):
+        for entry in parse_json(self._text(_EPISODES)):
             cells = {name: value for name, value in entry.items() if name in COLUMNS}
             if not is_sound(cells):
                 raise ValueError("an episode of it has no sense")
@@ -183,7 +181,7 @@ class _Bundle:
                 raise ValueError(f"it has {row.id} twice")
             rows[row.id] = row
             files[row.id] = (str(entry.get("actions_file", "")), str(entry.get("trace_file", "")))
-        if contents["files"].get(RUN_FILE) != _sha256(self._read(RUN_FILE, _MOST_TEXT)):
+        if contents["files"].get(RUN_FILE) != _sha256(self._read(RUN_FILE, MOST_TEXT)):
             problems.append("its run.json is not the one that it was made of.")
         problems += outside_the_plan(document, rows.values())
         problems += told_problems(document, rows.values(), "the bundle")
@@ -193,7 +191,7 @@ class _Bundle:
 
     def _document(self) -> RunDocument:
         with tempfile.TemporaryDirectory(prefix="sparring-bundle-") as folder:
-            (Path(folder) / RUN_FILE).write_bytes(self._read(RUN_FILE, _MOST_TEXT))
+            (Path(folder) / RUN_FILE).write_bytes(self._read(RUN_FILE, MOST_TEXT))
             return read_document(Path(folder))
 
     def _kept_of(self, files: Mapping[EpisodeId, tuple[str, str]]) -> Any:
@@ -208,8 +206,8 @@ class _Bundle:
 
         return read
 
-    def _text(self, name: str, *, summed: bool = True) -> str:
-        return self._read(name, _MOST_TEXT, summed=summed).decode()
+    def _text(self, name: str, *, summed: bool = True) -> bytes:
+        return self._read(name, MOST_TEXT, summed=summed)
 
     def _read(self, name: str, most: int, *, summed: bool = True) -> bytes:
         """Returns a member, which has no more bytes than it may, whatever the archive says, and its checksum.
@@ -227,6 +225,16 @@ class _Bundle:
         if summed and self._sums.get(name) != _sha256(content):
             raise SparringError(f"{name!r} of the bundle {self._shown} is not what was packed: its checksum differs.")
         return content
+
+
+def _sums_in(text: bytes) -> dict[str, str]:
+    sums: dict[str, str] = {}
+    for number, line in enumerate(io.BytesIO(text)):  # not all lines at once: they may be empty, and very many
+        if number >= _MOST_MEMBERS:
+            raise ValueError("it has checksums of too many files")
+        found, name = line.decode().rstrip("\n").split("  ", 1)
+        sums[name] = found
+    return sums
 
 
 def _json(content: Any) -> bytes:

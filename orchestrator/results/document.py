@@ -29,8 +29,9 @@ from sparring.orchestrator.results.document_parts import (
     ServerStats,
 )
 from sparring.orchestrator.results.early_stop import EarlyStop
-from sparring.orchestrator.results.files import read_regular, replace_file
+from sparring.orchestrator.results.files import read_bytes, replace_file
 from sparring.orchestrator.results.finite import check_depth, finite, numbers_again
+from sparring.orchestrator.results.json_text import MOST_TEXT, parse_json
 from sparring.orchestrator.results.makers import Maker
 from sparring.orchestrator.results.programs import Program
 from sparring.orchestrator.results.row import EpisodeRow
@@ -194,7 +195,7 @@ def read_document(folder: Path) -> RunDocument:
     """
     path = folder / RUN_FILE
     try:
-        content = check_depth(json.loads(read_regular(path)))
+        content = check_depth(parse_json(read_bytes(path, MOST_TEXT)))
     except OSError as error:
         raise UsageError(f"{str(folder)!r} is not the output folder of a run: {RUN_FILE}: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:  # of JSON, or of UTF-8

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from sparring.orchestrator.results.document import RUN_FILE, RunDocument, read_document
-from sparring.orchestrator.results.files import MOST_BYTES, open_inside
+from sparring.orchestrator.results.files import open_inside
+from sparring.orchestrator.results.json_text import MOST_TEXT, parse_json
 from sparring.orchestrator.results.reading import FILE_NAME, LOCK_NAME
 from sparring.orchestrator.results.results import Results
 from sparring.protos.errors import UsageError
@@ -71,7 +71,7 @@ def _own_id(folder: Path, root: Path) -> object:
     """
     try:
         with open_inside(root, folder.relative_to(root) / RUN_FILE) as file:
-            content = json.loads(file.read(MOST_BYTES))
+            content = parse_json(file.read(MOST_TEXT))
     except (OSError, ValueError, RecursionError):
         return ""
     return content.get("id") if isinstance(content, dict) else ""

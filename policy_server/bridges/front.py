@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sparring.policy_server.bridges.arrays import numbers_of
+from sparring.policy_server.bridges.arrays import BadMessage, numbers_of
 from sparring.policy_server.bridges.layout import BridgeLayout
 from sparring.policy_server.bridges.presets import presets_of
 from sparring.policy_server.bridges.wires import SERVED
@@ -27,6 +27,7 @@ from sparring.policy_server.rollouts import Rollouts, Runner
 from sparring.protos.advice import Hint, shortened
 from sparring.protos.errors import SparringError, UsageError, unknown
 from sparring.protos.installing import install_command
+from sparring.protos.limits import MAX_EXTRA_BYTES
 from sparring.protos.net.address import Address, parse_tcp
 from sparring.protos.spec import Offer, PolicySpec, TensorSpec, spec_of
 from sparring.protos.tensor import Array
@@ -142,9 +143,11 @@ class ForeignClient:
         """Returns the policy's chunk for what a client shows; another sentence begins another episode.
 
         Raises:
+            BadMessage: If the sentence is too long, or no text.
             SpecMismatch: If it does not show what the policy looks at.
             PolicyFailed: If the policy failed.
         """
+        _check_sentence(instruction)
         arrays = self._arrays(shown)
         needs, offer = self._settled(arrays)
         if self._task is None or instruction != self._said:
@@ -184,6 +187,16 @@ class ForeignClient:
         offer = Offer(observations, (-np.inf,) * size, (np.inf,) * size, control=self._spec.control)
         self._needs, self._offer = self._spec.settle(offer), offer
         return self._needs, self._offer
+
+
+def _check_sentence(instruction: str) -> None:
+    """Holds a task's sentence against what our own clients' may have: it goes straight into a tokenizer."""
+    try:
+        size = len(instruction.encode())
+    except UnicodeEncodeError as error:
+        raise BadMessage("a sentence that is no text.") from error
+    if size > MAX_EXTRA_BYTES:
+        raise BadMessage(f"a sentence of {size} bytes; {MAX_EXTRA_BYTES} are the most.")
 
 
 class Front(ABC):

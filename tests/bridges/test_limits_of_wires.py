@@ -6,11 +6,14 @@ import pickle
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import msgpack
 import numpy as np
 import pytest
-from bridges.foreign_servers import VlaEvalServer
+from bridges.foreign_servers import VlaEvalServer, pack
 from bridges.served import Telling, serving
+from bridges.test_fronts import openpi_client
+from bridges.test_lerobot_async_front import calling
 from websockets.sync.client import connect
 
 from sparring.policy_server.bridges import arrays, front, peer
@@ -21,6 +24,8 @@ from sparring.policy_server.bridges.pickles import budget, reading
 from sparring.policy_server.bridges.servers import lerobot_async as server
 from sparring.policy_server.bridges.servers import vla_eval, websockets_front
 from sparring.policy_server.errors import PolicyFailed
+from sparring.protos.limits import MAX_EXTRA_BYTES
+from sparring.protos.spec import TensorSpec
 
 READER = wire.READER
 
@@ -57,6 +62,30 @@ def test_the_version_of_a_harness_is_given_back_in_short() -> None:
             connection.send(msgpack.packb(said, default=VlaEvalServer.packed))
             answer = msgpack.unpackb(connection.recv(10))["payload"]
             assert answer["harness_version"] == "v" * vla_eval._LONGEST_VERSION
+
+
+def test_the_sentence_of_a_task() -> None:
+    """It goes straight into a tokenizer, where all others wait; our own clients' have the same limit."""
+    policy = Telling(needs={"state": TensorSpec("float32", (2,))})
+    with serving(policy, "openpi:0") as (port,):
+        for sentence, said in (
+            ("x" * MAX_EXTRA_BYTES, None),
+            ("x" * (MAX_EXTRA_BYTES + 1), "a sentence of 65537 bytes"),
+            ("é" * MAX_EXTRA_BYTES, "a sentence of 131072 bytes"),
+        ):
+            with openpi_client(port) as connection:
+                connection.send(pack({"state": np.zeros(2, np.float32), "prompt": sentence}))
+                answer = connection.recv(10)
+                assert isinstance(answer, bytes) if said is None else said in str(answer)
+
+
+def test_a_sentence_that_is_no_text() -> None:
+    with calling() as caller:
+        caller.instruct()
+        caller.show({"a": 1.0, "b": 2.0, "task": "\ud800"})
+        with pytest.raises(grpc.RpcError, match="a sentence that is no text") as caught:
+            caller.ask(wire.ACTIONS)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 # ------------------------------------------------------------------------------------------- pickles

@@ -78,7 +78,7 @@ class Full:
 
 def test_the_pause_before_a_place_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(replicas.time, "sleep", slept.append)
+    monkeypatch.setattr("sparring.env_worker.worker.replicas.time.sleep", slept.append)
     here: Any = Full()
     servers = PolicyServers([here.address], home=0, timeout=0.1, connect=lambda _: here)
     for _ in range(7):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import io
 import json
 import shutil
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.replay import bundle
 from sparring.orchestrator.replay.bundle import opened, write_bundle
 from sparring.orchestrator.replay.verification import CheckedEpisode
-from sparring.orchestrator.results import document, files, finite, makers
+from sparring.orchestrator.results import document, files, finite, json_text, makers
 from sparring.orchestrator.results.document import read_document
 from sparring.orchestrator.results.files import read_bytes
 from sparring.protos.errors import SparringError, UsageError
@@ -62,6 +64,46 @@ def test_bytes_of_a_file(tmp_path: Path) -> None:
     assert inspect.signature(read_bytes).parameters["most"].default == files.MOST_BYTES
 
 
+def test_what_json_holds_and_how_long_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = (folder / "run.json").read_bytes()
+    parts = sum(content.count(one) for one in (b",", b"[", b"{"))
+    monkeypatch.setattr(json_text, "_MOST_PARTS", parts)
+    monkeypatch.setattr(document, "MOST_TEXT", len(content))
+    assert read_document(folder).recorded == 2
+    (folder / "run.json").write_bytes(content + b" ")
+    with pytest.raises(UsageError, match=f"it has more than {len(content):,} bytes"):
+        read_document(folder)
+    (folder / "run.json").write_bytes(content)
+    monkeypatch.setattr(json_text, "_MOST_PARTS", parts - 1)
+    with pytest.raises(UsageError, match=f"is damaged: it holds more than {parts - 1:,} things"):
+        read_document(folder)
+    assert json_text.MOST_TEXT == 256 << 20
+
+
+def test_a_short_bundle_does_not_become_a_long_list(folder: Path, tmp_path: Path) -> None:
+    """Of its bytes, each third one would be a list of its own, which takes 64."""
+    place = tmp_path / "b.zip"
+    write_bundle(folder, place)
+    with zipfile.ZipFile(place) as archive:
+        members = {name: archive.read(name) for name in archive.namelist() if name != "SHA256SUMS"}
+    members["episodes.json"] = b"[" + b"[]," * (json_text._MOST_PARTS // 2) + b"[]]"
+    sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in members.items())
+    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+        archive.writestr("SHA256SUMS", sums)
+    assert place.stat().st_size < 1 << 20
+    with pytest.raises(UsageError, match="it holds more than 16,000,000 things"), opened(place):
+        pass
+
+
+def test_checksums_in_a_bundle(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle, "_MOST_MEMBERS", 3)
+    assert bundle._sums_in(b"1  a\n2  b\n3  c\n") == {"a": "1", "b": "2", "c": "3"}
+    with pytest.raises(ValueError, match="checksums of too many files"):
+        bundle._sums_in(b"1  a\n2  b\n3  c\n4  d\n")
+
+
 def test_how_deep_a_document_is() -> None:
     def nested(levels: int) -> Any:
         value: Any = 1
@@ -95,7 +137,7 @@ def test_files_in_a_bundle_and_their_bytes(folder: Path, tmp_path: Path, monkeyp
         members = archive.infolist()
     texts = ("bundle.json", "episodes.json", "run.json", "SHA256SUMS")
     largest = max(member.file_size for member in members if member.filename in texts)
-    for name, just in (("_MOST_MEMBERS", len(members)), ("_MOST_TEXT", largest)):
+    for name, just in (("_MOST_MEMBERS", len(members)), ("MOST_TEXT", largest)):
         with monkeypatch.context() as patched:
             patched.setattr(bundle, name, just)
             with opened(place) as source:
@@ -115,7 +157,7 @@ def test_episodes_that_are_told_in_sentences() -> None:
             return episode.task
 
     def lines(count: int) -> str:
-        checked = [CheckedEpisode(EpisodeId("toy", "x", n), "different", ["it differs"], []) for n in range(count)]
+        checked = [CheckedEpisode(EpisodeId("toy", "x", n), "different", ["it differs"]) for n in range(count)]
         out = io.StringIO()
         run: Any = Recorded()
         Console(file=out, width=200).print(verify._report(run, checked, [], 0, 1e-3))
@@ -152,7 +194,12 @@ def test_episodes_of_boschloos_test(successes: tuple[int, int]) -> None:
 
 def test_sums_of_signs_that_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
-    monkeypatch.setattr(significance, "_drawn_flips", lambda sizes, seen: drawn.append(len(sizes)) or 0.5)
+
+    def counted(sizes: Sequence[float], seen: float) -> float:
+        drawn.append(len(sizes))
+        return 0.5
+
+    monkeypatch.setattr(significance, "_drawn_flips", counted)
     differences = [1.0, 0.5, 0.25]  # they have 8 sums of signs
     for most, is_drawn in ((8, False), (7, True)):
         monkeypatch.setattr(significance, "_MOST_SUMS", most)

@@ -65,7 +65,7 @@ def test_warnings_of_benchmarks_are_told_once_and_only_so_many(tmp_path: Path, m
             said = [f"look {number}", "look 0"]
             worker.says(result=pb.Result(lease=worker.takes().lease, outcome=pb.OUTCOME_SUCCESS, warnings=said))
         run.journal.close()
-        return run.watcher.warnings
+        return list(run.watcher.warnings)
 
     assert asyncio.run(asyncio.wait_for(work(), 60)) == ["look 0", "look 1"]
 
@@ -98,7 +98,7 @@ def test_the_path_of_a_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     room = sockets._LONGEST_SOCKET - len("/" + sockets._OURS)
     for length, fits in ((room, True), (room + 1, False)):
         named = "/" + "x" * (length - 1)
-        monkeypatch.setattr(sockets.tempfile, "gettempdir", lambda named=named: named)
+        monkeypatch.setattr("tempfile.gettempdir", lambda named=named: named)
         assert sockets._place() == Path(named if fits else "/tmp")
     folder = tmp_path / "s"
     folder.mkdir()

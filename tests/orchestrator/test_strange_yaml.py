@@ -44,9 +44,11 @@ def test_whatever_it_says_there_is_a_sentence(reader: str, what: str, tmp_path: 
 
 
 def test_flags_are_not_nested_too_deep() -> None:
-    for read in (lambda text: parse_pairs([f"x={text}"], "--x"), lambda text: lerobot_flags._read([f"--seed={text}"])):
-        with pytest.raises(UsageError, match="cannot be read"):
-            read("[" * 3000 + "]" * 3000)
+    deep = "[" * 3000 + "]" * 3000
+    with pytest.raises(UsageError, match="cannot be read"):
+        parse_pairs([f"x={deep}"], "--x")
+    with pytest.raises(UsageError, match="cannot be read"):
+        lerobot_flags._read([f"--seed={deep}"])
 
 
 def test_how_long_a_number_is() -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
 import pytest
 from certificates import write_secret
+from rows import ROW
 from sites import ANY_PORT, own, serving
 from starlette.responses import PlainTextResponse
 from support import wait_for
 
 from sparring.orchestrator.trackers import tracking
-from sparring.orchestrator.view import access, library, model, pages
+from sparring.orchestrator.view import access, film, library, model, pages
 from sparring.orchestrator.view.library import Library
 from sparring.orchestrator.view.model import SeenSoFar
 from sparring.orchestrator.view.pages import Pages
@@ -103,6 +105,16 @@ def test_runs_that_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         for count in (pages._MOST_COMPARED, pages._MOST_COMPARED + 1):
             assert here.ask("/compare?" + "&".join(f"run={name}" for name in names[:count])).status == 200
     assert compared == [pages._MOST_COMPARED] * 2
+
+
+def test_parts_of_a_film_in_one_answer(tmp_path: Path) -> None:
+    run = own(tmp_path)
+    run.model.add(replace(ROW, index=0, video="a.mp4"))
+    (tmp_path / "a.mp4").write_bytes(b"0123456789" * 10)
+    with serving(Pages(own=run)) as here:
+        for count, status in ((film._MOST_PARTS, 206), (film._MOST_PARTS + 1, 200)):
+            parts = "bytes=" + ",".join(f"{3 * number}-{3 * number}" for number in range(count))
+            assert here.ask("/run/this/film/0/0.mp4", Range=parts).status == status
 
 
 def test_digits_of_a_number_in_an_address() -> None:
