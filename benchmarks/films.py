@@ -1,10 +1,10 @@
 """What films cost an evaluation: none, failures by replay, and failures filmed while the policy plays, in turns.
 
-With the expert hardly anything is filmed, with a policy that does nothing everything is. The expert filmed live, with
-every step rendered, takes a quarter of an hour: only with --live. CPU seconds are those of all processes of a run,
-frames those in its films.
+With the expert hardly anything is filmed, with a policy that does nothing everything is; with one that does nothing and
+looks at every step ("seeing"), everything is seen already. The expert filmed live, with every step rendered, takes a
+quarter of an hour: only with --live. CPU seconds are those of all processes of a run, frames those in its films.
 
-    python benchmarks/films.py [--episodes 6] [--task easy] [--rounds 1] [--live] [--plans expert failing]
+    python benchmarks/films.py [--episodes 6] [--task easy] [--rounds 1] [--live] [--plans expert failing seeing]
     python benchmarks/films.py --benchmark libero --task libero_object/0 --failing-task libero_object/0 --episodes 2
 """
 
@@ -34,11 +34,12 @@ def main() -> None:
     parser.add_argument("--task", default="easy")
     parser.add_argument("--episodes", type=int, default=6, help="episodes per task")
     parser.add_argument("--failing-task", default="reach-v3", help="for the policy that always fails")
+    parser.add_argument("--camera", default="observation.image", help="the benchmark's, for the policy that looks")
     parser.add_argument("--max-steps", type=int, default=100, help="of the policy that always fails")
     parser.add_argument("--slots", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--live", action="store_true", help="also film the expert live")
-    parser.add_argument("--plans", nargs="+", choices=["expert", "failing"], default=["expert", "failing"])
+    parser.add_argument("--plans", nargs="+", choices=["expert", "failing", "seeing"], default=["expert", "failing"])
     options = parser.parse_args()
 
     shared = {"benchmark": options.benchmark, "episodes": options.episodes, "slots": options.slots}
@@ -51,7 +52,9 @@ def main() -> None:
             "max_steps": options.max_steps,
         },
     }
-    wanted = {"expert": "expert", "always fails": "failing"}
+    looks = {"observations": [options.camera]}
+    plans["always fails, seeing"] = {**plans["always fails"], "policy_arg": looks}
+    wanted = {"expert": "expert", "always fails": "failing", "always fails, seeing": "seeing"}
     plans = {name: settings for name, settings in plans.items() if wanted[name] in options.plans}
     taken: dict[tuple[str, str], list[Taken]] = {}
     for turn in range(options.rounds):
@@ -79,10 +82,8 @@ def main() -> None:
     for kind in ("seconds", "cpu"):
         if "expert" in plans:
             numbers[f"expert to no films, {kind}"] = ratio(kind, "expert", "failures, by replay", "no films")
-        if "always fails" in plans:
-            numbers[f"failing to live, {kind}"] = ratio(
-                kind, "always fails", "failures, by replay", "failures, filmed live"
-            )
+        for plan in plans.keys() - {"expert"}:
+            numbers[f"{plan}, to live, {kind}"] = ratio(kind, plan, "failures, by replay", "failures, filmed live")
     conclude(
         "films",
         target="by replay at most 1.15 of no films with the expert, and no slower than live with a policy that fails",

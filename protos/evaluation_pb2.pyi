@@ -565,6 +565,7 @@ class Lease(google.protobuf.message.Message):
     WATCH_EVERY_FIELD_NUMBER: builtins.int
     EPISODE_FIELD_NUMBER: builtins.int
     POLICY_SEED_FIELD_NUMBER: builtins.int
+    FILM_SEEN_FIELD_NUMBER: builtins.int
     lease: builtins.int
     """number of this loan, never used twice in a run, and not to be guessed"""
     slot: builtins.int
@@ -601,6 +602,10 @@ class Lease(google.protobuf.message.Message):
     def watch(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """patterns of observations, such as "observation.*": the recording has those that the simulator offers at"""
 
+    @property
+    def film_seen(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[global___Outcome.ValueType]:
+        """send a film of an episode that ended so, if the policy has looked at every frame of it anyway; no"""
+
     def __init__(
         self,
         *,
@@ -619,9 +624,10 @@ class Lease(google.protobuf.message.Message):
         watch_every: builtins.int = ...,
         episode: builtins.int | None = ...,
         policy_seed: builtins.int | None = ...,
+        film_seen: collections.abc.Iterable[global___Outcome.ValueType] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_episode", b"_episode", "_policy_seed", b"_policy_seed", "episode", b"episode", "policy_seed", b"policy_seed", "style", b"style"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_episode", b"_episode", "_policy_seed", b"_policy_seed", "episode", b"episode", "film", b"film", "film_later", b"film_later", "index", b"index", "keep_actions", b"keep_actions", "lease", b"lease", "policy_seed", b"policy_seed", "record", b"record", "replay", b"replay", "seed", b"seed", "slot", b"slot", "style", b"style", "task", b"task", "watch", b"watch", "watch_every", b"watch_every"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_episode", b"_episode", "_policy_seed", b"_policy_seed", "episode", b"episode", "film", b"film", "film_later", b"film_later", "film_seen", b"film_seen", "index", b"index", "keep_actions", b"keep_actions", "lease", b"lease", "policy_seed", b"policy_seed", "record", b"record", "replay", b"replay", "seed", b"seed", "slot", b"slot", "style", b"style", "task", b"task", "watch", b"watch", "watch_every", b"watch_every"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_episode", b"_episode"]) -> typing.Literal["episode"] | None: ...
     @typing.overload

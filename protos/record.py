@@ -7,6 +7,7 @@ This is the one place where it is defined. A new column is a field here and a fi
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final, Literal, get_args
 
@@ -19,6 +20,11 @@ MAX_SENTENCE: Final = 20_000
 
 Outcome = Literal["success", "failure", "error", "played"]
 """How an episode ended. `played`: by its end, in a simulator that does not say what success is."""
+
+OUTCOMES: Final[Mapping[Outcome, pb.Outcome.ValueType]] = {
+    outcome: pb.Outcome.Value(f"OUTCOME_{outcome.upper()}") for outcome in get_args(Outcome)
+}
+"""By name, as they are on the wire."""
 
 ErrorKind = Literal["", "simulator", "policy", "action", "limit", "lost", "internal"]
 """What kind of error; evaluation.proto says what each means. Empty: none, or no more is known of it."""

@@ -42,15 +42,15 @@ class Overlay:
         factor = -(-_NARROWEST // frame.shape[1])
         frame = np.repeat(np.repeat(frame, factor, axis=0), factor, axis=1) if factor > 1 else frame
         height, width = frame.shape[:2]
-        size = max(10, min(width, height) // 26)
+        size = max(12, min(width, height) // 26)  # smaller letters run into each other
         strip = image.new("RGB", (width, round(2.9 * size)), _BACKGROUND)
         draw = image_draw.Draw(strip)
         font = self._font(size)
-        told = f"step {step}" + ("" if reward is None else f"   reward {reward:.4g}")
+        told = f"step {step}" + ("" if reward is None else f"   reward {reward:.3g}")
         draw.text((size // 2, size // 4), self._title, _COLORS["plain"], font=font)
         draw.text((size // 2, round(1.5 * size)), told, _COLORS["plain"], font=font)
         if success is not None:
-            word, color = ("success", "success") if success else ("no success yet", "plain")
+            word, color = ("success", "success") if success else ("no success", "plain")
             draw.text((width - size // 2, round(1.5 * size)), word, _COLORS[color], font=font, anchor="ra")
         return np.concatenate([frame, np.asarray(strip)])
 

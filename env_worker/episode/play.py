@@ -39,6 +39,10 @@ class Order:
     rules: EpisodeRules = field(default_factory=EpisodeRules)
     policy_seed: int | None = None
 
+    def limit(self, simulator: Simulator) -> int:
+        """Returns after how many steps the episode ends at the latest."""
+        return min(filter(None, (self.rules.max_steps, simulator.max_steps)))
+
 
 class UnusableStep(SparringError):
     """The simulator reported something that cannot be recorded."""
@@ -64,7 +68,7 @@ def run_episode(
     window = _Window(needs.history)
     watching = Observers(observers)
     space = ActionSpace(simulator.offers, order.rules.out_of_range)
-    limit = min(filter(None, (order.rules.max_steps, simulator.max_steps)))
+    limit = order.limit(simulator)
 
     policy_seed = order.seed if order.policy_seed is None else order.policy_seed
     session.start(task=order.task.name, instruction=order.task.instruction, seed=policy_seed, index=order.index)

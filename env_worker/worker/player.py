@@ -26,6 +26,7 @@ from sparring.env_worker.episode.observers import EpisodeObserver
 from sparring.env_worker.episode.play import Order, run_episode
 from sparring.env_worker.episode.recording import Recording, watched
 from sparring.env_worker.episode.replay import replay_episode
+from sparring.env_worker.episode.seen_film import SeenFilm
 from sparring.env_worker.episode.session import Session
 from sparring.env_worker.rendering.check import SameRendererSession
 from sparring.env_worker.rendering.mark import drawing
@@ -39,6 +40,7 @@ from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import UsageError
 from sparring.protos.pieces import AttachmentKind, AttachmentMissing, declare, pieces_of, size_of
 from sparring.protos.process import give_back_freed_memory
+from sparring.protos.record import OUTCOMES
 from sparring.protos.spec import Offer
 
 log = logging.getLogger(__name__)
@@ -242,6 +244,15 @@ class Player:
             last = len(unpack(lease.replay)) if lease.replay and lease.HasField("style") else 0
             fps = lease.style.fps or assignment.video_fps
             attachments["video"] = Film(stage.simulator, fps=fps, look=look, last=last)
+        elif lease.film_seen and session is not None:
+            seen = SeenFilm(
+                stage.simulator,
+                fps=assignment.video_fps,
+                limit=order.limit(stage.simulator),
+                wanted=[name for name, number in OUTCOMES.items() if number in lease.film_seen],
+            )
+            if seen.may_come(session.needs, order.rules):
+                attachments["video"] = seen
         if lease.record:
             about = self._about(order, getattr(session, "policy", None), assignment.benchmark)
             about["control_hz"] = stage.simulator.offers.control_hz

@@ -46,7 +46,7 @@ class Attachments:
         """
         lease, replay = self._scheduler.holder(piece.lease), self._films.holder(piece.lease)
         wanted = {
-            "video": replay is not None or (lease is not None and self._films.live(lease.episode)),
+            "video": replay is not None or (lease is not None and self._films.may_come(lease.episode)),
             "recording": lease is not None,
         }
         if wanted.get(kind_of(piece) or ""):
@@ -68,7 +68,7 @@ class Attachments:
         targets: dict[AttachmentKind, Path] = {}
         if self._output.record is not None:
             targets["recording"] = self._names.recording(self._output.record, episode)
-        if self._output.wants_film(episode.task, episode.index, outcome):
+        if self._output.wants_film(episode.task, episode.index, outcome, benchmark=episode.benchmark):
             targets["video"] = self._folder / film
         kept: set[AttachmentKind] = set()
         missing = []

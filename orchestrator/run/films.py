@@ -10,6 +10,7 @@ import secrets
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from sparring.env_worker.registry import get_benchmark
@@ -23,7 +24,7 @@ from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import Hint
 from sparring.protos.comma_list import comma_list
 from sparring.protos.errors import UsageError
-from sparring.protos.record import EpisodeRecord
+from sparring.protos.record import OUTCOMES, EpisodeRecord
 
 EVENT: Final = "film"
 """The kind of an event in the journal: why there is no film of an episode."""
@@ -61,6 +62,10 @@ class Films:
                 if not row.video and row.id not in given_up:
                     self.ended(row)
 
+    def may_come(self, episode: EpisodeId) -> bool:
+        """Returns whether the film of an episode may come with its result."""
+        return self._may_film(episode)
+
     def live(self, episode: EpisodeId) -> bool:
         """Returns whether an episode is filmed while it is played, whatever will come of it."""
         return episode.benchmark in self._live and self._may_film(episode)
@@ -69,10 +74,21 @@ class Films:
         """Returns whether an episode may be played again to be filmed."""
         return episode.benchmark not in self._live and self._may_film(episode)
 
+    def seen(self, episode: EpisodeId) -> Sequence[pb.Outcome.ValueType]:
+        """Returns with which outcomes a film of an episode is made of what the policy sees, if that is all of it."""
+        if not self.later(episode):
+            return ()
+        wants = partial(self._output.wants_film, episode.task, episode.index, benchmark=episode.benchmark)
+        return [number for outcome, number in OUTCOMES.items() if wants(outcome)]
+
     def ended(self, row: EpisodeRow) -> None:
-        """Hears of an episode that is recorded: it is played again, if its film is wanted."""
+        """Hears of an episode that is recorded: it is played again, if its film is wanted and not there."""
         wanted = self._output.wants_film(row.task, row.index, row.outcome, benchmark=row.benchmark)
-        if wanted and row.benchmark not in self._live and self._journal.actions(row.id):
+        if not wanted or row.benchmark in self._live:
+            return
+        if row.video:
+            self.count = FilmCount(self.count.wanted + 1, self.count.made + 1, self.count.missing)
+        elif self._journal.actions(row.id):
             self._waiting.setdefault(_key(row.id), deque()).append(row.id)
             self.count = FilmCount(self.count.wanted + 1, self.count.made, self.count.missing)
 

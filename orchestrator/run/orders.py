@@ -41,6 +41,7 @@ def lease_message(settings: RunSettings, plan: Plan, films: Films, lease: Lease,
         seed=plan.seed_of(lease.episode),
         film=films.live(lease.episode),
         film_later=films.later(lease.episode),
+        film_seen=films.seen(lease.episode),
         record=settings.output.record is not None,
         keep_actions=settings.output.actions,
     )

@@ -104,6 +104,31 @@ def test_what_is_wanted_is_filmed_and_nothing_else(in_run: Callable[..., None], 
     in_run(test, video=video)
 
 
+def test_a_film_that_comes_with_its_episode_is_not_made_again(in_run: Callable[..., None]) -> None:
+    async def test(run: Run) -> None:
+        worker = Hand(run)
+        for outcome, film in ((FAILURE, b"seen"), (SUCCESS, b"nobody wants it")):
+            lease = worker.takes()
+            assert (lease.film_seen, lease.film, lease.replay) == ([FAILURE], False, b"")
+            worker.finishes(lease, outcome, actions=actions(1), steps=3, video=film)
+        await run.coordinator.ended
+        assert videos(run) == {"short_0000_failure.mp4": b"seen"}
+        assert [row.video for row in run.journal.rows()] == ["videos/short_0000_failure.mp4", ""]
+        assert run.watcher.films[-1] == FilmCount(wanted=1, made=1, missing=0)
+
+    in_run(test, video="failures")
+
+
+@pytest.mark.parametrize("more", [{"video": "none"}, {"actions": False}, {"video_live": True}])
+def test_nobody_films_by_the_way_what_is_filmed_live_or_not_at_all(
+    in_run: Callable[..., None], more: dict[str, Any]
+) -> None:
+    async def test(run: Run) -> None:
+        assert not Hand(run).takes().film_seen
+
+    in_run(test, **more)
+
+
 def test_an_outcome_that_comes_back_goes_before_films(in_run: Callable[..., None]) -> None:
     async def test(run: Run) -> None:
         first, second = Hand(run, "first"), Hand(run, "second")

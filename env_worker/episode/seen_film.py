@@ -1,0 +1,71 @@
+"""Films of what a policy has looked at anyway: if that is every frame of a film, no replay has to draw them again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from sparring.env_worker.benchmark import NOTHING, Names, Observation, Simulator
+from sparring.env_worker.episode.film import Film
+from sparring.protos.episode_rules import EpisodeRules
+from sparring.protos.record import EpisodeRecord, Outcome
+from sparring.protos.spec import PolicySpec
+
+log = logging.getLogger(__name__)
+
+
+class SeenFilm(Film):
+    """Films an episode without drawing for it, as long as the policy looks at all that is shown; else there is none.
+
+    One frame is drawn for it: that of the last step which an episode can have, after which no policy looks.
+    Whatever goes wrong here, the episode counts, and its replay is filmed instead.
+
+    Args:
+        simulator: Whose camera.
+        fps: As of any film.
+        limit: After how many steps the episode ends at the latest.
+        wanted: Outcomes of which there is to be a film.
+    """
+
+    def __init__(self, simulator: Simulator, *, fps: float, limit: int, wanted: Collection[Outcome]) -> None:
+        super().__init__(simulator, fps=fps)
+        self._limit = limit
+        self._wanted = wanted
+
+    def may_come(self, needs: PolicySpec, rules: EpisodeRules) -> bool:
+        """Returns whether a policy that needs this may look at every frame, by the rules that are played by."""
+        if self._looks and self._looks <= needs.named.keys():
+            chunk = min(filter(None, (needs.chunk_length, rules.actions_per_look)))
+            return rules.observe == "every-step" or chunk <= needs.history or self.stride % chunk == 0
+        return False
+
+    def looks(self, step: int) -> Names:
+        so_far: Outcome = "played" if self._success is None else "success" if self._success else "failure"
+        return super().looks(step) if step == self._limit and not self.missing and so_far in self._wanted else NOTHING
+
+    def on_end(self, record: EpisodeRecord) -> None:
+        if record.outcome in self._wanted:
+            try:
+                super().on_end(record)
+            except Exception as error:  # noqa: BLE001  # a film by the way may cost no outcome
+                self._give_up(error)
+        else:
+            self.close()
+        self.missing = ""  # the replay's film will say what is missing, if it is
+
+    def _add(self, observation: Observation, step: int, reward: float | None) -> None:
+        if self.missing:
+            return
+        if not self._looks <= observation.keys():
+            self.missing = "the policy did not look at each of its frames."
+            self.close()
+            return
+        try:
+            super()._add(observation, step, reward)
+        except Exception as error:  # noqa: BLE001  # likewise
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        log.debug("there is no film of what the policy saw: %s: %s", type(error).__name__, error)
+        self.missing = "it could not be made."
+        self.close()
