@@ -102,10 +102,11 @@ class Peer(ABC):
         return layout
 
     @classmethod
-    def not_met(cls, benchmark: str, said: Mapping[str, Any], given: Set[str]) -> Iterator[str]:
+    def not_met(cls, layout: BridgeLayout, benchmark: str, said: Mapping[str, Any], given: Set[str]) -> Iterator[str]:
         """Yields what a server wants and does not get, each as the end of a sentence that begins with the server.
 
         Args:
+            layout: By which it is shown things.
             benchmark: That it is to play.
             said: What it says about itself.
             given: What of the layout a user has decided.

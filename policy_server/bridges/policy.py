@@ -126,7 +126,8 @@ class ForeignPolicy(Policy):
         self._warn(f"is shown {benchmark or 'what is there'} by this layout: {layout}")
         if self._said is None and self._peer_class.says_what_it_wants:
             self._warn("may say, when it is there, that it wants to be shown something else: then that is told, too")
-        for sentence in self._peer_class.not_met(self._preset or benchmark, self._said or {}, self._changes.keys()):
+        plays, said = self._preset or benchmark, self._said or {}
+        for sentence in self._peer_class.not_met(layout, plays, said, self._changes.keys()):
             self._warn(sentence)
         return layout.spec
 

@@ -100,6 +100,7 @@ class GrootServer:
         self.called: list[str] = []
         self.token = ""
         self.horizon = 16
+        self.modalities: dict[str, Any] = {"video": {"modality_keys": ["image", "wrist_image"], "delta_indices": [0]}}
         self.error = ""
         self.stalls = 0.0
         self.garbage = b""
@@ -135,7 +136,7 @@ class GrootServer:
         if request["endpoint"] == "ping":
             return {"status": "ok", "message": "Server is running"}
         if request["endpoint"] == "get_modality_config":
-            return {"video": {"modality_keys": ["image", "wrist_image"], "delta_indices": [0]}}
+            return self.modalities
         if request["endpoint"] == "reset":
             return {}
         assert request["endpoint"] == "get_action", request["endpoint"]

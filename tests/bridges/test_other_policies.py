@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,53 @@ def test_a_groot_server_gets_batches_of_one_and_its_gripper_is_turned_round() ->
         assert np.array_equal(chunk.actions[:, -1], -np.sign(2 * whole[:, -1] - 1))
         assert "reset" in server.called
         assert "kill" not in server.called
+
+
+def enveloped(said: dict[str, Any], *, as_text: bool) -> dict[str, Any]:
+    """As GR00T N1.7 writes it, or N1.6."""
+    return {"__ModalityConfig_class__": True, "as_json": json.dumps(said) if as_text else said}
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_what_a_groot_server_looks_at_and_is_not_shown_is_said(as_text: bool) -> None:
+    pose = ["x", "y", "z", "roll", "pitch", "yaw", "gripper"]
+    right = {
+        "video": {"modality_keys": ["image", "wrist_image"], "delta_indices": [0]},
+        "state": {"modality_keys": pose, "delta_indices": [0]},
+        "action": {"modality_keys": pose, "delta_indices": list(range(16))},
+        "language": {"modality_keys": ["annotation.human.action.task_description"], "delta_indices": [0]},
+    }
+    other = {
+        "video": {"modality_keys": ["image", "left_view"], "delta_indices": [-1, 0]},
+        "action": {"modality_keys": pose[:-1], "delta_indices": list(range(16))},
+        "language": {"modality_keys": ["annotation.human.coarse_action"], "delta_indices": [0]},
+    }
+    with GrootServer() as server:
+        told = []
+        for said in (right, other):
+            server.modalities = {kind: enveloped(found, as_text=as_text) for kind, found in said.items()}
+            policy: Any = load_policy(f"gr00t://127.0.0.1:{server.port}", {"timeout": 30.0})
+            policy.warm_up()
+            policy.spec_for("libero")
+            told.append([sentence.partition(" ")[2] for sentence in policy.warnings[1:]])
+    assert told == [
+        [],
+        [
+            "looks at video.left_view, by its modality config, and is not shown that.",
+            "looks at 2 moments of video at once, by its modality config, and is shown one.",
+            "looks at annotation.human.coarse_action, by its modality config, and is not shown that.",
+            "answers without action.gripper, by its modality config, which an action here is made of.",
+        ],
+    ]
+
+
+@pytest.mark.parametrize("said", [{"video": "[" * 5000}, {"video": {"as_json": "no"}}, {"video": {"modality_keys": 3}}])
+def test_a_groot_server_that_says_nonsense_of_itself_is_played_all_the_same(said: dict[str, Any]) -> None:
+    with GrootServer() as server:
+        server.modalities = said
+        session = session_with(f"gr00t://127.0.0.1:{server.port}")
+        session.start(instruction="go", seed=0)
+        assert len(session.act(made_up(0), step=0).actions) == 8
 
 
 def test_a_groot_server_that_asks_for_a_token_gets_it_from_a_file(tmp_path: Path) -> None:

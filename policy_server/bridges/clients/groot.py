@@ -5,13 +5,16 @@ Of its endpoints, `kill` is never sent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 import numpy as np
 import zmq
 
 from sparring.policy_server.bridges.arrays import GROOT, MOST_BYTES, BadMessage
+from sparring.policy_server.bridges.layout import BridgeLayout
 from sparring.policy_server.bridges.peer import Peer, said_plainly
 from sparring.policy_server.policies.base import Instruction, Observation
 from sparring.protos.errors import SparringError
@@ -23,6 +26,21 @@ class GrootPeer(Peer):
 
     default_port = 5555
     waits_for_server = True
+
+    @classmethod
+    def not_met(cls, layout: BridgeLayout, benchmark: str, said: Mapping[str, Any], given: Set[str]) -> Iterator[str]:
+        shown = {*layout.images, *layout.states, layout.instruction}
+        for kind in ("video", "state", "language"):
+            about = _modality(said, kind)
+            wanted = [name if "." in name else f"{kind}.{name}" for name in _texts(about.get("modality_keys"))]
+            if missing := [name for name in wanted if name not in shown]:
+                yield f"looks at {', '.join(missing)}, by its modality config, and is not shown that"
+            moments = about.get("delta_indices")
+            if isinstance(moments, list) and len(moments) > 1:
+                yield f"looks at {len(moments)} moments of {kind} at once, by its modality config, and is shown one"
+        answered = [f"action.{name}" for name in _texts(_modality(said, "action").get("modality_keys"))]
+        if answered and (missing := [name for name in layout.actions if name not in answered]):
+            yield f"answers without {', '.join(missing)}, by its modality config, which an action here is made of"
 
     def _connect(self) -> None:
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.REQ)
@@ -82,3 +100,18 @@ class GrootPeer(Peer):
 
     def close(self) -> None:
         self._socket.close(linger=0)
+
+
+def _modality(said: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """Returns what a server says of a kind of its inputs or outputs: a map, or JSON of one, in an envelope or bare."""
+    found = said.get(kind)
+    if isinstance(found, dict) and "as_json" in found:
+        found = found["as_json"]
+    if isinstance(found, str):
+        with contextlib.suppress(ValueError, RecursionError):
+            found = json.loads(found)
+    return found if isinstance(found, dict) else {}
+
+
+def _texts(found: Any) -> list[str]:
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []

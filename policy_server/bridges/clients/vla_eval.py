@@ -35,7 +35,7 @@ class VlaEvalPeer(Peer):
         return vla_eval_asks.as_asked(layout, benchmark, said)
 
     @classmethod
-    def not_met(cls, benchmark: str, said: Mapping[str, Any], given: Set[str]) -> Iterator[str]:
+    def not_met(cls, layout: BridgeLayout, benchmark: str, said: Mapping[str, Any], given: Set[str]) -> Iterator[str]:
         return vla_eval_asks.not_met(benchmark, said, given)
 
     def _connect(self) -> None:
