@@ -49,7 +49,9 @@ def read_demonstrations(
     sentences: list[str] = []
     seeds = set()
     if not folder.is_dir():
-        raise SystemExit(f"there is no folder {str(folder)!r}; `sparring run --record DIR` writes one.")
+        raise SystemExit(
+            f"there is no folder {str(folder)!r}; `sparring run --record DIR` or `sparring export` writes one."
+        )
     paths = sorted(folder.rglob("*.npz"))
     for path in paths:
         with np.load(path, allow_pickle=False) as episode:

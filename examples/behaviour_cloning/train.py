@@ -149,7 +149,12 @@ def _write_curve(curve: list[dict[str, float]], path: Path) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m examples.behaviour_cloning.train", description=__doc__)
-    parser.add_argument("--demos", type=Path, required=True, help="folder that `sparring run --record` wrote")
+    parser.add_argument(
+        "--demos",
+        type=Path,
+        required=True,
+        help="folder that `sparring run --record` or `sparring export --format npz` wrote",
+    )
     parser.add_argument("--kind", choices=["states", "images"], default="states", help="what the policy sees")
     parser.add_argument("--tasks", required=True, help="comma-separated")
     parser.add_argument("--steps", type=int, default=1000, help="of training")

@@ -29,7 +29,8 @@ class ProcessLauncher(Launcher[LauncherSettings]):
 
     def preview(self, run: RunSettings, slots: Mapping[str, int]) -> Sequence[str]:
         return [
-            f"{name}: a process of {interpreter(get_benchmark(run.plan.part(name).benchmark))}, with {number} slots"
+            f"{name}: a process of {interpreter(get_benchmark(run.plan.part(name).benchmark))}, with {number} "
+            f"{'slot' if number == 1 else 'slots'}"
             for name, number in slots.items()
         ]
 

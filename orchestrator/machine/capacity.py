@@ -55,21 +55,20 @@ class Capacity:
     def _limits(self, episodes: int, elsewhere: bool) -> dict[str, int]:
         """Returns how many slots there may be, by the reason."""
         by_cores = self.cores if self.cores <= _SMALL else max(_SMALL, math.floor(_SHARE * self.cores))
-        share = "all" if self.cores <= _SMALL else f"{_SHARE:g}"
-        why = f"{share} of the {self.cores} cores that may be used here"
+        each = "the only core" if self.cores == 1 else f"each of the {self.cores} cores"
+        why = f"one for {each}" if self.cores <= _SMALL else f"{_SHARE:g} of the {self.cores} cores"
+        why += " that may be used here"
         if elsewhere:
             by_cores = _EACH * self.cores
-            why = (
-                f"{_EACH} for each of the {self.cores} cores that may be used here, as the policy is computed elsewhere"
-            )
+            why = f"{_EACH} for {each} that may be used here, as the policy is computed elsewhere"
         limits = {
             "one for each episode that is left": episodes,
             why: by_cores,
             f"{MAX_SLOTS} are the most that are taken without being asked for": MAX_SLOTS,
         }
         if self.memory is not None:
-            each = f"{SLOT_BYTES / 2**30:g} GiB each"
-            limits[f"{self.memory / 2**30:.1f} GiB of memory may be used here, {each}"] = self.memory // SLOT_BYTES
+            needed = f"{SLOT_BYTES / 2**30:g} GiB each"
+            limits[f"{self.memory / 2**30:.1f} GiB of memory may be used here, {needed}"] = self.memory // SLOT_BYTES
         return limits
 
 

@@ -32,8 +32,21 @@ def test_slots(cores: int, memory: int | None, episodes: int, slots: int) -> Non
 
 
 @pytest.mark.parametrize(
+    ("cores", "why"),
+    [
+        (1, "one for the only core that may be used here"),
+        (2, "one for each of the 2 cores that may be used here"),
+        (10, "0.7 of the 10 cores that may be used here"),
+    ],
+)
+def test_the_reason_is_a_sentence_for_any_number_of_cores(cores: int, why: str) -> None:
+    assert Capacity(cores).reason(100) == why
+
+
+@pytest.mark.parametrize(
     ("cores", "memory", "episodes", "slots", "why"),
     [
+        (1, None, 100, 3, "3 for the only core that may be used here"),
         (2, None, 100, 6, "3 for each of the 2 cores"),
         (10, None, 100, 30, "3 for each of the 10 cores"),
         (10, 5 * GIB, 100, 5, "GiB of memory"),

@@ -118,7 +118,7 @@ def test_what_would_be_refused_is_refused(usage: Sparring, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("found", "episodes", "slots", "why"),
     [
-        (Capacity(2, 64 * GIB), 100, 2, "all of the 2 cores that may be used here"),
+        (Capacity(2, 64 * GIB), 100, 2, "one for each of the 2 cores that may be used here"),
         (Capacity(20, 64 * GIB), 100, 14, "0.7 of the 20 cores that may be used here"),
         (Capacity(20, 3 * GIB), 100, 3, "3.0 GiB of memory may be used here, 1 GiB each"),
         (Capacity(20), 5, 5, "one for each episode that is left"),
