@@ -100,6 +100,37 @@ def test_what_the_pads_touch_is_found_in_arrays() -> None:
     simulator.close()
 
 
+def test_a_matrix_that_is_in_doubt_is_scipys_affair() -> None:
+    """A rotation has scipy's bits without its check; what is none has whatever scipy makes of it."""
+    from scipy.spatial.transform import Rotation
+
+    quick = shortcuts._Rotation
+    turns = Rotation.random(500, rng=5).as_matrix()
+    turns[0] = np.eye(3)
+    for matrix in turns:
+        assert quick.from_matrix(matrix).as_quat().tobytes() == Rotation.from_matrix(matrix).as_quat().tobytes()
+    askew = turns[1] + 1e-9 * np.arange(9).reshape(3, 3)
+    expected = Rotation.from_matrix(askew).as_quat()
+    assert not np.array_equal(Rotation.from_matrix(askew, assume_valid=True).as_quat(), expected), (
+        "it is not askew enough"
+    )
+    assert np.array_equal(quick.from_matrix(askew).as_quat(), expected)
+    for wrong in (turns[1] @ np.diag([1.0, 1.0, -1.0]), np.zeros((3, 3))):
+        with pytest.raises(ValueError, match="determinant"):
+            quick.from_matrix(wrong)
+
+
+def test_another_version_of_scipy_makes_its_own_quaternions(monkeypatch: pytest.MonkeyPatch) -> None:
+    version = importlib.metadata.version
+    for scipy, quick in ((version("scipy"), True), ("99.0", False)):
+        monkeypatch.setattr(
+            importlib.metadata, "version", lambda name, scipy=scipy: {"scipy": scipy}.get(name, version(name))
+        )
+        simulator = MetaworldSimulator("reach-v3", MetaworldSettings())
+        assert ("_get_quat_objects" in vars(type(simulator._env))) is quick
+        simulator.close()
+
+
 def test_physics_is_played_once_in_a_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = {}
     for kind, simulator in {
