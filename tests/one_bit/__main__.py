@@ -49,6 +49,8 @@ NOTICED_BY: Final[dict[str, str]] = {
     "metaworld-image": f"{METAWORLD}::test_the_layout_is_lerobots",
     "metaworld-after-a-reset": f"{METAWORLD}::test_nothing_is_left_of_the_episode_before[reach-v3]",
     "metaworld-looking": f"{METAWORLD}::test_looking_does_not_change_physics",
+    "metaworld-rotation": f"{SHORTCUTS}[pick-place-v3]",
+    "metaworld-fingers": f"{SHORTCUTS}[pick-place-v3]",
     "replayed": "tests/env_worker/test_replay.py::test_a_replay_is_the_episode",
     "written": "tests/protos/test_wire.py::test_one_tensor_is_the_same_bytes_as_protobufs",
     "metaworld-not-looking": f"{METAWORLD}::test_same_bits_as_lerobots_recipe[reach-v3]",

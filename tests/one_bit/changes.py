@@ -128,6 +128,35 @@ def _metaworld_images() -> None:
     MetaworldSimulator._render = lambda self: flipped(render(self))  # type: ignore[method-assign]
 
 
+def _metaworld_rotations() -> None:
+    """A quaternion that is made without scipy's check is another one."""
+    from sparring.env_worker.benchmarks._metaworld import shortcuts
+
+    class Off:
+        def __init__(self, right: Any) -> None:
+            self._right = right
+
+        def as_quat(self) -> Any:
+            return flipped(self._right.as_quat())
+
+    right = shortcuts._Rotation.from_matrix
+    shortcuts._Rotation.from_matrix = lambda matrix: Off(right(matrix))  # type: ignore[method-assign, assignment]
+
+
+def _metaworld_fingers() -> None:
+    """How far the fingers are apart is another number, in the observation that is written into one array."""
+    from sparring.env_worker.benchmarks._metaworld import shortcuts
+
+    observe = shortcuts._observe
+
+    def changed(env: Any) -> Any:
+        seen = observe(env)
+        flip(seen[3:4])
+        return seen
+
+    shortcuts._observe = changed
+
+
 def _replayed() -> None:
     """A replay's sum of rewards is another one."""
     from sparring.env_worker.episode import replay
@@ -182,6 +211,8 @@ CHANGES: Final[dict[str, Callable[[], None]]] = {
     "metaworld-image": _metaworld_images,
     "metaworld-after-a-reset": lambda: _metaworld_steps(_metaworld_state, lambda sim, _: sim.episodes > 1),
     "metaworld-looking": lambda: _metaworld_steps(_metaworld_state, lambda _, look: len(look) > 1),
+    "metaworld-rotation": _metaworld_rotations,
+    "metaworld-fingers": _metaworld_fingers,
     "replayed": _replayed,
     "written": _written,
     "metaworld-not-looking": lambda: _metaworld_steps(_metaworld_state, lambda _, look: len(look) == 1),
