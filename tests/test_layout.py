@@ -78,7 +78,7 @@ FOLDERS: dict[str, dict[str, set[str]]] = {
         },
         "export": {TOP, "run", "replay"},
         "preflight": {TOP, "settings", "results", "serving", "run", "execution", "export.recorded"},
-        "report": {TOP, "results", "comparison", "display"},
+        "report": {TOP, "results", "comparison", "display", "run.error_limit", "run.slot_time", "serving.stats"},
         "view": {TOP, "results", "serving", "run", "comparison", "display", "report"},
         "live": {
             *(TOP, "machine", "settings", "results", "serving", "coordination", "run", "execution", "display"),

@@ -32,6 +32,7 @@ from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.listeners import Listeners, RunEnd, RunStart
 from sparring.orchestrator.run.make_plan import identity
 from sparring.orchestrator.run.protocols import protocols_played
+from sparring.orchestrator.run.slot_time import SlotClock
 from sparring.orchestrator.serving.policy_host import policy_identity
 from sparring.orchestrator.serving.stats import StatsWatch
 from sparring.orchestrator.settings import RunSettings
@@ -84,6 +85,8 @@ class RunFiles:
         self._began = time.monotonic()
         self._told: set[str] = set()
         self._seconds_before = float(journal.meta("seconds") or 0.0)
+        self._clock = SlotClock(journal.meta("slot_seconds"), is_first=not self._seconds_before)
+        listener.add(self._clock)
         self._policy: Description | None = None
         self._programs: ProgramCheck | None = None
         self._results: Results | None = None
@@ -179,6 +182,7 @@ class RunFiles:
     def keep(self) -> None:
         """Notes what the next execution goes on from, should this one be killed, and what readers see meanwhile."""
         self._journal.set_meta("seconds", self._seconds)
+        self._journal.set_meta("slot_seconds", self._clock.to_json())
         if self.stats_watch is not None:
             self._journal.set_meta("server_counts", self.stats_watch.to_json())
             self._journal.set_meta("server_stats", self.stats_watch.summary())

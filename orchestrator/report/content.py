@@ -22,6 +22,9 @@ from sparring.orchestrator.results.finite import finite
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.results.statistics import Summary, kind_of
+from sparring.orchestrator.run.error_limit import same_for_all
+from sparring.orchestrator.run.slot_time import SlotSeconds
+from sparring.orchestrator.serving.stats import ServerLoad
 
 CONTENT_SCHEMA: Final = 1
 
@@ -82,8 +85,9 @@ def report_content(
         "episodes": _episodes(results, beside, timelines(traces or {}), frames or {}),
         "errors": _errors(results),
         "cautions": cautions(results),
-        "time": _time(results.rows),
+        "time": _time(results.rows, SlotSeconds.noted(results.notes.get("slot_seconds"))),
         "server": None if results.server_stats is None else results.server_stats.model_dump(),
+        "batches": _batches(results),
         "policy": None if results.policy is None else results.policy.model_dump(),
         "settings": dict(document.settings),
         "versions": {where: dict(packages) for where, packages in results.versions.items()},
@@ -194,17 +198,34 @@ def _sentences(results: Results) -> Sequence[str]:
 
 
 def _errors(results: Results) -> list[dict[str, Any]]:
-    """Returns each sentence about an error, once, with its kind and how many episodes ended in it."""
+    """Returns each sentence about an error, once, with its kind and how many episodes ended in it.
+
+    `alike` is the place of the first that says the same of another episode, with other numbers.
+    """
     found: dict[str, dict[str, Any]] = {}
+    first: dict[tuple[str, str], int] = {}
     for row in results.rows:
         if row.outcome == "error":
-            entry = found.setdefault(row.error, {"sentence": row.error, "kind": kind_of(row), "n": 0})
+            kind = kind_of(row)
+            alike = first.setdefault((kind, same_for_all(row.error, row.id)), len(found))
+            entry = found.setdefault(row.error, {"sentence": row.error, "kind": kind, "n": 0, "alike": alike})
             entry["n"] += 1
     return list(found.values())
 
 
-def _time(rows: Sequence[EpisodeRow]) -> Mapping[str, float]:
-    """Returns where the slots' seconds went, over all episodes; `other` is what none of the parts accounts for."""
+def _batches(results: Results) -> list[list[int]]:
+    """Returns sizes of batches and how many there were of each; none where servers say nothing, or for some tasks."""
+    load = ServerLoad.noted(results.notes.get("server_counts"))
+    return [] if load is None else [[size, n] for size, n in sorted(load.batches.items()) if n]
+
+
+def _time(rows: Sequence[EpisodeRow], slots: SlotSeconds | None) -> Mapping[str, float]:
+    """Returns where the slots' seconds went; `other` is what none of the parts accounts for.
+
+    Where it is not known how long slots were there, it is of the episodes alone.
+    """
     parts = {name: sum(getattr(row, column) for row in rows) for name, column in _TIMES.items()}
     whole = sum(row.seconds for row in rows)
-    return {**parts, "other": max(0.0, whole - sum(parts.values()))}
+    told = {} if slots is None else {"films": slots.films, "idle": slots.idle}
+    whole = whole if slots is None else max(whole, slots.playing)
+    return {**parts, "other": max(0.0, whole - sum(parts.values())), **told}

@@ -159,14 +159,22 @@ def read_course(folder: Path) -> RunCourse:
     return _read(folder, read)
 
 
-def read_traces(folder: Path, most: int) -> dict[EpisodeId, bytes]:
+def read_traces(folder: Path, most: int, run: str | None = None) -> dict[EpisodeId, bytes]:
     """Reads the traces of a run's episodes, also while it writes to the journal; nothing, if there are too many.
+
+    Args:
+        folder: Of the run.
+        most: So many may there be.
+        run: What the run is known by: nothing is read of the journal of another; None: of any.
 
     Raises:
         UsageError: As `read_journal`.
     """
 
     def read(connection: sqlite3.Connection, running: bool) -> dict[EpisodeId, bytes]:
+        noted = connection.execute("SELECT value FROM meta WHERE key = 'run'").fetchone()
+        if run is not None and (noted is None or noted[0] != json.dumps(run)):
+            return {}
         if "trace" not in {name for _, name, *_ in connection.execute("PRAGMA table_info(actions)")}:
             return {}
         if connection.execute("SELECT count(*) FROM actions").fetchone()[0] > most:

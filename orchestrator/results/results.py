@@ -61,6 +61,7 @@ class Results:
         early_stop: What came of the rules by which it might stop early; None: it had none.
         protocols: By which rules each benchmark, or evaluation, was played; empty if that is not known.
         is_of_one_run: Whether the journal is of the run that run.json tells of.
+        notes: What its journal notes beside the rows; empty where it was not read.
         id: What run.json knows it by; None: it was made by a release that did not write that down, or is in no folder.
     """
 
@@ -80,6 +81,7 @@ class Results:
     early_stop: EarlyStop | None = None
     protocols: Mapping[str, RunProtocol] = field(default_factory=dict)
     is_of_one_run: bool = True
+    notes: Mapping[str, Any] = field(default_factory=dict)
     id: str | None = None
 
     @classmethod
@@ -118,6 +120,7 @@ class Results:
             early_stop=document.early_stop,
             protocols=document.protocols,
             is_of_one_run=journal.meta.get("run") == document.id,
+            notes=journal.meta,
             id=document.id,
         )
 
@@ -167,6 +170,7 @@ class Results:
             plan=replace(self.plan, tasks={name: left for name, left in tasks.items() if left}),
             rows=[row for row in self.rows if (row.benchmark, row.task) in kept],
             events=[e for e in self.events if e.episode and (e.episode.benchmark, e.episode.task) in kept],
+            notes={},  # they are of the whole
         )
 
     @property

@@ -15,7 +15,7 @@ from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.report.content import report_content
 from sparring.orchestrator.report.page import report_page
 from sparring.orchestrator.results.results import Results, compared_metric
-from sparring.orchestrator.view.shown_folder import document_of, load_shown
+from sparring.orchestrator.view.shown_folder import document_of, load_shown, traces_of
 from sparring.protos.advice import FLAGS
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.installing import install_command
@@ -33,7 +33,7 @@ def report_document(folder: Path, root: Path) -> Response:
         SparringError: If there is nothing to make one of.
     """
     results = load_shown(folder, root)
-    content = report_content(results, document_of(results), folder)
+    content = report_content(results, document_of(results), folder, traces_of(results, root))
     episodes = content["episodes"]
     episodes["film"] = [
         f"film/{task}/{index}{Path(film).suffix}" if film else ""

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from sparring.orchestrator.plan import EpisodeId
+from sparring.orchestrator.report.timelines import MOST_EPISODES
 from sparring.orchestrator.results.document import RUN_FILE, RunDocument, read_document
 from sparring.orchestrator.results.files import open_inside
 from sparring.orchestrator.results.json_text import MOST_TEXT, parse_json
-from sparring.orchestrator.results.reading import FILE_NAME, LOCK_NAME
+from sparring.orchestrator.results.reading import FILE_NAME, LOCK_NAME, read_traces
 from sparring.orchestrator.results.results import Results
 from sparring.protos.errors import UsageError
 
@@ -58,6 +60,21 @@ def document_of(results: Results) -> RunDocument:
     if document.id != results.id:
         raise _swapped(results.folder)
     return document
+
+
+def traces_of(results: Results, root: Path) -> dict[EpisodeId, bytes]:
+    """Reads what came of the steps of the episodes of a run that `load_shown` has opened; nothing of another run.
+
+    Args:
+        results: Of the run.
+        root: As for `is_linked`.
+
+    Raises:
+        UsageError: If they cannot be read, or lie elsewhere now.
+    """
+    assert results.folder is not None, "a run that was loaded has a folder"
+    _check(results.folder, root)
+    return {} if results.id is None else read_traces(results.folder, MOST_EPISODES, results.id)
 
 
 def _swapped(folder: Path) -> UsageError:

@@ -112,7 +112,8 @@ def test_it_shows_what_differs(tmp_path: Path, open_page: OpenPage) -> None:
     assert page.locator(".flip").count() == 15
     expect(page.locator("section p").first).to_contain_text("is better than before: +30.6 points")
     assert page.locator("img[src=x]").count() == 0, "names and sentences stay text"
-    expect(page.locator(".flip .nofilm").first).to_contain_text(HOSTILE)
+    expect(page.locator(".flipped > p").first).to_contain_text(HOSTILE)
+    expect(page.locator(".flipped > p").first).to_contain_text("films of")
 
 
 def test_filter_and_choice(tmp_path: Path, open_page: OpenPage) -> None:

@@ -18,8 +18,10 @@ from sparring.orchestrator.plan import Plan
 from sparring.orchestrator.report.content import report_content
 from sparring.orchestrator.report.page import embed_films, report_page
 from sparring.orchestrator.results.document import RunDocument, tasks_of
-from sparring.orchestrator.results.document_parts import RunHost
+from sparring.orchestrator.results.document_parts import RunHost, ServerStats
 from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.serving.stats import summarized
+from sparring.protos import policy_pb2 as pb
 from sparring.protos.trace import Trace
 
 pytestmark = [pytest.mark.processes, pytest.mark.requires("chromium")]
@@ -73,10 +75,46 @@ def test_it_shows_what_came_of_the_run(tmp_path: Path, open_page: OpenPage) -> N
     assert page.locator(".cell.failure").count() == 3
     assert page.locator(".cell.error").count() == 1
     assert page.locator(".cell.none").count() == 1
-    expect(page.locator("#errors td").nth(2)).to_have_text(f"the arm fell off {HOSTILE}")
+    expect(page.locator("#errors h3")).to_have_text("simulator: 1 episode")
+    expect(page.locator("#errors .wrong span").nth(1)).to_have_text(f"the arm fell off {HOSTILE}")
     expect(page.locator("#spread figcaption")).to_have_text(
         [re.compile("^steps"), re.compile("^return"), "largest reward", re.compile("^distance")]
     )
+
+
+def test_it_shows_where_time_went_and_errors_by_kind(tmp_path: Path, open_page: OpenPage) -> None:
+    results, document = a_run(tmp_path)
+    errors = [
+        replace(row, outcome="error", error=f"{row.task}: no step {5 + row.index}", error_kind="limit")
+        for row in results.rows[:2]
+    ]
+    counts = {"hosted": {"seconds": 2.0, "observations": "9", "batches": {"1": "3", "2": "3"}}}
+    notes = {"slot_seconds": {"playing": 300.0, "films": 20.0, "idle": 80.0}, "server_counts": counts}
+    stats = ServerStats.model_validate({"servers": {}, **summarized(pb.ServerStats())})
+    page = open_page(
+        written(
+            tmp_path, replace(results, rows=[*errors, *results.rows[2:]], notes=notes, server_stats=stats), document
+        )
+    )
+    expect(page.locator("#errors h3")).to_have_text(["limit: 2 episodes", "simulator: 1 episode"])
+    expect(page.locator("#errors .wrong").first).to_have_text("2 ×task-0: no step 5")  # what differs is a number
+    expect(page.locator("#time .legend")).to_contain_text("idle 80.0 s (20 %)")
+    expect(page.locator("#time .legend")).to_contain_text("films 20.0 s (5 %)")
+    assert page.locator("#time .sizes div").count() == 2, "batches by their size"
+    page.locator(".cell.error").nth(1).click()
+    expect(page.locator("#episode")).to_contain_text("limit: task-0: no step 6")  # its own sentence
+
+
+def test_it_can_be_printed_from_the_dark(tmp_path: Path, open_page: OpenPage) -> None:
+    page = open_page(written(tmp_path, *a_run(tmp_path)), scheme="dark")
+    page.keyboard.press("d")
+    page.keyboard.press("d")  # chosen, and not the system's
+    page.emulate_media(media="print")
+    for name, is_light in (("backgroundColor", True), ("color", False)):
+        colour = page.evaluate(f"getComputedStyle(document.body).{name}")
+        assert (sum(map(int, re.findall(r"\d+", colour)[:3])) > 3 * 128) == is_light, name
+    assert page.locator("nav").is_hidden()
+    assert page.locator("#about details table").first.is_visible(), "on paper nobody opens anything"
 
 
 def test_names_with_html_in_them_are_text(tmp_path: Path, open_page: OpenPage) -> None:

@@ -277,6 +277,8 @@ def test_runs_reports_and_comparisons_of_a_folder(site: Callable[..., Site], usa
     assert set(runs) == {"a", "b", "c", "<img src=x>", "newer"}
     report = here.ask(f"/run/{runs['a']['id']}/report")
     assert report.status == 200
+    (rewards,) = re.findall(r'"rewards":(\[\[.*?\]\])', report.text)
+    assert json.loads(rewards)[0], "each episode has its rewards over its steps"
     assert "'sha256-" in report.headers["content-security-policy"]
     assert "script-src 'unsafe-inline'" not in report.headers["content-security-policy"]
     newer = here.ask(f"/run/{runs['newer']['id']}/report")

@@ -1,9 +1,10 @@
 "use strict";
 // Draws a comparison from the JSON beside it.
 (() => {
-  const { byId, el, percent, plural, figure, shell, factTable, filmOf, showKeys, changeScheme } = parts;
+  const { byId, el, percent, plural, figure, breakable, shell, factTable, filmOf, showKeys, changeScheme } = parts;
   const data = JSON.parse(byId("content").textContent);
-  const state = { filter: "", which: "all" };
+  const MOST_CARDS = 60; // at first: a browser is slow with hundreds of films
+  const state = { filter: "", which: "all", cards: MOST_CARDS };
 
   const points = (x) => `${x > 0 ? "+" : x < 0 ? "−" : "±"}${Math.abs(100 * x).toFixed(1)}`;
   const chance = (p) => (p === null || p === undefined ? "–" : p < 0.001 ? "p < 0.001" : `p = ${p.toFixed(3)}`);
@@ -69,7 +70,7 @@
     const section = el("section", { class: "tasks", "aria-label": "differences per task" }, el("h2", null, "Differences, with 95 % intervals"));
     const kind = kindOf(one), reach = kind.reach(one);
     const table = el("div", { class: "differences" },
-      ...["", "", kind.columns[0], one.paired ? kind.columns[1] : "", "by Holm"].map((text, at) => el("div", { class: `head number ${at > 3 ? "seldom" : ""}` }, text)));
+      ...["", "", kind.columns[0], one.paired ? kind.columns[1] : "", "p by Holm"].map((text, at) => el("div", { class: `head number ${at > 3 ? "seldom" : ""}` }, text)));
     const shown = one.tasks.filter((task) => matches(task.name));
     for (const task of shown) table.append(...line(kind, reach, task, task.name, task.differs, chance(task.p_value_by_holm), false));
     if (!shown.length) table.append(el("p", { class: "dim" }, "no task matches the filter"));
@@ -91,7 +92,7 @@
     }
     const bold = strong ? " strong" : "";
     return [
-      el("div", { class: `name${bold}` }, name), drawn,
+      el("div", { class: `name${bold}` }, ...breakable(name)), drawn,
       el("div", { class: `number${bold}` }, task.difference === null ? "–" : kind.told(task.difference), el("span", { class: "dim" }, `  ${kind.value(task, 0)} → ${kind.value(task, 1)}`)),
       el("div", { class: `number${bold}` }, kind.beside(task)), el("div", { class: "number dim seldom" }, told),
     ];
@@ -106,18 +107,38 @@
     section.append(el("h2", null, `${kind.heading} (${shown.length === one.flipped.length ? shown.length : `${shown.length} of ${one.flipped.length}`})`));
     if (!one.paired) section.append(el("p", { class: "dim" }, "the runs have no episodes in common"));
     else if (!one.flipped.length) section.append(el("p", { class: "dim" }, kind.none));
-    section.append(el("div", { class: "flips" }, ...shown.map((episode) => card(one, episode))));
+    const often = reasons(one, shown);
+    for (const [why, told] of often) section.append(el("p", { class: "dim" }, `${told.n} films${told.runs.size > 1 ? "" : ` of ${[...told.runs][0]}`} are missing: ${why}`));
+    section.append(el("div", { class: "flips" }, ...shown.slice(0, state.cards).map((episode) => card(one, episode, often))));
+    if (shown.length > state.cards) section.append(el("p", null, el("button", { type: "button", "data-more": true }, `show ${shown.length - state.cards} more`)));
     if (one.left_out) section.append(el("p", { class: "dim" }, `and ${plural(one.left_out, "episode")} that differ less`));
     return section;
   }
 
-  function card(one, episode) {
+  // Why many films are missing: said once, with the runs that it is told of, and not in each card.
+  function reasons(one, episodes) {
+    const found = new Map();
+    for (const episode of episodes) {
+      episode.sides.forEach((side, at) => {
+        if (side.film) return;
+        const told = found.get(side.why_no_film) || { n: 0, runs: new Set() };
+        told.n += 1;
+        told.runs.add(one.runs[at].name);
+        found.set(side.why_no_film, told);
+      });
+    }
+    return new Map([...found].filter(([, told]) => told.n > 4));
+  }
+
+  function card(one, episode, often) {
     const name = `${episode.task} #${episode.index}`;
-    return el("article", { class: `flip ${episode.sides.some((side) => side.film) ? "" : "bare"}` },
-      el("h3", null, name, " ", el("span", { class: episode.won ? "won" : "lost" }, kindOf(one).change(episode))),
+    const filmed = episode.sides.some((side) => side.film);
+    const noFilm = (side) => (often.has(side.why_no_film) ? (filmed ? el("div", { class: "nofilm" }, "no film") : null) : el("div", { class: "nofilm" }, side.why_no_film));
+    return el("article", { class: `flip ${filmed ? "" : "bare"}` },
+      el("h3", null, ...breakable(name), " ", el("span", { class: episode.won ? "won" : "lost" }, kindOf(one).change(episode))),
       el("div", { class: "dim", style: { fontSize: ".85rem" } }, `${episode.instruction ? `${episode.instruction} · ` : ""}seed ${episode.seed}`),
       el("div", { class: "sides" }, ...episode.sides.map((side, at) => el("figure", null,
-        side.film ? filmOf(side.film, `film of ${name}, ${one.runs[at].name}`, { preload: "metadata" }) : el("div", { class: "nofilm" }, side.why_no_film),
+        side.film ? filmOf(side.film, `film of ${name}, ${one.runs[at].name}`, { preload: "metadata" }) : noFilm(side),
         el("figcaption", null, el("b", null, one.runs[at].name), " ", el("span", { class: `outcome ${side.outcome}` }, side.outcome), el("div", { class: "dim" }, `${plural(side.steps, "step")}, return ${figure(side.return)}`))))));
   }
 
@@ -170,6 +191,7 @@
   byId("filter").addEventListener("input", (event) => { clearTimeout(waiting); waiting = setTimeout(() => { state.filter = event.target.value; redraw(); }, 80); });
   byId("which").addEventListener("change", (event) => { state.which = event.target.value; redraw(); });
   byId("play").addEventListener("click", playAll);
+  byId("main").addEventListener("click", (event) => { if (event.target.closest("[data-more]")) { state.cards = Infinity; redraw(); } });
   byId("scheme").addEventListener("click", changeScheme);
   byId("keys").addEventListener("click", () => showKeys(KEYS));
   byId("help").addEventListener("click", (event) => { if (event.target === byId("help") || event.target.closest("button")) byId("help").close(); });

@@ -28,12 +28,53 @@ const parts = (() => {
   const figure = (x) => (x === null || x === undefined ? "–" : Math.abs(x) >= 1000 || Number.isInteger(x) ? Math.round(x).toLocaleString("en") : x.toPrecision(4).replace(/\.?0+$/, ""));
 
   function duration(seconds) {
+    if (seconds > 0 && seconds < 1) return `${seconds < 0.01 ? (1000 * seconds).toPrecision(2) : Math.round(1000 * seconds)} ms`;
     if (seconds < 120) return `${seconds.toFixed(1)} s`;
     if (seconds < 7200) return `${(seconds / 60).toFixed(1)} min`;
     return `${(seconds / 3600).toFixed(1)} h`;
   }
 
+  // How values are spread, by outcome.
+  function histogram(title, groups) {
+    const all = Object.values(groups).flat();
+    if (all.length < 2) return null;
+    const low = Math.min(...all), high = Math.max(...all);
+    if (low === high) return el("figure", null, el("figcaption", null, title), el("p", null, `${figure(low)} in all of them`));
+    const bins = Math.min(30, Math.max(8, Math.ceil(Math.sqrt(all.length))));
+    const at = (x) => Math.min(bins - 1, Math.floor(((x - low) / (high - low)) * bins));
+    const counts = Object.entries(groups).map(([outcome, values]) => { const found = Array(bins).fill(0); for (const x of values) found[at(x)] += 1; return [outcome, found]; });
+    const most = Math.max(...Array.from({ length: bins }, (_, bin) => counts.reduce((sum, [, found]) => sum + found[bin], 0)));
+    const [width, height, base] = [300, 120, 104];
+    const drawn = svg("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": title });
+    const step = width / bins;
+    for (let bin = 0; bin < bins; bin++) {
+      let top = base;
+      for (const [outcome, found] of counts) {
+        if (!found[bin]) continue;
+        const tall = (found[bin] / most) * (base - 6);
+        top -= tall;
+        const mark = svg("rect", { x: bin * step + 0.5, y: top, width: step - 1, height: tall, style: `fill: var(--${outcome})` });
+        mark.append(svg("title", null, `${found[bin]} × ${outcome}, ${figure(low + ((high - low) * bin) / bins)} to ${figure(low + ((high - low) * (bin + 1)) / bins)}`));
+        drawn.append(mark);
+      }
+    }
+    drawn.append(svg("line", { x1: 0, x2: width, y1: base + 0.5, y2: base + 0.5, style: "stroke: var(--line)" }));
+    const ends = el("div", { class: "dim", style: { display: "flex", justifyContent: "space-between", fontSize: ".8rem", marginTop: "-14px" } }, el("span", null, figure(low)), el("span", null, figure(high)));
+    return el("figure", null, el("figcaption", null, `${title} (up to ${most} in a bar)`), drawn, ends);
+  }
+
   const shell = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+
+  // A name that may be broken where its words end, and not in the middle of one.
+  const breakable = (name) => name.split(/(?<=[_/:.-])/).flatMap((word, at) => (at ? [el("wbr"), word] : [word]));
+
+  // How often each size came: [[size, n], ...].
+  function sizeBars(sizes) {
+    const most = Math.max(1, ...sizes.map(([, n]) => n));
+    const bars = el("div", { class: "sizes" });
+    for (const [size, n] of sizes.slice(0, 64)) bars.append(el("div", { title: `${n.toLocaleString("en")} × ${size}` }, el("i", { style: { height: `${Math.max(2, (60 * n) / most)}px` } }), el("span", null, String(size))));
+    return bars;
+  }
 
   function factTable(facts) {
     const table = el("table", { class: "facts" });
@@ -61,5 +102,5 @@ const parts = (() => {
     root.dataset.scheme = dark ? "light" : "dark";
   }
 
-  return { byId, el, svg, percent, between, plural, figure, duration, shell, factTable, filmOf, showKeys, changeScheme };
+  return { byId, el, svg, percent, between, plural, figure, duration, histogram, breakable, sizeBars, shell, factTable, filmOf, showKeys, changeScheme };
 })();

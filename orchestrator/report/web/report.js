@@ -1,7 +1,7 @@
 "use strict";
 // Draws a report from the JSON beside it.
 (() => {
-  const { byId, el, svg, percent, between, plural, figure, duration, shell, factTable, filmOf, showKeys, changeScheme } = parts;
+  const { byId, el, svg, percent, between, plural, figure, duration, histogram, breakable, sizeBars, shell, factTable, filmOf, showKeys, changeScheme } = parts;
   const SIGNS = { success: "✓", failure: "✗", error: "!", played: "•" };
   const MOST_CELLS = 20000; // beyond that, a browser takes seconds to lay them out; bars still show every task
 
@@ -87,7 +87,7 @@
     const n = byReturn ? summary.n : summary.judged;
     const mark = summary.errors ? ` · ${plural(summary.errors, "error")}` : "";
     return [
-      el("div", { class: `name ${strong ? "strong" : ""}`, title: summary.instruction || "" }, name),
+      el("div", { class: `name ${strong ? "strong" : ""}`, title: summary.instruction || "" }, ...breakable(name)),
       drawn,
       el("div", { class: `number ${strong ? "strong" : ""}` }, told, el("span", { class: "dim" }, `  n ${n}${mark}`)),
     ];
@@ -142,7 +142,7 @@
           title: `${data.tasks[number].name} #${index}: ${outcome}`, "aria-label": `${data.tasks[number].name} episode ${index}, ${outcome}`,
         }, SIGNS[outcome]));
       }
-      rows.append(el("div", { class: "name" }, data.tasks[number].name), cells);
+      rows.append(el("div", { class: "name", title: data.tasks[number].instruction }, ...breakable(data.tasks[number].name)), cells);
     }
     section.append(rows);
   }
@@ -169,7 +169,7 @@
     const film = of("film");
     const shown = [
       el("header", null,
-        el("h2", null, `${task.name} #${of("index")} `, el("span", { class: `badge` }, of("outcome"))),
+        el("h2", null, ...breakable(task.name), ` #${of("index")} `, el("span", { class: `badge` }, of("outcome"))),
         el("span", null, el("button", { type: "button", "data-go": "-1", title: "the one before (←)" }, "←"), " ", el("button", { type: "button", "data-go": "1", title: "the next (→)" }, "→"), " ", el("button", { type: "button", "data-close": true, title: "close (Esc)" }, "✕"))),
       el("p", { class: "dim" }, task.instruction),
     ];
@@ -231,34 +231,6 @@
 
   // ---- distributions
 
-  function histogram(title, groups) {
-    const all = Object.values(groups).flat();
-    if (all.length < 2) return null;
-    const low = Math.min(...all), high = Math.max(...all);
-    if (low === high) return el("figure", null, el("figcaption", null, title), el("p", null, `${figure(low)} in all of them`));
-    const bins = Math.min(30, Math.max(8, Math.ceil(Math.sqrt(all.length))));
-    const at = (x) => Math.min(bins - 1, Math.floor(((x - low) / (high - low)) * bins));
-    const counts = Object.entries(groups).map(([outcome, values]) => { const found = Array(bins).fill(0); for (const x of values) found[at(x)] += 1; return [outcome, found]; });
-    const most = Math.max(...Array.from({ length: bins }, (_, bin) => counts.reduce((sum, [, found]) => sum + found[bin], 0)));
-    const [width, height, base] = [300, 120, 104];
-    const drawn = svg("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": title });
-    const step = width / bins;
-    for (let bin = 0; bin < bins; bin++) {
-      let top = base;
-      for (const [outcome, found] of counts) {
-        if (!found[bin]) continue;
-        const tall = (found[bin] / most) * (base - 6);
-        top -= tall;
-        const mark = svg("rect", { x: bin * step + 0.5, y: top, width: step - 1, height: tall, style: `fill: var(--${outcome})` });
-        mark.append(svg("title", null, `${found[bin]} × ${outcome}, ${figure(low + ((high - low) * bin) / bins)} to ${figure(low + ((high - low) * (bin + 1)) / bins)}`));
-        drawn.append(mark);
-      }
-    }
-    drawn.append(svg("line", { x1: 0, x2: width, y1: base + 0.5, y2: base + 0.5, style: "stroke: var(--line)" }));
-    const ends = el("div", { class: "dim", style: { display: "flex", justifyContent: "space-between", fontSize: ".8rem", marginTop: "-14px" } }, el("span", null, figure(low)), el("span", null, figure(high)));
-    return el("figure", null, el("figcaption", null, `${title} (up to ${most} in a bar)`), drawn, ends);
-  }
-
   function drawSpread(chosen) {
     const section = byId("spread");
     const inside = new Set(chosen);
@@ -280,7 +252,9 @@
     const drawn = stack(Object.entries(data.time));
     if (!drawn.length) return;
     const section = byId("time");
-    section.append(el("h2", null, "Where the slots' time went"), ...drawn);
+    const idle = "idle" in data.time;
+    section.append(el("h2", null, idle ? "Where the slots' time went" : "Where the episodes' time went"), ...drawn);
+    if (idle) section.append(el("p", { class: "dim" }, "other: making simulators, and episodes that were tried again or lost; idle: nothing was left to do, or the policy was not there yet"));
     const server = data.server;
     if (server) {
       const ms = (seconds) => (seconds === null ? "–" : `${(1000 * seconds).toFixed(1)} ms`);
@@ -290,14 +264,21 @@
         ["an observation waited", `${ms(server.queue_wait_s.mean)} on average, ${ms(server.queue_wait_s.p99)} at most in 99 of 100`],
         ["observations", `${server.observations.toLocaleString("en")}, ${figure(server.observations_per_second)} per second`],
       ])));
+      if (data.batches.length > 1) section.append(el("p", { class: "dim" }, "forward passes by their rows"), sizeBars(data.batches));
     }
   }
 
   function drawErrors() {
     if (!data.errors.length) return;
-    const table = el("table", null, el("tr", null, el("th", null, "n"), el("th", null, "kind"), el("th", null, "what happened")));
-    for (const error of [...data.errors].sort((a, b) => b.n - a.n)) table.append(el("tr", null, el("td", { class: "number" }, String(error.n)), el("td", null, error.kind), el("td", null, error.sentence)));
-    byId("errors").append(el("h2", null, "Errors"), el("div", { class: "scroll" }, table));
+    const section = byId("errors");
+    section.append(el("h2", null, "Errors"));
+    for (const kind of [...new Set(data.errors.map((error) => error.kind))].sort()) {
+      const found = new Map(); // what differs only in numbers is said once
+      for (const error of data.errors) if (error.kind === kind) found.set(error.alike, (found.get(error.alike) || 0) + error.n);
+      const all = [...found.values()].reduce((sum, n) => sum + n, 0);
+      section.append(el("h3", null, `${kind}: ${plural(all, "episode")}`));
+      for (const [first, n] of [...found].sort((a, b) => b[1] - a[1])) section.append(el("div", { class: "wrong" }, el("span", { class: "number" }, `${n} ×`), el("span", null, data.errors[first].sentence)));
+    }
   }
 
   function drawAbout() {
@@ -312,7 +293,8 @@
     facts.push(["seed", data.settings.seed], ["machine", [data.host.name, data.host.cpu, data.host.gpu, data.host.system].filter(Boolean).join(", ")]);
     const section = byId("about");
     section.append(el("h2", null, "About this run"), el("div", { class: "scroll" }, factTable(facts)));
-    if (data.command) section.append(el("p", { class: "dim" }, "the command that made it"), el("pre", null, data.command));
+    const commands = [...new Set(data.executions.map((execution) => execution.command).filter(Boolean))];
+    if (commands.length) section.append(el("p", { class: "dim" }, commands.length > 1 ? "the commands that made it, one after the other" : "the command that made it"), ...commands.map((command) => el("pre", null, command)));
     const settings = Object.entries(data.settings).map(([name, value]) => [name, JSON.stringify(value)]);
     section.append(el("details", null, el("summary", null, "all settings"), el("div", { class: "scroll" }, factTable(settings))));
     const versions = Object.entries(data.versions).map(([where, packages]) => [where, Object.entries(packages).map(([name, version]) => `${name} ${version}`).join(", ")]);

@@ -1,11 +1,12 @@
 "use strict";
 // A run as it goes: the server sends what is new, and this draws it.
 (() => {
-  const { byId, el, svg, percent, between, plural, figure, factTable, filmOf, shell } = parts;
+  const { byId, el, svg, percent, between, plural, figure, breakable, sizeBars, factTable, filmOf, shell } = parts;
   const { roughly, ago, words } = common;
   const SIGNS = { success: "✓", failure: "✗", error: "!", played: "•" };
   const MOST_CELLS = 20000; // beyond that, a browser takes seconds to lay them out
   const MOST_FILMS = 24;
+  const PATIENCE = 10000; // milliseconds without a frame until it is said what may be the reason
   const LIVE = "live", LOST = "lost", OVER = "over";
 
   const run = { about: null, cells: new Map(), order: [], curve: [], slots: [], left: 0, notes: new Map(), progress: null, server: null, films: null, status: "", told: "" };
@@ -163,7 +164,7 @@
         list.append(card);
       }
       const doing = slot.task ? `${slot.replay ? "filming " : ""}${slot.task} #${slot.index}` : "idle";
-      card.querySelector(".doing").textContent = doing;
+      if (card.dataset.doing !== doing) { card.dataset.doing = doing; card.querySelector(".doing").replaceChildren(...breakable(doing)); }
       card.querySelector(".steps").textContent = slot.steps ? `step ${slot.steps}` : "";
       card.classList.toggle("idle", !slot.task);
     }
@@ -181,6 +182,7 @@
     const watched = { card, box, shown: "", stop: false };
     state.watched.set(key, watched);
     card.querySelector(".watch").setAttribute("aria-pressed", "true");
+    const since = Date.now();
     const address = `frame?worker=${encodeURIComponent(worker)}&slot=${number}`;
     (async () => {
       while (!watched.stop) {
@@ -193,6 +195,8 @@
               if (watched.shown) URL.revokeObjectURL(watched.shown);
               watched.shown = next;
               box.querySelector("p").textContent = `step ${answer.headers.get("x-steps")}`;
+            } else if (!watched.shown && Date.now() - since > PATIENCE) {
+              box.querySelector("p").textContent = "no frame yet: a simulator that names no camera shows none";
             }
           } catch { /* the server has gone; the page says so elsewhere */ }
         }
@@ -238,7 +242,7 @@
       for (const number of chosen) {
         const cells = el("div", { class: "cells" });
         for (let index = 0; index < about.per_task; index++) cells.append(el("button", { type: "button", class: "cell none", "data-key": keyOf(number, index), disabled: true, title: `${about.tasks[number].name} #${index}: to come` }));
-        rows.append(el("div", { class: "name", title: about.tasks[number].instruction }, about.tasks[number].name), cells);
+        rows.append(el("div", { class: "name", title: about.tasks[number].instruction }, ...breakable(about.tasks[number].name)), cells);
       }
       shown.push(rows);
     }
@@ -270,7 +274,7 @@
     const list = el("div", { class: "filmed" });
     for (const key of filmed.slice(-MOST_FILMS).reverse()) {
       const cell = run.cells.get(key);
-      list.append(el("button", { type: "button", "data-key": key }, el("i", { class: cell.outcome }), `${run.about.tasks[cell.task].name} #${cell.index}`));
+      list.append(el("button", { type: "button", "data-key": key }, el("i", { class: cell.outcome }), ...breakable(run.about.tasks[cell.task].name), ` #${cell.index}`));
     }
     const more = filmed.length > MOST_FILMS ? el("p", { class: "dim" }, `and ${filmed.length - MOST_FILMS} more in the grid`) : null;
     const told = films.wanted ? `  ${films.made} of ${films.wanted} made${films.missing ? `, ${films.missing} could not be made` : ""}` : "";
@@ -288,7 +292,7 @@
     dialog.dataset.film = film;
     const facts = [["seed", cell.seed], ["steps", cell.steps], ["return", figure(cell.reward)], ["seconds", figure(cell.seconds)]];
     const shown = [
-      el("header", null, el("h2", null, `${task.name} #${cell.index} `, el("span", { class: "badge" }, cell.outcome)), el("button", { type: "button", "data-close": true, title: "close (Esc)" }, "✕")),
+      el("header", null, el("h2", null, ...breakable(task.name), ` #${cell.index} `, el("span", { class: "badge" }, cell.outcome)), el("button", { type: "button", "data-close": true, title: "close (Esc)" }, "✕")),
       el("p", { class: "dim" }, task.instruction),
     ];
     if (film) shown.push(filmOf(film, `film of ${task.name} #${cell.index}`, { autoplay: true }));
@@ -311,10 +315,7 @@
       tile(figure(server.batch_size.mean), "rows in a batch"), tile(server.batches.toLocaleString("en"), "batches"), tile(figure(server.observations_per_second), "observations/s"),
       tile(ms(server.queue_wait_s.p50), "wait, median"), tile(ms(server.queue_wait_s.p99), "wait, 99 of 100"), tile(ms(server.inference_s.mean), "a batch takes"),
     );
-    const most = Math.max(1, ...server.sizes.map(([, n]) => n));
-    const bars = el("div", { class: "sizes" });
-    for (const [size, n] of server.sizes.slice(0, 64)) bars.append(el("div", { title: `${plural(n, "batch").replace("batchs", "batches")} of ${size}` }, el("i", { style: { height: `${Math.max(2, (60 * n) / most)}px` } }), el("span", null, String(size))));
-    section.replaceChildren(el("h2", null, "Policy server"), tiles, ...(server.sizes.length > 1 ? [el("p", { class: "dim" }, "batches by their size"), bars] : []));
+    section.replaceChildren(el("h2", null, "Policy server"), tiles, ...(server.sizes.length > 1 ? [el("p", { class: "dim" }, "batches by their size"), sizeBars(server.sizes)] : []));
   }
 
   // ---- warnings and errors
