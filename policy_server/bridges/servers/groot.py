@@ -25,6 +25,8 @@ from sparring.protos.tensor import Array
 log = logging.getLogger(__name__)
 
 _PREFIX: Final = "action."
+_MOST_UNREAD: Final = 1
+"""Requests of one connection that ZeroMQ reads ahead, each as large as it may be: nobody sends a second one unanswered."""
 
 
 class GrootFront(Front):
@@ -35,7 +37,7 @@ class GrootFront(Front):
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.MAXMSGSIZE, self._most_bytes)
         self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.RCVHWM, self._rollouts.limits.sessions)
+        self._socket.setsockopt(zmq.RCVHWM, _MOST_UNREAD)
         self._clients: SilentClients[bytes] = SilentClients(self._rollouts, self._client)
         self._answering: set[asyncio.Task[None]] = set()
         address = self._settings.address
@@ -60,6 +62,8 @@ class GrootFront(Front):
     async def _run(self) -> None:
         while True:
             frames = await self._socket.recv_multipart(copy=False)
+            # ZeroMQ hands out what has come already without giving way: whoever sends on and on would stop all others.
+            await asyncio.sleep(0)
             # Who, nothing, the request: what a REQ socket sends, and it sends no other before it has its answer.
             if len(frames) != 3 or self._clients.is_answered(who := frames[0].bytes):
                 continue
