@@ -28,6 +28,7 @@ from certificates import Certificates
 from PIL import Image
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.sync.client import ClientConnection, connect
+from zmq.utils.monitor import recv_monitor_message
 
 from sparring.policy_server.bridges.arrays import GROOT, VLA_EVAL, BadMessage, numbers_of
 from sparring.policy_server.bridges.front import FrontSettings
@@ -148,11 +149,30 @@ def test_openpis_clients_that_send_garbage_are_told_and_let_go(sent: bytes | str
             pass
 
 
-def test_a_message_over_the_limit_ends_its_connection_unread() -> None:
-    with serving(Telling(), "openpi:0/libero", max_observation=1) as (port,), openpi_client(port) as connection:
-        connection.send(b"\0" * (3 << 20))
-        with pytest.raises(ConnectionClosed):
-            connection.recv(10)
+@pytest.mark.parametrize("wire", ["openpi", "vla-eval"])
+def test_a_message_over_the_limit_ends_its_connection_unread(wire: str) -> None:
+    with serving(Telling(), f"{wire}:0/libero", max_observation=1) as (port,):
+        with connect(f"ws://127.0.0.1:{port}") as connection:
+            if wire == "openpi":
+                connection.recv(10)  # its greeting
+            connection.send(b"\0" * (3 << 20))
+            with pytest.raises(ConnectionClosed) as closed:
+                connection.recv(10)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1009, "too large: nobody has read it"
+
+
+def test_a_message_of_groots_wire_over_the_limit_ends_its_connection_and_others_are_served() -> None:
+    with serving(Telling(), "gr00t:0/libero", max_observation=1) as (port,):
+        with zmq.Context() as context, context.socket(zmq.REQ) as socket, socket.get_monitor_socket() as events:
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.connect(f"tcp://127.0.0.1:{port}")
+            socket.send(b"\0" * (3 << 20))
+            while recv_monitor_message(events)["event"] != zmq.EVENT_DISCONNECTED:
+                assert events.poll(20_000), "it was not let go"
+            socket.disable_monitor()
+        with asking(port) as ask:
+            assert ask("ping")["status"] == "ok"
 
 
 def test_places_are_the_servers_own() -> None:
@@ -183,6 +203,16 @@ def test_roboarenas_reset_begins_another_episode() -> None:
         connection.send(msgpack.packb({"endpoint": "reset"}))
         assert connection.recv(10) == "reset successful"
         assert np.array_equal(ask(), first)
+
+
+@pytest.mark.parametrize("wire", ["openpi", "vla-eval"])
+@pytest.mark.parametrize("who", ["", "any:another-of-more-than-16-characters@", "any:@"])
+def test_whoever_has_not_the_token_is_refused(wire: str, who: str) -> None:
+    with serving(Telling(), f"{wire}:0", token="a-token-of-more-than-16-characters") as (port,):
+        with pytest.raises(InvalidStatus) as refused, connect(f"ws://{who}127.0.0.1:{port}"):
+            pass
+        assert refused.value.response.status_code == 401
+        assert b"wants its token" in (refused.value.response.body or b"")
 
 
 def test_health_needs_no_token() -> None:

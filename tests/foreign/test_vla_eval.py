@@ -83,6 +83,20 @@ def test_a_failure_is_an_error_of_that_observation_and_the_connection_goes_on() 
         asyncio.run(play(port))
 
 
+def test_the_token_is_in_its_address() -> None:
+    """One that is not right is refused (tests/bridges); its client says after half a minute that nobody is there."""
+    token = "a-token-of-more-than-16-characters"
+
+    async def play(port: int) -> Any:
+        async with Connection(f"ws://any:{token}@127.0.0.1:{port}", timeout=60) as connection:
+            await connection.connect()
+            await connection.start_episode({"task": {}})
+            return await connection.act(shown(0))
+
+    with serving(Telling(), "vla-eval:0/libero", token=token) as (port,):
+        assert asyncio.run(play(port))["actions"].shape == (SIZE,)
+
+
 class TellingServer(PredictModelServer):
     """A model server as its users write them."""
 
