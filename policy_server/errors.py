@@ -24,7 +24,7 @@ class PolicyUnanswered(PolicyUnreachable):
 
 
 class PolicyFull(PolicyUnreachable):
-    """The server holds as many sessions as it was told to. It is well, and a place may become free."""
+    """The server holds as many sessions as it was told to. It is well, and may take more later."""
 
 
 class PolicyChanged(PolicyUnreachable):

@@ -1,4 +1,4 @@
-"""What the callers of a policy server may take up of it: places, time and connections."""
+"""What the callers of a policy server may take up of it: sessions, time and connections."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sparring.protos.net.address import peer_host
 from sparring.protos.net.health import MOST_WATCHERS
 
 _SPARE_STREAMS: Final = 16
-"""Streams of one connection beyond its sessions: whoever finds no place is told so, and does not wait in silence."""
+"""Streams of one connection beyond its sessions: whoever gets no session is told so, and does not wait in silence."""
 _SPARE_CONNECTIONS: Final = 64
 """Connections that are no sessions: health checks, stats, clients that come and go."""
 
 
-class NoPlace(SparringError):
+class ServerFull(SparringError):
     """The server holds as many sessions as it was told to, in all or of one peer."""
 
 
@@ -95,42 +95,42 @@ class Limits:
         ]
 
 
-class Places:
-    """The places for sessions: who has how many.
+class OpenSessions:
+    """Who has how many sessions.
 
     Args:
-        limits: How many there are.
+        limits: How many there may be.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._taken: Counter[str] = Counter()
+        self._open: Counter[str] = Counter()
 
-    def take(self, peer: str) -> str:
-        """Takes a place for a caller, known to gRPC as `peer`; returns what to give back.
+    def add(self, peer: str) -> str:
+        """Counts one more of a caller, known to gRPC as `peer`; returns what to remove it by.
 
         Raises:
-            NoPlace: If there is none.
+            ServerFull: If there may be no more.
         """
         host = peer_host(peer)
-        if self._taken.total() >= self._limits.sessions:
-            raise NoPlace(
+        if self._open.total() >= self._limits.sessions:
+            raise ServerFull(
                 f"the policy server holds {_sessions(self._limits.sessions)} and takes no more; whoever started it "
                 "makes room for others with `sparring serve --max-sessions`."
             )
-        if host and self._taken[host] >= self._limits.sessions_per_peer:
-            raise NoPlace(
+        if host and self._open[host] >= self._limits.sessions_per_peer:
+            raise ServerFull(
                 f"the policy server holds {_sessions(self._limits.sessions_per_peer)} of your address and takes no "
                 "more of it; whoever started it makes room for others with `sparring serve --max-sessions-per-peer`."
             )
-        self._taken[host] += 1
+        self._open[host] += 1
         return host
 
-    def give_back(self, host: str) -> None:
-        """Frees a place."""
-        self._taken[host] -= 1
-        if not self._taken[host]:
-            del self._taken[host]
+    def remove(self, host: str) -> None:
+        """Counts one that has ended."""
+        self._open[host] -= 1
+        if not self._open[host]:
+            del self._open[host]
 
 
 def _sessions(count: int) -> str:

@@ -20,7 +20,7 @@ from sparring.policy_server.batcher import Batcher
 from sparring.policy_server.concurrent import ConcurrentRunner
 from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed, QueueFull
 from sparring.policy_server.hosted import HostedPolicy
-from sparring.policy_server.limits import Limits, NoPlace, Places
+from sparring.policy_server.limits import Limits, OpenSessions, ServerFull
 from sparring.policy_server.session import Draining, OutOfOrder, SessionHandler
 from sparring.policy_server.stats import StatsCounter
 from sparring.protos import policy_pb2 as pb
@@ -45,7 +45,7 @@ _STATUS: Final[dict[type[SparringError], tuple[grpc.StatusCode, str]]] = {
     EpisodeInterrupted: (grpc.StatusCode.DATA_LOSS, "interrupted"),
     Draining: (grpc.StatusCode.UNAVAILABLE, "draining"),
     QueueFull: (grpc.StatusCode.RESOURCE_EXHAUSTED, "full"),
-    NoPlace: (grpc.StatusCode.RESOURCE_EXHAUSTED, "full"),
+    ServerFull: (grpc.StatusCode.RESOURCE_EXHAUSTED, "full"),
 }
 """How a stream ends that failed, and what such errors are counted as."""
 
@@ -101,7 +101,7 @@ class Rollouts:
         self._stats = stats
         self._limits = limits
         self._health = health
-        self._places = Places(limits)
+        self._open = OpenSessions(limits)
         self._numbers = itertools.count(1)
         self._streams: set[_Stream] = set()
         self._draining = False
@@ -146,19 +146,19 @@ class Rollouts:
 
     @contextmanager
     def foreign_session(self, host: str) -> Iterator[None]:
-        """Holds a place for a client that speaks another wire, from `host`.
+        """Counts a session of a client that speaks another wire, from `host`, as long as it is held.
 
         Raises:
-            NoPlace: If there is none.
+            ServerFull: If there may be no more.
         """
         if self._draining:
-            raise NoPlace(_SHUTTING_DOWN)
-        place = self._places.take(f"ipv4:{host}:0" if host else "unix:")
+            raise ServerFull(_SHUTTING_DOWN)
+        caller = self._open.add(f"ipv4:{host}:0" if host else "unix:")
         self._stats.session(1)
         try:
             yield
         finally:
-            self._places.give_back(place)
+            self._open.remove(caller)
             self._stats.session(-1)
 
     def playing(self) -> int:
@@ -175,8 +175,8 @@ class Rollouts:
         if self._draining:
             await context.abort(grpc.StatusCode.UNAVAILABLE, _SHUTTING_DOWN)
         try:
-            place = self._places.take(context.peer())
-        except NoPlace as full:
+            caller = self._open.add(context.peer())
+        except ServerFull as full:
             self._stats.error("full")
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, full.sentence)
         stream = _Stream(asyncio.current_task())
@@ -200,14 +200,14 @@ class Rollouts:
             await self._end(context, code, status_message(error.sentence))
         finally:
             self._streams.discard(stream)
-            self._places.give_back(place)
+            self._open.remove(caller)
             self._stats.session(-1)
 
     async def _answer_all(self, name: str, stream: _Stream, context: Context) -> None:
         hosted = await self._ready()
         most = getattr(hosted.policy, "max_sessions", None)
         if most is not None and sum(other.session is not None for other in self._streams) >= most:
-            raise NoPlace(f"the policy takes {most} sessions at once, and has them.")
+            raise ServerFull(f"the policy takes {most} sessions at once, and has them.")
         session = hosted.session(name)
         session.draining = self._draining
         stream.session = session

@@ -899,7 +899,7 @@ global___Lost = Lost
 
 @typing.final
 class Refused(google.protobuf.message.Message):
-    """No episode of the run can succeed: the policy server refuses what this benchmark offers, the simulator lacks what the
+    """No episode of the run can be played: the policy server refuses what this benchmark offers, the simulator lacks what the
     run wants of it (a module, a camera to film with, a success to judge by), or the benchmark cannot get ready.
     """
 

@@ -15,6 +15,8 @@ from pages.commands import unknown_flags
 from requirements import REQUIREMENTS
 from support import ROOT
 
+from sparring.orchestrator.results.row import COLUMNS
+
 ROOMS = ("protos", "policy_server", "env_worker", "orchestrator")
 FOLDERS = (*ROOMS, "benchmarks", "constraints", "docker", "docs", "examples", "src", "tests", "tools")
 ENTRY_POINTS = {"sparring.benchmarks", "sparring.launchers", "sparring.policies"}
@@ -76,6 +78,7 @@ def test_a_name_means_one_class() -> None:
 
 GIVEN_UP = {
     "belongings": "what a thing is",
+    "crew": "workers",
     "dice": "rng",
     "doubts": "warnings, or reports",
     "employed": "workers",
@@ -84,8 +87,16 @@ GIVEN_UP = {
     "patience": "retry rules, or a timeout",
     "remarks": "warnings",
     "seating": "slots",
+    "standing": "progress, or rate",
+    "succeed": "success",
 }
 """Charming words for what has a known one: nothing in the code is called so."""
+
+GIVEN_UP_FILES = {"keep", "reach", "recipe", "standing"}
+"""Names of files that said nothing of what was in them."""
+
+_ORDINARY = {"doubts", "standing", "succeed"}
+"""Of those, what sentences may say."""
 
 
 def identifiers(tree: ast.AST) -> Iterator[str]:
@@ -111,6 +122,19 @@ def test_words_that_were_given_up_do_not_come_back() -> None:
     for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
         found = {word for name in (path.stem, *identifiers(ast.parse(path.read_text()))) for word in given_up(name)}
         assert not found, f"{path}: " + "; ".join(f"{word!r} is {GIVEN_UP[word]}" for word in found)
+        assert path.stem not in GIVEN_UP_FILES, path
+
+
+def test_nor_do_they_in_flags_sentences_and_pages() -> None:
+    gone = re.compile(rf"\b({'|'.join(sorted(GIVEN_UP.keys() - _ORDINARY))})\b", re.IGNORECASE)
+    files = [
+        path for room in ROOMS for kind in ("*.py", "*.proto", "*.js", "*.html") for path in (ROOT / room).rglob(kind)
+    ]
+    assert len(files) > 100
+    for path in (*files, *PAGES):
+        if path.name != "CHANGELOG.md":
+            found = gone.search(path.read_text())
+            assert found is None, f"{path}: {found[0]!r} is {GIVEN_UP[found[0].lower()]}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -119,6 +143,12 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
     assert [path for path in paths(text) if not list(ROOT.glob(path.rstrip("/")))] == []
     links = [link for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text) if not link.startswith("/")]
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_column_of_the_results_is_described() -> None:
+    table = (ROOT / "docs" / "results.md").read_text().split("## episodes.csv")[1].split("Two runs of one plan")[0]
+    described = {name for row in re.findall(r"^\| ([\w, ]+) \|", table, re.MULTILINE) for name in row.split(", ")}
+    assert described - {"column"} == set(COLUMNS)
 
 
 def test_who_is_trusted_with_what_is_said_of_everybody() -> None:

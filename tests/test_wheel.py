@@ -95,6 +95,16 @@ def test_a_wheel_has_one_name(wheel: Path) -> None:
     assert {name for name in names if not name.endswith(".dist-info")} == {"sparring"}
 
 
+def test_what_is_installed_has_one_name(installed: Path, tmp_path: Path) -> None:
+    code = (
+        "from importlib.metadata import packages_distributions, version\n"
+        "print([name for name, brought_by in packages_distributions().items() if 'sparring' in brought_by])\n"
+        "import importlib.util\n"
+        "print([n for n in ('protos', 'policy_server', 'env_worker', 'orchestrator') if importlib.util.find_spec(n)])"
+    )
+    assert said([str(installed / "python"), "-c", code], tmp_path).splitlines() == ["['sparring']", "[]"]
+
+
 def test_a_wheel_has_all_of_the_code_and_its_data(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         inside = {name for name in archive.namelist() if name.startswith("sparring/")}

@@ -16,7 +16,7 @@ _WELCOME_SECONDS: Final = 5.0
 _ROUND_PAUSE: Final = 0.2
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 8.0
-"""Seconds before a slot that found no place tries again. Not longer: it keeps an episode that others could play."""
+"""Seconds before a slot that got no session tries again. Not longer: it keeps an episode that others could play."""
 _LOOK_HOME_SECONDS: Final = 30.0
 """After so long elsewhere a slot looks whether its own server is back."""
 
@@ -46,12 +46,12 @@ class PolicyServers:
         self._pause = _FIRST_PAUSE
 
     def open(self, offer: Offer, *, benchmark: str, client: str, conditions: Conditions | None = None) -> RemoteSession:
-        """Opens a session; where there is no place, tries once more after a pause, which grows from time to time.
+        """Opens a session; where the server is full, tries once more after a pause, which grows from time to time.
 
         Raises:
             PolicyRefused: If the policy does not fit what is offered.
             PolicyDenied: If token or TLS are not what the server wants.
-            PolicyFull: If there is still no place: others may play the episode meanwhile.
+            PolicyFull: If it is still full: others may play the episode meanwhile.
             PolicyUnreachable: If no server can be had in time.
         """
         try:

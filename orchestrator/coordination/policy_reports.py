@@ -50,7 +50,7 @@ class PolicyReports:
         return True
 
     def full(self, worker: str, lease: Lease, reason: str) -> RunStopped | None:
-        """Deals with a slot that found no place at the policy server: it tries again, and others have its episode.
+        """Deals with a slot that found the policy server full: it tries again, and others have its episode.
 
         Returns:
             Why the run is to end, if it is.
@@ -60,7 +60,7 @@ class PolicyReports:
         if self._workers.is_believed(worker):
             return stopped
         if stopped is not None or not self._workers.may_be_right(worker):
-            self._workers.send_away(worker, f"it says that it finds no place at the policy: {reason}")
+            self._workers.send_away(worker, f"it says that the policy server is full: {reason}")
         return None
 
     def unreachable(self, worker: str, lease: Lease, reason: str) -> RunStopped | None:

@@ -71,7 +71,7 @@ class PolicyState:
         self._warned_of_first_answer = False
         self._convicted_in_silence = False
         """Whether an episode was given up for a policy that had not answered anything by then."""
-        self._no_place_since: float | None = None
+        self._full_since: float | None = None
         self._told_of_full = False
 
     @property
@@ -80,8 +80,8 @@ class PolicyState:
         return self._suspects.group
 
     def has_steps(self) -> None:
-        """Hears that a slot makes steps of an episode: it has a place, and answers."""
-        self._no_place_since = None
+        """Hears that a slot makes steps of an episode: it has a session, and answers."""
+        self._full_since = None
         self._has_answered = True
 
     def has_result(self, worker: str, episode: EpisodeId, *, answered: bool) -> None:
@@ -89,7 +89,7 @@ class PolicyState:
         self._has_answered = self._has_answered or answered
         self._in_vain.clear()
         self._in_vain_of.pop(worker, None)
-        self._no_place_since = None
+        self._full_since = None
         self._suspects.ended(episode)
 
     def left(self, worker: str) -> None:
@@ -161,7 +161,7 @@ class PolicyState:
                 self.is_up = False  # who has just lost an episode must not take another one there
 
     def full(self, reason: str) -> RunStopped | None:
-        """Hears that a slot found no place at the server; returns why the run is to end, if it is.
+        """Hears that a slot got no session because the server is full; returns why the run is to end, if it is.
 
         Args:
             reason: As the server says it.
@@ -169,17 +169,17 @@ class PolicyState:
         if not self._told_of_full:
             self._told_of_full = True
             log.warning(
-                "%s Slots without a place wait and try again, while the others play; fewer %s would do",
+                "%s Slots without a session wait and try again, while the others play; fewer %s would do",
                 render(reason, self._dialect),
                 render(str(Hint("slots")), self._dialect),
             )
         now = _now()
-        if self._no_place_since is None:
-            self._no_place_since = now
-        if now - self._no_place_since < self._seconds:
+        if self._full_since is None:
+            self._full_since = now
+        if now - self._full_since < self._seconds:
             return None
         return RunStopped(
-            f"no slot found a place at the policy server for {self._seconds:g} s ({Hint('policy_timeout')} waits for "
+            f"no slot got a session at the policy server for {self._seconds:g} s ({Hint('policy_timeout')} waits for "
             f"longer). {reason}"
         )
 

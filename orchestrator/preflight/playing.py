@@ -198,7 +198,7 @@ class _RehearsedRun(Execution):
     ) -> PolicyAccess:
         access = await super()._host(stack, sockets, listen, watched)
 
-        async def examine() -> None:  # after the workers' end, whose places at the policy are free then
+        async def examine() -> None:  # after the workers' end, whose sessions at the policy have ended then
             if self._is_played:
                 await asyncio.to_thread(self._examined, access, self._rehearsal.played(self._journal.rows()))
 

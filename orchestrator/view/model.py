@@ -103,7 +103,7 @@ class RunModel:
         self._cells: list[list[Any]] = []
         """One for each time that something became known of an episode, in that order."""
         self._converging = Convergence(Plan({}, 0, 0), "success")
-        self._standing: dict[str, Any] | None = None
+        self._converged: dict[str, Any] | None = None
         self._slots: dict[tuple[str, int], SlotActivity] = {}
         self._slots_changed = 0
         self._notes: OrderedDict[tuple[str, str], _Note] = OrderedDict()
@@ -131,7 +131,7 @@ class RunModel:
         labels = about.plan.labels()
         self._tasks = {(benchmark, task.name): at for at, (benchmark, task) in enumerate(labels.values())}
         self._converging = Convergence(about.plan, about.metric)
-        self._standing = None
+        self._converged = None
         for row in rows:
             self.add(row)
         self._began, self._done_before = time.monotonic(), len(self._rows)
@@ -153,7 +153,7 @@ class RunModel:
             )
             if before is None or before.outcome != row.outcome:
                 self._converging.add(row, before)
-                self._standing = None
+                self._converged = None
 
     def status(self, status: str, told: str) -> None:
         """Takes down how far the run is: `running`, `unfinished`, `finished`, or that it cannot be read."""
@@ -263,9 +263,9 @@ class RunModel:
         done, planned = len(self._rows), self._about.plan.count
         since = done - self._done_before
         eta = (time.monotonic() - self._began) / since * (planned - done) if since > 0 else None
-        if self._standing is None:  # once for all who look
-            self._standing = self._converging.to_json()
-        return {"done": done, "eta": eta, **self._standing}
+        if self._converged is None:  # once for all who look
+            self._converged = self._converging.to_json()
+        return {"done": done, "eta": eta, **self._converged}
 
 
 def _server_json(load: ServerLoad) -> dict[str, Any]:

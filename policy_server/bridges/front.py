@@ -1,6 +1,6 @@
 """Other people's wires in front of our policy: `sparring serve --also openpi:8000`.
 
-A client of theirs has a session like one of ours: the same policy, the same batches, the same places, the same token.
+A client of theirs has a session like one of ours: the same policy, the same batches, the same limits, the same token.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from sparring.policy_server.bridges import lerobot_async as wire
 from sparring.policy_server.bridges.servers import silent_clients
 from sparring.policy_server.bridges.servers.silent_clients import SilentClients
 from sparring.policy_server.errors import EpisodeInterrupted
-from sparring.policy_server.limits import Limits, NoPlace
+from sparring.policy_server.limits import Limits, ServerFull
 
 
 class OnePlace:
@@ -30,7 +30,7 @@ class OnePlace:
     @contextmanager
     def foreign_session(self, host: str) -> Iterator[None]:
         if self.taken:
-            raise NoPlace("there is no place.")
+            raise ServerFull("there is no place.")
         self.taken.append(host)
         try:
             yield
@@ -54,7 +54,7 @@ def test_who_waits_for_one_of_two_answers_keeps_its_place(monkeypatch: pytest.Mo
         await clients.get("a robot", "here", begins=True)
         clients.asks("a robot")  # to look at an observation, meanwhile
         clients.has_answer("a robot")
-        with pytest.raises(NoPlace):
+        with pytest.raises(ServerFull):
             await clients.get("another", "here", begins=True)
         sweeping = asyncio.create_task(clients.sweep())
         await asyncio.sleep(0.1)
@@ -76,7 +76,7 @@ def test_a_robot_between_two_steps_is_not_let_go(host: str, seconds: float, monk
     async def run() -> None:
         clients: SilentClients[str] = SilentClients(OnePlace(), make)  # type: ignore[arg-type]
         robot = await clients.get("a robot", "here", begins=True)
-        with pytest.raises(NoPlace):
+        with pytest.raises(ServerFull):
             await clients.get("another", host, begins=True)
         assert await clients.get("a robot", "here", begins=False) is robot
 

@@ -49,7 +49,7 @@ def test_if_nobody_gets_a_place_the_run_stops_and_says_what_to_do(
     with PolicyClient(address, timeout=60) as somebody_else, somebody_else.open(offer):
         code, said = run(start_sparring, *RUN, "--policy-server", address, "--slots", "2", "--policy-timeout", "2")
         assert code == 1, said
-        assert "no slot found a place at the policy server for 2 s (--policy-timeout waits for longer)." in said
+        assert "no slot got a session at the policy server for 2 s (--policy-timeout waits for longer)." in said
         assert "whoever started it makes room for others with `sparring serve --max-sessions`." in said
     code, said = run(start_sparring, "resume", "out")
     assert code == 0, said

@@ -79,7 +79,7 @@ def test_one_that_is_gone_is_left_at_once_and_returned_to_when_it_is_back(
     pair[0].kill()
     began = time.monotonic()
     assert opened(servers) == addresses[1]
-    assert time.monotonic() - began < 30, "and not after its patience"
+    assert time.monotonic() - began < 30, "and not at the end of its time"
     pair[0] = Server(addresses[0])
     assert not servers.wants_home(), "not yet"
     assert opened(servers) == addresses[1]

@@ -6,10 +6,13 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from support import ROOT
+
+from sparring.protos.record import EpisodeRecord
 
 _PROGRAM = """
 import csv, json, sys
@@ -47,8 +50,12 @@ def test_a_new_column_is_one_line_in_the_record_and_one_in_the_contract(tmp_path
     for module in (ROOT / "src" / "sparring").glob("*.py"):
         shutil.copy(module, code / "sparring")
     protos = code / "sparring" / "protos"
-    last = '    renderer: str = ""'
-    add_line(protos / "record.py", last, "    collisions: int = 0")
+    last = fields(EpisodeRecord)[-1]
+    add_line(
+        protos / "record.py",
+        f"\n    {last.name}: {last.type} = {last.default!r}".replace("'", '"'),
+        "    collisions: int = 0",
+    )
     add_line(
         protos / "evaluation.proto", "message Result {", "  uint32 collisions = 99;  // how often it hit something"
     )

@@ -11,8 +11,8 @@ import pytest
 from support import Sparring
 
 from sparring.orchestrator.launchers.base import LaunchFailed
-from sparring.orchestrator.launchers.slurm.crew import Crew
 from sparring.orchestrator.launchers.slurm.job import Job, JobEnd
+from sparring.orchestrator.launchers.slurm.part_workers import PartWorkers
 from sparring.orchestrator.launchers.slurm.script import (
     BatchScript,
     comment,
@@ -220,8 +220,8 @@ def test_a_node_that_cannot_write_the_log_is_known_by_its_signal() -> None:
     assert JobEnd.of_details(SHOWN.format(state="FAILED", reason="None", code="0:53")).cannot_be_logged
 
 
-def crew(places: int = 4, slots: int = 2, max_restarts: int = 2) -> Crew:
-    return Crew("toy", places, slots, max_restarts=max_restarts, rules=RetryRules())
+def workers(places: int = 4, slots: int = 2, max_restarts: int = 2) -> PartWorkers:
+    return PartWorkers("toy", places, slots, max_restarts=max_restarts, rules=RetryRules())
 
 
 LOST = JobEnd("NODE_FAIL", nodes="n2")
@@ -229,7 +229,7 @@ BROKEN = JobEnd("FAILED", code=1)
 
 
 def test_no_more_is_submitted_than_can_be_needed() -> None:
-    made = crew()
+    made = workers()
     assert made.to_submit(100, 0.0) == [0, 1, 2, 3]
     assert made.to_submit(5, 0.0) == [0, 1, 2]
     assert made.to_submit(0, 0.0) == []
@@ -239,7 +239,7 @@ def test_no_more_is_submitted_than_can_be_needed() -> None:
 
 
 def test_what_still_waits_and_cannot_be_needed_any_more_is_taken_back() -> None:
-    made = crew()
+    made = workers()
     made.submitted([0, 1, 2, 3], "12")
     waiting = {"12_1", "12_2", "12_3"}
     assert [place.number for place in made.superfluous(4, waiting)] == [3, 2]
@@ -247,13 +247,13 @@ def test_what_still_waits_and_cannot_be_needed_any_more_is_taken_back() -> None:
     assert made.superfluous(0, waiting) == [], "nobody knows what comes next"
 
 
-def end(made: Crew, place: int, how: JobEnd, *, results: int = 0, now: float = 0.0) -> float:
+def end(made: PartWorkers, place: int, how: JobEnd, *, results: int = 0, now: float = 0.0) -> float:
     made.submitted([place], "12")
     return made.ended(made.places[place], how, results=results, now=now, last_words="last words")
 
 
 def test_a_job_that_ended_early_is_replaced_after_a_pause_that_grows() -> None:
-    made = crew(places=1)
+    made = workers(places=1)
     pause = end(made, 0, LOST, now=10.0)
     assert made.to_submit(1, 10.0) == []
     assert made.to_submit(1, 10.0 + pause) == [0]
@@ -262,7 +262,7 @@ def test_a_job_that_ended_early_is_replaced_after_a_pause_that_grows() -> None:
 
 
 def test_a_place_of_which_nothing_comes_is_given_up_and_the_last_ends_the_run() -> None:
-    made = crew(places=2, max_restarts=1)
+    made = workers(places=2, max_restarts=1)
     end(made, 0, LOST)
     end(made, 0, LOST)
     assert made.places[0].is_given_up
@@ -273,20 +273,20 @@ def test_a_place_of_which_nothing_comes_is_given_up_and_the_last_ends_the_run() 
 
 
 def test_workers_that_fail_by_themselves_end_the_run_soon_but_not_those_that_somebody_ended() -> None:
-    made = crew(places=9)
+    made = workers(places=9)
     for place in range(9):
         end(made, place, LOST)
     for place in range(4):
         end(made, place, BROKEN)
     with pytest.raises(LaunchFailed, match="die before they finish an episode, 5 times in a row"):
         end(made, 4, BROKEN)
-    made = crew(places=9)
+    made = workers(places=9)
     for place in range(8):
         end(made, place, BROKEN, results=place % 4)
 
 
 def test_a_job_that_slurm_starts_again_and_again_without_a_result_may_not_go_on() -> None:
-    made = crew(max_restarts=1)
+    made = workers(max_restarts=1)
     made.submitted([0], "12")
     place = made.places[0]
     assert made.started_again(place, 1, results=0)

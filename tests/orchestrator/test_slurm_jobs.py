@@ -16,9 +16,9 @@ from sparring.orchestrator.launchers.base import WorkerOrder
 from sparring.orchestrator.launchers.cluster import share_workers
 from sparring.orchestrator.launchers.slurm import commands, end_jobs, steps, worker_jobs
 from sparring.orchestrator.launchers.slurm.commands import SlurmUnreachable
-from sparring.orchestrator.launchers.slurm.crew import Crew
 from sparring.orchestrator.launchers.slurm.guard import guarded
 from sparring.orchestrator.launchers.slurm.job import COMPLETING, RUNNING, Job
+from sparring.orchestrator.launchers.slurm.part_workers import PartWorkers
 from sparring.orchestrator.launchers.slurm.settings import SlurmSettings
 from sparring.orchestrator.launchers.slurm.shared_files import SharedFiles
 from sparring.orchestrator.launchers.slurm.worker_jobs import WorkerJobs
@@ -80,7 +80,7 @@ def jobs_of_one_worker(given_up: asyncio.Future[str]) -> WorkerJobs:
         left=lambda label: 4, results_of=lambda name: 0, explain=lambda *told: None, given_up=wait
     )
     script: Any = SimpleNamespace(name=NAME, text=lambda places: "", log_of=lambda job: Path("none.log"))
-    return WorkerJobs(order, {Crew("toy", 1, 4, max_restarts=5, rules=DEFAULT_RULES): script})
+    return WorkerJobs(order, {PartWorkers("toy", 1, 4, max_restarts=5, rules=DEFAULT_RULES): script})
 
 
 async def run_until(jobs: WorkerJobs, condition: Callable[[], object]) -> None:

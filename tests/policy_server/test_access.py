@@ -73,7 +73,7 @@ def denied(client: PolicyClient, kind: type[Exception] = PolicyDenied) -> str:
             client.describe()
         with pytest.raises(kind) as opened:
             client.open(OFFER)
-    assert time.monotonic() - began < 30, "and not after its patience"
+    assert time.monotonic() - began < 30, "and not at the end of its time"
     assert str(described.value) == str(opened.value)
     assert TOKEN not in str(opened.value)
     assert str(opened.value).endswith((".", "?")), str(opened.value)

@@ -1,4 +1,4 @@
-"""What callers may take up of a server: memory, places, time. Each limit from both sides, with a real server."""
+"""What callers may take up of a server: memory, sessions, time. Each limit from both sides, with a real server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from half_open import HalfOpen
 from policy_serving import HERE, TIMEOUT, Server
 
 from sparring.policy_server.client import Offer, PolicyClient, PolicyRefused, PolicyUnreachable, RemoteSession
-from sparring.policy_server.limits import Limits, NoPlace, Places
+from sparring.policy_server.limits import Limits, OpenSessions, ServerFull
 from sparring.protos import PROTOCOL_VERSION, evaluation_pb2
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.limits import MAX_ACTION_DIM, MAX_EXTRA_BYTES, MAX_HELLO_BYTES, MAX_NAME, MAX_OBSERVATIONS
@@ -317,11 +317,11 @@ def test_vanished_clients_are_noticed_within_half_a_minute() -> None:
         assert told["grpc.http2.ping_timeout_ms"] == told["grpc.keepalive_timeout_ms"]
 
 
-# ------------------------------------------------------------------------------------------- places
+# ------------------------------------------------------------------------------------------- sessions
 
 
 @pytest.mark.processes
-def test_a_peer_has_its_share_of_the_places_and_no_more(serve: Serve, short_folder: Path) -> None:
+def test_a_peer_has_its_share_of_the_sessions_and_no_more(serve: Serve, short_folder: Path) -> None:
     socket = f"unix://{short_folder}/policy.sock"
     server = serve(POLICY, "--max-sessions=6", "--max-sessions-per-peer=2", f"--listen={socket}")
     with (
@@ -340,22 +340,22 @@ def test_a_peer_has_its_share_of_the_places_and_no_more(serve: Serve, short_fold
         for session in sessions:
             play(session)
         sessions[0].close()
-        wait_until(lambda: sessions_at(server) == 5, "a place is not given back")
+        wait_until(lambda: sessions_at(server) == 5, "an ended session counts on")
         play(here.open(OFFER))
 
 
 def test_peers_are_machines_whatever_their_ports() -> None:
-    places = Places(Limits(sessions=100, sessions_per_peer=1))
-    place = places.take("ipv4:10.0.0.7:41234")
-    places.take("ipv6:%5Bfe80::1%5D:41234")
+    sessions = OpenSessions(Limits(sessions=100, sessions_per_peer=1))
+    counted = sessions.add("ipv4:10.0.0.7:41234")
+    sessions.add("ipv6:%5Bfe80::1%5D:41234")
     for peer in ("ipv4:10.0.0.7:41235", "ipv6:%5Bfe80::1%5D:1"):
-        with pytest.raises(NoPlace):
-            places.take(peer)
-    places.take("ipv4:10.0.0.8:41234")
-    places.give_back(place)
-    places.take("ipv4:10.0.0.7:1")
+        with pytest.raises(ServerFull):
+            sessions.add(peer)
+    sessions.add("ipv4:10.0.0.8:41234")
+    sessions.remove(counted)
+    sessions.add("ipv4:10.0.0.7:1")
     for _ in range(9):
-        places.take("unix:")
+        sessions.add("unix:")
 
 
 @pytest.mark.processes
@@ -370,7 +370,7 @@ def test_watchers_of_health_are_bounded(serve: Serve) -> None:
         assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=TIMEOUT)
         watching[0].cancel()
-        wait_until(lambda: _watches(watch), "a place is not given back")
+        wait_until(lambda: _watches(watch), "a watch that has ended counts on")
 
 
 def _watches(watch: Any) -> bool:

@@ -81,14 +81,14 @@ class _Simulation:
 
     async def run(self) -> None:
         """Runs until a row is there for every episode."""
-        fleet = [asyncio.create_task(self._respawn()) for _ in range(self._fleet)]
+        tasks = [asyncio.create_task(self._respawn()) for _ in range(self._fleet)]
         try:
             while not await self._execute():
                 await asyncio.sleep(self._dice.uniform(0.1, 60))
         finally:
-            for worker in fleet:
+            for worker in tasks:
                 worker.cancel()
-            await asyncio.gather(*fleet, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _execute(self) -> bool:
         """Starts the orchestrator, or resumes the run; returns whether it has finished."""

@@ -11,7 +11,7 @@ from typing import Final
 from sparring.orchestrator.launchers.cluster import ClusterSettings
 from sparring.orchestrator.launchers.slurm import commands
 from sparring.orchestrator.launchers.slurm.commands import SlurmFailed, SlurmUnreachable
-from sparring.orchestrator.launchers.slurm.reach import found_address
+from sparring.orchestrator.launchers.slurm.own_address import found_address
 from sparring.orchestrator.launchers.slurm.script import check_printable, comment, job_name
 from sparring.orchestrator.launchers.slurm.server_jobs import ServerJobs
 from sparring.orchestrator.launchers.slurm.server_script import LABEL, ServerScript

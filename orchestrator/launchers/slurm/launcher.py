@@ -21,11 +21,11 @@ from sparring.orchestrator.launchers.cluster import check_cluster, share_workers
 from sparring.orchestrator.launchers.slurm import commands
 from sparring.orchestrator.launchers.slurm.commands import SlurmFailed, SlurmUnreachable, inside_allocation
 from sparring.orchestrator.launchers.slurm.container import ContainedProgram, WorkerContainer, containers_of
-from sparring.orchestrator.launchers.slurm.crew import Crew
 from sparring.orchestrator.launchers.slurm.end_jobs import cancel_earlier
 from sparring.orchestrator.launchers.slurm.guard import guarded
 from sparring.orchestrator.launchers.slurm.hosting import SlurmHosting
-from sparring.orchestrator.launchers.slurm.reach import found_address
+from sparring.orchestrator.launchers.slurm.own_address import found_address
+from sparring.orchestrator.launchers.slurm.part_workers import PartWorkers
 from sparring.orchestrator.launchers.slurm.script import (
     BatchScript,
     check_printable,
@@ -186,14 +186,14 @@ class SlurmLauncher(Launcher[SlurmSettings]):
     async def _run_jobs(self, order: WorkerOrder, files: SharedFiles, execution: str) -> None:
         own = self.own(order.run)
         await cancel_earlier(order.folder)
-        crews = {}
+        parts = {}
         for label, workers in share_workers(own, order.slots).items():
-            crew = Crew(label, workers, own.slots_per_worker, max_restarts=own.max_restarts, rules=order.rules)
-            script = crews[crew] = self._script(order.run, label, order.public, files, order.folder, execution)
+            part = PartWorkers(label, workers, own.slots_per_worker, max_restarts=own.max_restarts, rules=order.rules)
+            script = parts[part] = self._script(order.run, label, order.public, files, order.folder, execution)
             if script.container is not None:
                 script.container.make_ready()
-        jobs = WorkerJobs(order, crews)
-        async with guarded([script.name for script in crews.values()]) as guard:
+        jobs = WorkerJobs(order, parts)
+        async with guarded([script.name for script in parts.values()]) as guard:
             try:
                 await jobs.run()
             finally:

@@ -11,9 +11,9 @@ from typing import Final
 from sparring.orchestrator.launchers.base import LaunchFailed, WorkerOrder
 from sparring.orchestrator.launchers.slurm import commands
 from sparring.orchestrator.launchers.slurm.commands import SlurmFailed, SlurmUnreachable
-from sparring.orchestrator.launchers.slurm.crew import Crew, WorkerPlace
 from sparring.orchestrator.launchers.slurm.end_jobs import end_jobs
 from sparring.orchestrator.launchers.slurm.job import COMPLETING, PENDING, RUNNING, Job, JobEnd
+from sparring.orchestrator.launchers.slurm.part_workers import PartWorkers, WorkerPlace
 from sparring.orchestrator.launchers.slurm.script import BatchScript, numbers, worker_name
 from sparring.orchestrator.launchers.to_the_end import to_the_end
 from sparring.orchestrator.machine.logs import last_words
@@ -44,13 +44,13 @@ class WorkerJobs:
 
     Args:
         order: Which workers to have, and whom to tell about them.
-        crews: The places of workers, with the script that jobs for them are made of.
+        parts: The places of workers, with the script that jobs for them are made of.
     """
 
-    def __init__(self, order: WorkerOrder, crews: Mapping[Crew, BatchScript]) -> None:
+    def __init__(self, order: WorkerOrder, parts: Mapping[PartWorkers, BatchScript]) -> None:
         self._order = order
-        self._crews = crews
-        self._names = [script.name for script in crews.values()]
+        self._parts = parts
+        self._names = [script.name for script in parts.values()]
         self._watches: dict[str, _Watch] = {}
         self._completing: dict[str, float] = {}
         self._nodes: dict[str, str] = {}
@@ -94,47 +94,47 @@ class WorkerJobs:
             return
         self._is_back()
         jobs = {job.number: job for job in found}
-        for crew in self._crews:
-            self._adopt(crew, found)
-            for place in crew.places:
+        for part in self._parts:
+            self._adopt(part, found)
+            for place in part.places:
                 if place.job:
-                    await self._look_at(crew, place, jobs.get(place.job))
-            self._check_hope(crew, jobs)
-            await self._cancel_superfluous(crew, jobs)
+                    await self._look_at(part, place, jobs.get(place.job))
+            self._check_hope(part, jobs)
+            await self._cancel_superfluous(part, jobs)
         self._tell_waiting(jobs)
 
-    def _adopt(self, crew: Crew, jobs: Sequence[Job]) -> None:
+    def _adopt(self, part: PartWorkers, jobs: Sequence[Job]) -> None:
         """Takes on jobs that were submitted although sbatch did not come to say so."""
-        name, known = self._crews[crew].name, {place.job for place in crew.places}
+        name, known = self._parts[part].name, {place.job for place in part.places}
         for job in jobs:
-            place = crew.place_of(job.task)
+            place = part.place_of(job.task)
             if job.name == name and not job.has_ended and job.number not in known and place and not place.job:
                 log.info("job %s of this run was submitted after all", job.number)
                 place.job, place.restarts = job.number, job.restarts
 
-    async def _look_at(self, crew: Crew, place: WorkerPlace, job: Job | None) -> None:
+    async def _look_at(self, part: PartWorkers, place: WorkerPlace, job: Job | None) -> None:
         now = asyncio.get_running_loop().time()
         watch = self._watches.get(place.job)
         if job is None or job.has_ended:
-            await self._ended(crew, place, await to_the_end(commands.end_of, place.job, job.state if job else ""))
+            await self._ended(part, place, await to_the_end(commands.end_of, place.job, job.state if job else ""))
         elif job.state == COMPLETING:
             if now - self._completing.setdefault(place.job, now) > _COMPLETING_SECONDS:
-                await self._ended(crew, place, JobEnd(COMPLETING, nodes=job.nodes, reason=job.reason))
+                await self._ended(part, place, JobEnd(COMPLETING, nodes=job.nodes, reason=job.reason))
         elif job.restarts > place.restarts:
-            await self._started_again(crew, place, job)
+            await self._started_again(part, place, job)
         elif watch is not None and watch.given_up.done():
             await self._cancel([place.job])
             why = f"its worker is given up: {watch.given_up.result().removesuffix('.')}"
-            await self._ended(crew, place, JobEnd("CANCELLED", nodes=job.nodes, reason=why))
+            await self._ended(part, place, JobEnd("CANCELLED", nodes=job.nodes, reason=why))
         elif job.state == RUNNING:
             if place.job not in self._nodes:
                 self._nodes[place.job] = job.nodes
                 log.info("job %s runs on %s", place.job, job.nodes)
             if watch is None:
-                self._watch(crew, place)
+                self._watch(part, place)
 
-    def _watch(self, crew: Crew, place: WorkerPlace) -> None:
-        name = worker_name(crew.label, place.job, place.restarts)
+    def _watch(self, part: PartWorkers, place: WorkerPlace) -> None:
+        name = worker_name(part.label, place.job, place.restarts)
         self._watches[place.job] = _Watch(place.restarts, asyncio.ensure_future(self._order.given_up(name)))
 
     def _forget(self, job: str) -> None:
@@ -143,20 +143,20 @@ class WorkerJobs:
         if (watch := self._watches.pop(job, None)) is not None:
             watch.given_up.cancel()
 
-    async def _started_again(self, crew: Crew, place: WorkerPlace, job: Job) -> None:
+    async def _started_again(self, part: PartWorkers, place: WorkerPlace, job: Job) -> None:
         """Deals with a job that Slurm has put back in its queue: another worker comes under the same number."""
-        name, results = self._account(crew, place)
+        name, results = self._account(part, place)
         self._forget(place.job)
         why = f"Slurm has put its job {place.job} back in the queue (restart {job.restarts})"
         log.warning("worker %s: %s", name, why)
         self._order.explain(name, f"worker {name} ended: {why}.")
-        if not crew.started_again(place, job.restarts, results=results):
+        if not part.started_again(place, job.restarts, results=results):
             await self._cancel([place.job])
-            await self._ended(crew, place, JobEnd("CANCELLED", reason="Slurm starts it again and again"))
+            await self._ended(part, place, JobEnd("CANCELLED", reason="Slurm starts it again and again"))
 
-    async def _ended(self, crew: Crew, place: WorkerPlace, end: JobEnd) -> None:
-        name, results = self._account(crew, place)
-        job, script = place.job, self._crews[crew]
+    async def _ended(self, part: PartWorkers, place: WorkerPlace, end: JobEnd) -> None:
+        name, results = self._account(part, place)
+        job, script = place.job, self._parts[part]
         self._forget(job)
         self._order.explain(name, f"worker {name}: its job {end}.")
         words = await asyncio.to_thread(last_words, script.log_of(job), _LINES)
@@ -168,23 +168,23 @@ class WorkerJobs:
         if end.code == 2 and not results:  # it was wrongly started, and so will be the next
             raise LaunchFailed(words or f"job {job} {end}; its log {str(script.log_of(job))!r} is empty.")
         now = asyncio.get_running_loop().time()
-        pause = crew.ended(place, end, results=results, now=now, last_words=words)
+        pause = part.ended(place, end, results=results, now=now, last_words=words)
         if not place.is_given_up:
-            needed = crew.to_submit(self._order.left(crew.label), now + pause)
+            needed = part.to_submit(self._order.left(part.label), now + pause)
             then = f"another is submitted in {pause:.1f} s" if needed else "no other is needed"
             log.warning("job %s %s; %s", job, end, then)
 
-    def _account(self, crew: Crew, place: WorkerPlace) -> tuple[str, int]:
+    def _account(self, part: PartWorkers, place: WorkerPlace) -> tuple[str, int]:
         """Returns the name of the worker that a job has, or had last, and how many results came of it."""
-        name = worker_name(crew.label, place.job, place.restarts)
+        name = worker_name(part.label, place.job, place.restarts)
         return name, self._order.results_of(name)
 
     async def _submit(self) -> None:
         now = asyncio.get_running_loop().time()
         if self._unreachable or now < self._next_submission:
             return  # before another is submitted a look must show whether the last one was taken after all
-        for crew, script in self._crews.items():
-            places = crew.to_submit(self._order.left(crew.label), now)
+        for part, script in self._parts.items():
+            places = part.to_submit(self._order.left(part.label), now)
             if not places:
                 continue
             try:
@@ -194,33 +194,33 @@ class WorkerJobs:
                 self._next_submission = now + LOOK_SECONDS  # by then it is seen whether it was taken after all
                 return
             except SlurmFailed as error:
-                if not any(place.job for place in crew.places):
+                if not any(place.job for place in part.places):
                     raise LaunchFailed(f"Slurm does not take the jobs of this run: {error.sentence}") from error
                 self._next_submission = now + _AGAIN_SECONDS
                 log.warning("Slurm does not take another job now: %s", error.sentence)
                 return
-            crew.submitted(places, job)
+            part.submitted(places, job)
             log.info(
                 "job %s[%s] was submitted: %d workers of %s; see them with: squeue --job %s",
-                *(job, numbers(places), len(places), crew.label, job),
+                *(job, numbers(places), len(places), part.label, job),
             )
 
-    def _check_hope(self, crew: Crew, jobs: Mapping[str, Job]) -> None:
+    def _check_hope(self, part: PartWorkers, jobs: Mapping[str, Job]) -> None:
         """Checks that some job of a benchmark may have its turn.
 
         Raises:
             LaunchFailed: If none ever will as it was submitted, with Slurm's own words.
         """
-        ours = [jobs[place.job] for place in crew.places if place.job in jobs]
+        ours = [jobs[place.job] for place in part.places if place.job in jobs]
         if ours and all(job.is_hopeless for job in ours):
             raise LaunchFailed(
-                f"Slurm has taken the jobs of {crew.label} and will never start them: {ours[0].reason}. Submit them "
+                f"Slurm has taken the jobs of {part.label} and will never start them: {ours[0].reason}. Submit them "
                 f"otherwise with {Hint('slurm', 'KEY', 'VALUE')}."
             )
 
-    async def _cancel_superfluous(self, crew: Crew, jobs: Mapping[str, Job]) -> None:
+    async def _cancel_superfluous(self, part: PartWorkers, jobs: Mapping[str, Job]) -> None:
         waiting = {number for number, job in jobs.items() if job.state == PENDING}
-        over = crew.superfluous(self._order.left(crew.label), waiting)
+        over = part.superfluous(self._order.left(part.label), waiting)
         if over and await self._cancel([place.job for place in over]):
             log.info("jobs that still waited are not needed any more: %s", ", ".join(place.job for place in over))
             for place in over:
@@ -237,7 +237,7 @@ class WorkerJobs:
 
     def _tell_waiting(self, jobs: Mapping[str, Job]) -> None:
         """Logs why jobs wait, when that changes."""
-        ours = [jobs[place.job] for crew in self._crews for place in crew.places if place.job in jobs]
+        ours = [jobs[place.job] for part in self._parts for place in part.places if place.job in jobs]
         waiting = [job for job in ours if job.state == PENDING]
         reasons = sorted({job.reason for job in waiting})
         told = f"{len(waiting)} of {len(ours)} jobs wait for their turn: {', '.join(reasons)}" if waiting else ""

@@ -26,7 +26,7 @@ from sparring.policy_server.bridges.pickles.reading import Made
 from sparring.policy_server.bridges.pickles.writing import TensorOf, pickled
 from sparring.policy_server.bridges.servers.silent_clients import SilentClients
 from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed, PolicyRefused
-from sparring.policy_server.limits import NoPlace
+from sparring.policy_server.limits import ServerFull
 from sparring.protos.errors import SparringError
 from sparring.protos.net.address import Address, peer_host
 from sparring.protos.net.rpc import SERVER_OPTIONS, bind, status_message
@@ -48,7 +48,7 @@ _LONGEST_NAME: Final = 256
 _STATE: Final = "observation.state"
 _CODES: Final[Mapping[type[SparringError], grpc.StatusCode]] = {
     BadMessage: grpc.StatusCode.INVALID_ARGUMENT,
-    NoPlace: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ServerFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
     PolicyFailed: grpc.StatusCode.ABORTED,
     EpisodeInterrupted: grpc.StatusCode.ABORTED,
 }

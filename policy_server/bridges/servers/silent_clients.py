@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 
 from sparring.policy_server.bridges.front import ForeignClient
 from sparring.policy_server.errors import EpisodeInterrupted
-from sparring.policy_server.limits import NoPlace
+from sparring.policy_server.limits import ServerFull
 from sparring.policy_server.rollouts import Rollouts
 
 _SWEEP_SECONDS: Final = 5.0
@@ -28,12 +28,12 @@ Who = TypeVar("Who", bound=Hashable)
 class _Connection:
     client: ForeignClient
     host: str
-    place: contextlib.ExitStack
+    counted: contextlib.ExitStack
     heard: float = field(default_factory=time.monotonic)
 
 
 class SilentClients(Generic[Who]):
-    """The clients of a wire, each with a place among the server's sessions.
+    """The clients of a wire, each with one of the server's sessions.
 
     Args:
         rollouts: Who counts the sessions.
@@ -75,29 +75,29 @@ class SilentClients(Generic[Who]):
             begins: Whether it begins an episode, and needs nothing of what it has said before.
 
         Raises:
-            NoPlace: If there is no place for another, and nobody who could be let go.
+            ServerFull: If the server is full, and there is nobody who could be let go.
             EpisodeInterrupted: If it was let go in the middle of an episode.
         """
         found = self._connections.get(who)
         if found is None:
             if who in self._let_go and not begins:
                 raise EpisodeInterrupted(
-                    "this client was let go: it had said nothing for a while, and others wanted its place. What it "
+                    "this client was let go: it had said nothing for a while, and others wanted its session. What it "
                     "had said is forgotten; start it again."
                 )
-            place = contextlib.ExitStack()
+            counted = contextlib.ExitStack()
             try:
-                place.enter_context(self._rollouts.foreign_session(host))
-            except NoPlace:
+                counted.enter_context(self._rollouts.foreign_session(host))
+            except ServerFull:
                 self._let_go_of_one(host)
-                place.enter_context(self._rollouts.foreign_session(host))
+                counted.enter_context(self._rollouts.foreign_session(host))
             try:
-                found = _Connection(await self._make(), host, place)
+                found = _Connection(await self._make(), host, counted)
             except BaseException:
-                place.close()
+                counted.close()
                 raise
             if who in self._connections:  # it has asked twice at once
-                place.close()
+                counted.close()
             found = self._connections.setdefault(who, found)
             self._let_go.pop(who, None)
         found.heard = time.monotonic()
@@ -113,7 +113,7 @@ class SilentClients(Generic[Who]):
     def close(self) -> None:
         """Lets go of all."""
         while self._connections:
-            self._connections.popitem()[1].place.close()
+            self._connections.popitem()[1].counted.close()
 
     def _let_go_of_one(self, host: str) -> None:
         silent = [who for who in self._silent(_GONE_SECONDS) if self._connections[who].host == host]
@@ -121,7 +121,7 @@ class SilentClients(Generic[Who]):
             self._forget(min(silent, key=lambda who: self._connections[who].heard))
 
     def _forget(self, who: Who) -> None:
-        self._connections.pop(who).place.close()
+        self._connections.pop(who).counted.close()
         self._let_go[who] = None
         if len(self._let_go) > _MOST_REMEMBERED:
             del self._let_go[next(iter(self._let_go))]

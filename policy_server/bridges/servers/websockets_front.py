@@ -1,4 +1,4 @@
-"""What fronts over web sockets have in common: places, tokens, deadlines."""
+"""What fronts over web sockets have in common: sessions, tokens, deadlines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from sparring.policy_server.bridges.front import ForeignClient, Front, told
-from sparring.policy_server.limits import NoPlace
+from sparring.policy_server.limits import ServerFull
 from sparring.protos.net.address import Address
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class WebSocketFront(Front):
                 client = await self._client()
                 log.info("%s: %s has come", client.name, host)
                 await self._converse(connection, client)
-        except NoPlace as full:
+        except ServerFull as full:
             await connection.close(1013, _reason(full.sentence))
         except TimeoutError:
             await connection.close(1001, "no message came for too long")

@@ -36,8 +36,8 @@ class WorkerPlace:
     is_given_up: bool = False
 
 
-class Crew:
-    """The workers of one benchmark.
+class PartWorkers:
+    """The workers of one part of a run.
 
     Args:
         label: Of the part of the run that they are for.
