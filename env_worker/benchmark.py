@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -107,6 +107,7 @@ class Simulator(ABC):
         meter: Counts the images made.
         camera: The observation, or the one of `cameras`, that films are made of: uint8 (height, width, 3), upright;
             None if there is none.
+        same_view: Other observations of what `camera` shows, and how its frame is made of each, to the bit.
         max_steps: After how many steps an episode is truncated.
         success_advice: What to set so that it says what success is, if anything, in a sentence for people.
         warnings: Sentences that whoever evaluates should know, by the end of an episode: each is told once in a run.
@@ -115,6 +116,7 @@ class Simulator(ABC):
     offers: Offer
     meter: RenderMeter
     camera: str | None = None
+    same_view: ClassVar[Mapping[str, Callable[[Array], Array]]] = {}
     max_steps: int
     success_advice: str = ""
     warnings: Sequence[str] = ()

@@ -46,6 +46,7 @@ from sparring.env_worker.benchmarks._libero.observations import (
     WRIST,
     cameras_of,
     lerobot_state,
+    mirrored,
     offers,
     sensors_of,
 )
@@ -148,6 +149,7 @@ class LiberoSimulator(Simulator):
     """
 
     camera = "agentview_image"
+    same_view: ClassVar[Mapping[str, Callable[[Array], Array]]] = {"observation.images.image": mirrored}
 
     def __init__(self, task: LiberoTask, settings: LiberoSettings, *, assets: Path) -> None:
         package = prepare_libero(assets)

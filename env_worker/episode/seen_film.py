@@ -10,6 +10,7 @@ from sparring.env_worker.episode.film import Film
 from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.record import EpisodeRecord, Outcome
 from sparring.protos.spec import PolicySpec
+from sparring.protos.tensor import Array
 
 log = logging.getLogger(__name__)
 
@@ -29,19 +30,26 @@ class SeenFilm(Film):
 
     def __init__(self, simulator: Simulator, *, fps: float, limit: int, wanted: Collection[Outcome]) -> None:
         super().__init__(simulator, fps=fps)
+        assert simulator.camera is not None
+        self._camera = simulator.camera
+        self._same_view = {self._camera: _as_it_is, **simulator.same_view}
+        self._seen = self._camera
+        """The name by which the policy looks at what is filmed."""
         self._limit = limit
         self._wanted = wanted
 
     def may_come(self, needs: PolicySpec, rules: EpisodeRules) -> bool:
         """Returns whether a policy that needs this may look at every frame, by the rules that are played by."""
-        if self._looks and self._looks <= needs.named.keys():
+        if seen := [name for name in self._same_view if name in needs.named]:
+            self._seen = seen[0]
             chunk = min(filter(None, (needs.chunk_length, rules.actions_per_look)))
             return rules.observe == "every-step" or chunk <= needs.history or self.stride % chunk == 0
         return False
 
     def looks(self, step: int) -> Names:
         so_far: Outcome = "played" if self._success is None else "success" if self._success else "failure"
-        return super().looks(step) if step == self._limit and not self.missing and so_far in self._wanted else NOTHING
+        shown = step == self._limit and self._is_shown(step)
+        return frozenset({self._seen}) if shown and not self.missing and so_far in self._wanted else NOTHING
 
     def on_end(self, record: EpisodeRecord) -> None:
         if record.outcome in self._wanted:
@@ -56,12 +64,13 @@ class SeenFilm(Film):
     def _add(self, observation: Observation, step: int, reward: float | None) -> None:
         if self.missing:
             return
-        if not self._looks <= observation.keys():
+        if self._seen not in observation:
             self.missing = "the policy did not look at each of its frames."
             self.close()
             return
         try:
-            super()._add(observation, step, reward)
+            frame = self._same_view[self._seen](observation[self._seen])
+            super()._add({self._camera: frame}, step, reward)
         except Exception as error:  # noqa: BLE001  # likewise
             self._give_up(error)
 
@@ -69,3 +78,7 @@ class SeenFilm(Film):
         log.debug("there is no film of what the policy saw: %s: %s", type(error).__name__, error)
         self.missing = "it could not be made."
         self.close()
+
+
+def _as_it_is(image: Array) -> Array:
+    return image

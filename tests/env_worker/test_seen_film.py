@@ -100,6 +100,15 @@ def test_who_looks_at_every_frame_is_filmed_by_the_way(policy: Looking, fps: flo
         assert getattr(record, name) == getattr(expected, name) == getattr(unfilmed, name), name
 
 
+def test_who_sees_the_camera_under_another_name_is_filmed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, _ = seen_film(Looking(TOO_SLOW), ["failure"])
+    monkeypatch.setattr(ToySimulator, "camera", "upright")
+    monkeypatch.setattr(ToySimulator, "same_view", {"image": lambda image: image[::-1]}, raising=False)
+    monkeypatch.setattr("sparring.env_worker.episode.film._view", lambda simulator, name: lambda seen: seen[name])
+    found, _ = seen_film(Looking(TOO_SLOW), ["failure"])
+    assert np.array_equal(frames(found), frames(expected)), "each of the toy's pictures is of one shade"
+
+
 @pytest.mark.parametrize(
     ("policy", "wanted"),
     [

@@ -147,8 +147,11 @@ def test_a_camera_costs_only_when_it_is_looked_at() -> None:
     assert simulator.meter.renders == 0
     simulator.step(np.zeros(7), look=frozenset({AGENT}))
     assert simulator.meter.renders == 1
-    simulator.step(np.zeros(7), look=frozenset({AGENT, "agentview_image", WRIST}))
+    seen = simulator.step(np.zeros(7), look=frozenset({AGENT, "agentview_image", WRIST})).observation
     assert simulator.meter.renders == 3, "one camera under two names was rendered twice"
+    for name, film_frame in simulator.same_view.items():
+        assert np.array_equal(film_frame(seen[name]), seen["agentview_image"]), "films by the way show something else"
+        assert not np.array_equal(seen[name], seen["agentview_image"])
     simulator.close()
 
 

@@ -57,6 +57,11 @@ def lerobot_state(position: Array, quaternion: Array, gripper: Array) -> npt.NDA
     return np.concatenate([position, rotation, gripper]).astype(np.float32)
 
 
+def mirrored(image: Array) -> Array:
+    """Returns an upright image in LeRobot's layout, or the other way round."""
+    return image[:, ::-1]
+
+
 def cameras_of(look: frozenset[str]) -> frozenset[str]:
     """Returns the cameras that these names are of."""
     return frozenset(IMAGES[name][0] for name in look if name in IMAGES)
