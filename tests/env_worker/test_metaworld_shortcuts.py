@@ -100,7 +100,15 @@ def test_what_the_pads_touch_is_found_in_arrays() -> None:
     simulator.close()
 
 
-def test_a_matrix_that_is_in_doubt_is_scipys_affair() -> None:
+def what_comes_of(rotations: Any, matrix: Any) -> bytes | str:
+    try:
+        found: bytes = rotations.from_matrix(matrix).as_quat().tobytes()
+    except (ValueError, np.linalg.LinAlgError) as error:
+        return str(error)
+    return found
+
+
+def test_a_matrix_that_is_no_rotation_is_scipys_affair() -> None:
     """A rotation has scipy's bits without its check; what is none has whatever scipy makes of it."""
     from scipy.spatial.transform import Rotation
 
@@ -115,6 +123,12 @@ def test_a_matrix_that_is_in_doubt_is_scipys_affair() -> None:
         "it is not askew enough"
     )
     assert np.array_equal(quick.from_matrix(askew).as_quat(), expected)
+    for place in range(9):
+        broken = turns[1].copy()
+        broken.flat[place] = np.nan
+        with np.errstate(invalid="ignore"):
+            assert what_comes_of(quick, broken) == what_comes_of(Rotation, broken)
+        assert what_comes_of(quick, broken) != Rotation.from_matrix(broken, assume_valid=True).as_quat().tobytes()
     for wrong in (turns[1] @ np.diag([1.0, 1.0, -1.0]), np.zeros((3, 3))):
         with pytest.raises(ValueError, match="determinant"):
             quick.from_matrix(wrong)

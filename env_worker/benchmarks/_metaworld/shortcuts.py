@@ -105,7 +105,7 @@ def _with_quick_rotations(method: Any) -> Any:
 class _Rotation:
     """Stands for scipy's class, whose check of a matrix takes most of the time that it needs for a quaternion."""
 
-    _LEAST_DOUBT: Final = 1e-13
+    _MOST_OFF: Final = 1e-13
     """A tenth of what scipy forgives before it makes another matrix of the one that it was given."""
 
     @classmethod
@@ -113,16 +113,17 @@ class _Rotation:
         from scipy.spatial.transform import Rotation
 
         (a, b, c), (d, e, f), (g, h, i) = matrix.tolist()
-        doubt = max(
-            abs(a * a + b * b + c * c - 1),
-            abs(d * d + e * e + f * f - 1),
-            abs(g * g + h * h + i * i - 1),
-            abs(a * d + b * e + c * f),
-            abs(a * g + b * h + c * i),
-            abs(d * g + e * h + f * i),
+        # A sum, so that what is not a number is not lost in it.
+        off = (
+            abs(a * a + b * b + c * c - 1)
+            + abs(d * d + e * e + f * f - 1)
+            + abs(g * g + h * h + i * i - 1)
+            + abs(a * d + b * e + c * f)
+            + abs(a * g + b * h + c * i)
+            + abs(d * g + e * h + f * i)
         )
         mirrored = a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g) < 0
-        if not doubt < cls._LEAST_DOUBT or mirrored:  # also where it is not a number
+        if not off < cls._MOST_OFF or mirrored:
             return Rotation.from_matrix(matrix)
         return Rotation.from_matrix(matrix, assume_valid=True)
 
