@@ -45,7 +45,7 @@ $(STAMP): pyproject.toml constraints/dev.txt tools/system-libraries
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "error: Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints/dev.txt -e '.[metaworld,docker,metrics,compare]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints/dev.txt -e '.[metaworld,docker,metrics,compare,view]'
 	@touch $(STAMP)
 
 # What tests need beside that: torch is large, and evaluating the experts does without. Not compiled, because most of it

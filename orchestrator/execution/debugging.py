@@ -88,8 +88,9 @@ def debug_episode(
 def _summary(record: EpisodeRecord) -> str:
     if record.outcome == "error":
         return f"error: {record.error}"
+    asked = "once" if record.round_trips == 1 else f"{record.round_trips} times"
     return (
-        f"{record.outcome} after {record.steps} steps, return {record.reward_sum:g}; {record.round_trips} times asked, "
+        f"{record.outcome} after {record.steps} steps, return {record.reward_sum:g}; the policy was asked {asked}; "
         f"{record.out_of_range} actions outside the action space; seconds: {record.physics_s:.3f} simulator, "
         f"{record.render_s:.3f} rendering, {record.policy_s + record.transport_s:.3f} policy"
     )

@@ -23,6 +23,8 @@ def test_every_step_is_told_and_nothing_is_kept(usage: Sparring, tmp_path: Path)
     assert steps[-1].startswith(f"step {len(steps)}: T, reward 1.")
     assert steps[-1].endswith(", success, terminated")
     assert lines[-1].startswith(f"success after {len(steps)} steps, return ")
+    asked = sum(line.startswith("act(): ") for line in lines)
+    assert f"; the policy was asked {asked} times; 0 actions outside the action space; seconds: " in lines[-1]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 
 from sparring.orchestrator.launchers.base import LaunchFailed
 from sparring.orchestrator.launchers.keep_alive import Death, keep_worker
 from sparring.orchestrator.retry import RetriedKind, RetryRules
+from sparring.policy_server.policies.base import Instruction
+from sparring.policy_server.policies.replay import ReplayPolicy
+from sparring.protos.errors import UsageError
 from sparring.protos.record import ErrorKind
+from sparring.protos.spec import Offer
 
 
 def test_the_defaults_are_those_of_the_first_release() -> None:
@@ -36,6 +42,20 @@ def test_a_kind_of_error_can_have_a_rule_of_its_own() -> None:
         True,
         False,
     ]
+
+
+@pytest.mark.parametrize(("episode", "said"), [(0, "the seed 7, and this one has 8"), (1, "has no actions")])
+def test_a_recording_of_another_episode_is_not_tried_again(episode: int, said: str, tmp_path: Path) -> None:
+    about = json.dumps({"benchmark": "toy", "task": "short", "index": 0, "seed": 7}).encode()
+    np.savez(tmp_path / "0000.npz", actions=np.zeros((3, 1)), about=np.frombuffer(about, np.uint8))
+    offer = Offer({}, action_low=(-1.0,), action_high=(1.0,))
+    task = Instruction("go", name="short", benchmark="toy", episode=episode, offer=offer)
+    with pytest.raises(UsageError, match=said) as raised:
+        ReplayPolicy(file=str(tmp_path)).new_session(task, 8)
+    assert not RetryRules().tries_again("policy", str(raised.value), errors_before=0)
+    assert RetryRules().tries_again(
+        "policy", "the policy's act() raised ValueError: the recording of it", errors_before=0
+    )
 
 
 def test_every_kind_but_a_loss_can_have_one() -> None:
