@@ -203,8 +203,11 @@ def test_runs_are_searched_and_compared_and_their_reports_opened(
     for name, policy in (("first", "toy_policies:Forward"), ("second", "zero"), ("<b>third</b>", "random")):
         done = usage(*plan, "--policy", policy, "--output", f"runs/{name}")
         assert done.returncode == 0, done.stderr
+    usage(*plan, "--policy", "toy_policies:Raises", "--retries", "0", "--output", "runs/broken")
     page = open_page(serve(Pages(Library([tmp_path / "runs"]))).url, width=400)
-    expect(page.locator(".run")).to_have_count(3)
+    expect(page.locator(".run")).to_have_count(4)
+    expect(page.locator(".run", has_text="broken").locator(".caution")).to_have_text("1 error")
+    expect(page.locator(".run", has_text="second").locator(".caution")).to_have_count(0)
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
     expect(page.locator(".run a", has_text="<b>third</b>")).to_be_visible()
     page.keyboard.press("/")

@@ -32,8 +32,9 @@
     if (value !== null && value !== undefined) {
       number.append(el("b", null, run.metric === "return" ? figure(value) : percent(value)));
       const interval = run.metric === "return" ? all.return.interval : all.interval;
-      if (interval) number.append(el("span", { class: "dim" }, ` ${run.metric === "return" ? `${figure(interval[0])} – ${figure(interval[1])}` : between(...interval)}`));
+      if (interval) number.append(el("span", { class: "dim" }, ` ${run.metric === "return" ? `${figure(interval[0])} to ${figure(interval[1])}` : between(...interval)}`));
     }
+    if (all && all.errors) number.append(" ", el("span", { class: "caution" }, plural(all.errors, "error")));
     const seconds = run.began ? Date.now() / 1000 - Date.parse(run.began) / 1000 : null;
     const recorded = run.recorded === null || run.recorded === undefined ? "" : `${run.recorded.toLocaleString("en")} of ${plural(run.planned || 0, "episode")}`;
     return el("div", { class: "run" }, box,
