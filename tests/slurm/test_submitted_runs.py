@@ -51,6 +51,25 @@ def test_a_job_that_comes_to_its_limit_goes_on_in_the_next_one(
     assert log.count("the time limit is near: this job is started again") == 1
 
 
+def test_a_run_that_loses_its_node_goes_on_elsewhere_with_workers_that_are_jobs(
+    cluster: Cluster, undisturbed: Undisturbed, submitted: list[str], tmp_path: Path
+) -> None:
+    expected = undisturbed(*PLAN)
+    workers = ("--launcher", "slurm", "--slurm-by", "sbatch", "--workers", "2", "--slots-per-worker", "1")
+    slow = (*PLAN, "--benchmark-arg", "step_seconds=0.1", *workers, "--slurm", "mem=100M")
+    done = submit(tmp_path, "--slurm", "mem=100M", *slow, "--output", "lost")
+    number = re.findall(r"submitted job (\d+)", done.stdout)[0]
+    submitted.append(number)
+    wait_for(lambda: recorded(tmp_path / "lost") >= 1)
+    cluster.kill(cluster.do("squeue", "--noheader", f"--jobs={number}", "--format=%N").strip())
+    cluster.repair()
+    wait_for(lambda: "JobState=COMPLETED" in cluster.do("scontrol", "show", "job", number), seconds=150)
+    assert "Restarts=1" in cluster.do("scontrol", "show", "job", number)
+    assert read_csv(tmp_path / "lost") == expected
+    assert cluster.jobs("lost") == {}
+    assert not (tmp_path / "lost" / "slurm").exists(), "what the first one had left is gone as well"
+
+
 def test_a_job_that_is_cancelled_is_not_started_again(cluster: Cluster, submitted: list[str], tmp_path: Path) -> None:
     done = submit(tmp_path, "--slurm", "mem=100M", *SLOW, "--output", "gone")
     number = re.findall(r"submitted job (\d+)", done.stdout)[0]
