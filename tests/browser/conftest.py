@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 OpenPage = Callable[..., Page]
+
+expect.set_options(timeout=60_000)  # what is waited for may be a process that starts, on a busy machine
 
 
 @pytest.fixture(scope="module")

@@ -117,6 +117,14 @@ def test_it_can_be_printed_from_the_dark(tmp_path: Path, open_page: OpenPage) ->
     assert page.locator("#about details table").first.is_visible(), "on paper nobody opens anything"
 
 
+def test_a_run_of_errors_alone_has_no_rate_and_no_interval(tmp_path: Path, open_page: OpenPage) -> None:
+    results, document = a_run(tmp_path)
+    rows = [replace(row, outcome="error", error="it fell", error_kind="simulator") for row in results.rows]
+    page = open_page(written(tmp_path, replace(results, rows=rows), document))
+    expect(page.locator(".headline")).to_contain_text("no success rate")
+    expect(page.locator(".headline")).not_to_contain_text("interval")
+
+
 def test_names_with_html_in_them_are_text(tmp_path: Path, open_page: OpenPage) -> None:
     page = open_page(written(tmp_path, *a_run(tmp_path, name="{} " + HOSTILE)))
     expect(page.locator("#rates .name").first).to_have_text(f"0 {HOSTILE}")

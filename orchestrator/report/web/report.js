@@ -23,6 +23,8 @@
       const mean = all.return;
       line.append(el("b", null, mean ? figure(mean.mean) : "–"), el("span", null, "mean return"));
       if (mean && mean.interval) line.append(el("span", null, `95 % interval ${figure(mean.interval[0])} – ${figure(mean.interval[1])}`));
+    } else if (all.success_rate === null) {
+      line.append(el("b", null, "–"), el("span", null, all.errors ? "no success rate: no episode ended in a success or a failure" : "no success rate yet"));
     } else {
       line.append(el("b", null, percent(all.success_rate)), el("span", null, "success"));
       line.append(el("span", null, `95 % interval ${between(...all.interval)}`));

@@ -39,7 +39,7 @@
     const recorded = run.recorded === null || run.recorded === undefined ? "" : `${run.recorded.toLocaleString("en")} of ${plural(run.planned || 0, "episode")}`;
     return el("div", { class: "run" }, box,
       el("div", { class: "what" }, el("a", { href: `/run/${run.id}/` }, run.name), " ", el("span", { class: `badge ${run.status}` }, run.status), el("div", { class: run.problem ? "caution" : "dim" }, run.problem || run.title)),
-      el("div", { class: "much" }, number, el("div", { class: "dim" }, [recorded, seconds === null ? "" : ago(Math.max(0, seconds))].filter(Boolean).join(" · "))),
+      el("div", { class: "much" }, number, el("div", { class: "dim" }, [recorded, all && all.errors ? plural(all.errors, "error") : "", seconds === null ? "" : ago(Math.max(0, seconds))].filter(Boolean).join(" · "))),
       el("a", { class: "button", href: `/run/${run.id}/report`, target: "_blank", rel: "noopener", hidden: run.status === "unreadable" }, "report"));
   }
 
