@@ -60,7 +60,7 @@ class Hint:
 
 
 def together(hints: Sequence[Hint]) -> str:
-    """Hints that are followed together, as they stand in a sentence; nothing, if there are none."""
+    """Writes hints that are followed together as they stand in a sentence; nothing, if there are none."""
     return f"{_OPEN}{_BETWEEN.join(hint._notation for hint in hints)}{_CLOSE}" if hints else ""
 
 

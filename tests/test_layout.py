@@ -225,6 +225,31 @@ def test_files_are_short() -> None:
         assert lines <= MOST_LINES or "_pb2" in path.stem, f"{path} has {lines} lines: which two concepts are in it?"
 
 
+MOST_LINES_OF_A_FUNCTION = 60
+"""Without its docstring: a screen."""
+
+LONG_FUNCTIONS = {
+    "policy_server/policies/lerobot.py": "__init__",  # each line of it needs what the one before has made
+}
+
+
+def long_functions(text: str) -> list[str]:
+    found = []
+    for node in ast.walk(tree_of(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            said = len((ast.get_docstring(node, clean=False) or "").splitlines())
+            if (node.end_lineno or 0) - node.lineno + 1 - said > MOST_LINES_OF_A_FUNCTION:
+                found.append(node.name)
+    return found
+
+
+def test_functions_are_short() -> None:
+    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+        known = LONG_FUNCTIONS.get(path.relative_to(ROOT).as_posix())
+        assert long_functions(path.read_text()) == ([known] if known else []), f"{path}: what are its parts?"
+    assert long_functions("def f():\n" + "    pass\n" * 60) == ["f"]
+
+
 def launcher_names() -> set[str]:
     from sparring.orchestrator.launchers.registry import working_launchers
 

@@ -56,7 +56,7 @@ def verdicts_of(
     steps: int = STEPS,
     settings: Mapping[str, Any] | None = None,
 ) -> Iterator[Verdict]:
-    """The verdict of each rule, as it is reached; arguments as for `check_benchmark`."""
+    """Yields the verdict of each rule, as it is reached; arguments as for `check_benchmark`."""
     choose_backend()
     if missing := benchmark.missing():
         raise UsageError(f"the benchmark {benchmark.name!r} needs {', '.join(missing)}, not installed in this Python.")

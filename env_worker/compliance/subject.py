@@ -45,7 +45,7 @@ class Frame:
 
     @classmethod
     def of(cls, observation: Observation, step: Step | None = None) -> Frame:
-        """Of what a simulator returned."""
+        """Makes one of what a simulator returned."""
         seen = {name: fingerprint(array) for name, array in sorted(observation.items())}
         if step is None:
             return cls(seen)
@@ -53,7 +53,7 @@ class Frame:
         return cls(seen, float(step.reward).hex(), ended, {k: float(v).hex() for k, v in step.metrics.items()})
 
     def difference(self, other: Frame) -> str:
-        """What differs, in words; of observations only those that both have. Empty: nothing."""
+        """Says what differs, in words; of observations only those that both have. Empty: nothing."""
         for name in sorted(self.observation.keys() & other.observation.keys()):
             if self.observation[name] != other.observation[name]:
                 return f"the observation {name!r} differs"
@@ -68,7 +68,7 @@ Frames = list[Frame]
 
 
 def difference(one: Frames, other: Frames) -> str:
-    """The first difference of two plays of an episode, in words; empty: none."""
+    """Says what the first difference of two plays of an episode is; empty: none."""
     for number, (left, right) in enumerate(zip(one, other, strict=False)):
         if found := left.difference(right):
             return f"{found} {'after reset' if number == 0 else f'at step {number}'}"
@@ -78,7 +78,7 @@ def difference(one: Frames, other: Frames) -> str:
 
 
 def fingerprint(array: Array) -> str:
-    """A hash of a tensor's type, shape and bytes."""
+    """Returns a hash of a tensor's type, shape and bytes."""
     tensor = np.ascontiguousarray(array)
     return hashlib.sha256(f"{tensor.dtype} {tensor.shape} ".encode() + tensor.tobytes()).hexdigest()
 

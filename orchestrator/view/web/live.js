@@ -6,7 +6,7 @@
   const SIGNS = { success: "✓", failure: "✗", error: "!", played: "•" };
   const MOST_CELLS = 20000; // beyond that, a browser takes seconds to lay them out
   const MOST_FILMS = 24;
-  const PATIENCE = 10000; // milliseconds without a frame until it is said what may be the reason
+  const FRAME_TIMEOUT = 10000; // milliseconds without a frame until it is said what may be the reason
   const LIVE = "live", LOST = "lost", OVER = "over";
 
   const run = { about: null, cells: new Map(), order: [], curve: [], slots: [], left: 0, notes: new Map(), progress: null, server: null, films: null, status: "", told: "" };
@@ -195,7 +195,7 @@
               if (watched.shown) URL.revokeObjectURL(watched.shown);
               watched.shown = next;
               box.querySelector("p").textContent = `step ${answer.headers.get("x-steps")}`;
-            } else if (!watched.shown && Date.now() - since > PATIENCE) {
+            } else if (!watched.shown && Date.now() - since > FRAME_TIMEOUT) {
               box.querySelector("p").textContent = "no frame yet: a simulator that names no camera shows none";
             }
           } catch { /* the server has gone; the page says so elsewhere */ }
