@@ -27,6 +27,19 @@ def frames_of(film: Path, steps: Sequence[int]) -> list[Array]:
     return [wanted[step] if step in wanted else last.to_ndarray(format="rgb24") for step in steps]
 
 
+def labelled(picture: Array, label: str) -> Array:
+    """Returns a picture with a letter in its upper right corner."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    size = max(12, min(picture.shape[:2]) // 20)
+    image = Image.fromarray(np.ascontiguousarray(picture))
+    draw, side, width = ImageDraw.Draw(image), round(1.6 * size), image.width
+    draw.rectangle((width - side, 0, width, side), fill=(24, 24, 24))
+    where = (width - side // 2, side // 2)
+    draw.text(where, label, (230, 230, 230), font=ImageFont.load_default(size), anchor="mm")
+    return np.asarray(image)
+
+
 def write_png(path: Path, rows: Sequence[Sequence[Array]], *, gap: int = 4) -> None:
     """Writes pictures in rows, with white between them, and around those that are smaller than others."""
     import av

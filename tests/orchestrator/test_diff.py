@@ -108,6 +108,8 @@ def test_pictures_show_both_runs_before_and_after_the_step(usage: Sparring) -> N
     assert np.allclose(shown, expected, atol=4), "within the codec's loss"
     assert shown[0][0] == shown[0][1], "before the step both are where they were"
     assert abs(shown[1][0] - shown[1][1]) > 1, "after it they are not"
+    letters = [sheet[:18, right - 18 : right] for right in (width, 2 * width + 4)]
+    assert not np.array_equal(*letters), "it is not said which is which"
     assert not np.array_equal(sheet[height - 20 : height, :width], sheet[-20:, :width]), "the step stands under them"
 
 

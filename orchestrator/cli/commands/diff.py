@@ -20,7 +20,7 @@ from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.replays import Replayed, Wanted
 from sparring.orchestrator.replay.run_difference import EpisodeDifference, RunDifference, difference_of
-from sparring.orchestrator.replay.side_by_side import frames_of, write_png
+from sparring.orchestrator.replay.side_by_side import frames_of, labelled, write_png
 from sparring.orchestrator.results.finite import finite
 from sparring.orchestrator.run.file_names import unique_file_names
 from sparring.protos import evaluation_pb2 as pb
@@ -103,7 +103,10 @@ def _pictures(
                 log.warning("there is no picture of %s: %s", episode, why)
         for episode, one in ids.items():
             if all(episode in each for each in films):
-                left, right = (frames_of(each[episode], (one.step, one.step + 1)) for each in films)
+                left, right = (
+                    [labelled(frame, name) for frame in frames_of(each[episode], (one.step, one.step + 1))]
+                    for name, each in zip("AB", films, strict=True)
+                )
                 path = folder / f"{names[one.episode]}_step{one.step}.png"
                 write_png(path, list(zip(left, right, strict=True)))
                 made[one.episode] = str(path)
