@@ -150,6 +150,8 @@ def flag(hint: Hint) -> str:
     name = f"--{hint.setting.replace('_', '-')}"
     if hint.key:
         return f"{name} {shlex.quote(hint.key)}={word(hint.value) if hint.has_value else '...'}"
+    if isinstance(hint.value, bool):
+        return name if hint.value else f"--no-{name.removeprefix('--')}"
     return f"{name} {word(hint.value)}" if hint.has_value else name
 
 

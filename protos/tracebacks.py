@@ -83,6 +83,11 @@ def references(text: str) -> list[str]:
     return list(dict.fromkeys(_REFERENCE.findall(text)))
 
 
+def without_references(text: str) -> str:
+    """Returns a sentence of a run whose folder does not stay, so that nobody looks for a traceback there."""
+    return re.sub(rf" \(traceback: {_REFERENCE.pattern}\)", "", text)
+
+
 def located(text: str, folder: Path) -> str:
     """Returns a text that refers to files by paths that can be opened from here."""
     return _REFERENCE.sub(lambda found: str(folder / found[0]), text)

@@ -133,17 +133,18 @@ class RecordedRun:
         kept = dict(self.read(wanted))
         missing = [episode for episode in wanted if episode not in kept]
         if wanted and not kept:
+            off = self.document.settings.get("actions") is False
             why = (
                 f"it was run with {Hint('actions', value=False)}"
-                if self.document.settings.get("actions") is False
+                if off
                 else "releases before 0.2 did not keep them"
                 if "actions" not in self.document.settings
                 else "they were too large, or were taken out"
             )
             raise UsageError(
                 f"the run in {str(self.place)!r} has no actions of these episodes ({why}), so they cannot be played "
-                f"again without the policy. Run the same command with another {Hint('output')} to have them: the same "
-                "plan gives the same episodes."
+                f"again without the policy. Run the same command {'without that and ' if off else ''}with another "
+                f"{Hint('output')} to have them: the same plan gives the same episodes."
             )
         return kept, missing
 

@@ -40,7 +40,7 @@ from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.net.address import Address
 from sparring.protos.net.rpc import ignore_poller_races
 from sparring.protos.spec import PolicySpec
-from sparring.protos.tracebacks import traceback_of
+from sparring.protos.tracebacks import traceback_of, without_references
 
 _NOT_ASKED: Final = Description(NOBODY, {}, "", "", PolicySpec(action_dim=1, chunk_length=1))
 _NOTHING_CAME: Final = "nothing came of its replay."
@@ -290,7 +290,7 @@ class _Telling(RunListener):
             said = [event.message for event in events_of(journal) if event.episode == row.id] if lacking else []
         return Replayed(
             recorded=self._run.rows[row.id],
-            again=row,
+            again=replace(row, error=without_references(row.error)),
             kept=self._kept[row.id],
             trace=trace,
             maker=makers.get(row.maker),

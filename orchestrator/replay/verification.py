@@ -72,7 +72,7 @@ def check(run: RecordedRun, replayed: Replayed, tolerance: float = TOLERANCE) ->
     row, again = replayed.recorded, replayed.again
     places = tuple(elsewhere(run, row, replayed.maker))
     close = tolerance if places else 0.0
-    problems = [*_inner_problems(run, row, replayed), *_differences(row, again, close)]
+    problems = list(dict.fromkeys([*_inner_problems(run, row, replayed), *_differences(row, again, close)]))
     first = _first_difference(replayed, close)
     if first is not None:
         word = "to the bit" if not places else f"within {tolerance:g}"

@@ -18,6 +18,7 @@ from sparring.orchestrator.replay.replays import Replayed, Wanted, replay, worki
 from sparring.orchestrator.replay.settings import NOW, ReplaySettings
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.action_list import unpack
+from sparring.protos.advice import FLAGS
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.trace import Trace
 
@@ -212,8 +213,11 @@ def test_what_cannot_be_seen_is_refused_with_what_can(
 def test_a_folder_without_actions_says_why_and_what_to_do(usage: Sparring, tmp_path: Path) -> None:
     done = usage(*PLAN, "--no-actions", "--in-process", "--output", "none")
     assert done.returncode == 0, done.stderr
-    with pytest.raises(UsageError, match=r"no actions of these episodes \(it was run with .*Run the same command"):
+    with pytest.raises(UsageError) as refused:
         play(RecordedRun.in_folder(tmp_path / "none"), tmp_path)
+    said = refused.value.told(FLAGS)
+    assert "no actions of these episodes (it was run with --no-actions)" in said
+    assert "Run the same command without that and with another --output" in said
 
 
 def test_a_folder_of_an_earlier_release_says_so(tmp_path: Path) -> None:

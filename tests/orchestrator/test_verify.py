@@ -197,6 +197,13 @@ def test_files_that_are_not_what_the_journal_says_are_found_out(usage: Sparring,
     assert (done.returncode, name in done.stderr) == (2, True)
 
 
+def test_what_is_wrong_is_said_once_and_of_no_file_that_does_not_stay(usage: Sparring, recorded: Path) -> None:
+    edit(recorded, cut_actions)
+    _, found = verified(usage, recorded)
+    (cut,) = (each for each in found["episodes"] if each["verdict"] == "different")
+    assert cut["problems"] == ["recorded actions cannot be read: they are cut off, or something follows them."]
+
+
 def test_episodes_that_cannot_be_checked_are_no_success(usage: Sparring, recorded: Path) -> None:
     edit(recorded, lambda journal: journal.execute("DELETE FROM actions WHERE task = 'long'") and None)
     code, found = verified(usage, recorded)

@@ -32,7 +32,7 @@ NAME = Hint("rename", "observation.images.top", "observation.image")
         ),
         (Hint("policy_ca"), "{{policy_ca}}", "--policy-ca", "ca="),
         (Hint("launcher", value="docker"), '{{launcher="docker"}}', "--launcher docker", 'launcher="docker"'),
-        (Hint("video", value=True), "{{video=true}}", "--video true", "video=True"),
+        (Hint("video", value=True), "{{video=true}}", "--video", "video=True"),
         (Hint("benchmark_arg", "x"), "{{benchmark_arg.x}}", "--benchmark-arg x=...", 'benchmark_arg={"x": ...}'),
         (
             Hint("policy_arg", "dtype", "bfloat16"),
@@ -130,3 +130,9 @@ def test_a_log_line_that_cannot_be_formatted_takes_nobody_down(capsys: pytest.Ca
 def test_brackets_without_end_are_no_hint() -> None:
     text = "{{benchmark_arg=" + 5000 * "["
     assert render(text, FLAGS) == text
+
+
+def test_a_setting_of_yes_or_no_is_a_flag_of_its_own_on_the_command_line() -> None:
+    said = f"{Hint('actions', value=False)} {Hint('in_process', value=True)}"
+    assert render(said, FLAGS) == "--no-actions --in-process"
+    assert render(str(Hint("actions", value=False)), PYTHON) == "actions=False"
