@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import socket
 from functools import partial
-from typing import Any, Final
-from weakref import WeakSet
+from typing import Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -34,28 +32,6 @@ def limit_handshakes(loop: asyncio.AbstractEventLoop) -> None:
     loop.create_server = partial(  # type: ignore[method-assign]
         loop.create_server, ssl_handshake_timeout=_HANDSHAKE_SECONDS
     )
-
-
-class BoundedListener(socket.socket):
-    """Listens, and closes what comes above a limit at once: before a request, a token, or a TLS handshake."""
-
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self._most = most_connections()
-        self._accepted: WeakSet[socket.socket] = WeakSet()
-
-    def accept(self) -> tuple[socket.socket, Any]:
-        """Accepts a connection.
-
-        Raises:
-            ConnectionAbortedError: If there are too many; asyncio goes on with the next one then.
-        """
-        connection, peer = super().accept()
-        if sum(one.fileno() >= 0 for one in self._accepted) >= self._most:
-            connection.close()
-            raise ConnectionAbortedError("there are too many connections")
-        self._accepted.add(connection)
-        return connection, peer
 
 
 class PromptRequests(H11Protocol):

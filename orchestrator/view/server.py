@@ -16,6 +16,7 @@ from sparring.protos.errors import UsageError
 from sparring.protos.installing import install_command
 from sparring.protos.net.access import check_certificate, check_reach, read_token
 from sparring.protos.net.address import Address
+from sparring.protos.net.bounded_listener import BoundedListener
 
 if TYPE_CHECKING:
     from sparring.orchestrator.view.pages import Pages
@@ -177,9 +178,9 @@ def _bound(address: Address) -> socket.socket:
     family, kind, protocol, _, where = socket.getaddrinfo(
         address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
-    from sparring.orchestrator.view.connections import BoundedListener
+    from sparring.orchestrator.view.connections import most_connections
 
-    bound = BoundedListener(family, kind, protocol)
+    bound = BoundedListener(family, kind, protocol, most=most_connections())
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(where)

@@ -16,7 +16,7 @@ from bridges.test_fronts import openpi_client
 from bridges.test_lerobot_async_front import calling
 from websockets.sync.client import connect
 
-from sparring.policy_server.bridges import arrays, front, peer
+from sparring.policy_server.bridges import arrays, front, peer, vla_eval_asks
 from sparring.policy_server.bridges import lerobot_async as wire
 from sparring.policy_server.bridges.arrays import BadMessage
 from sparring.policy_server.bridges.clients import lerobot_async as client
@@ -40,6 +40,12 @@ def test_the_name_of_a_type_of_numbers() -> None:
 def test_what_a_foreign_server_says_of_its_failure() -> None:
     assert peer._short("x" * peer._LONGEST) == "x" * peer._LONGEST
     assert peer._short("x" * (peer._LONGEST + 1)) == "x" * peer._LONGEST + " ..."
+
+
+def test_what_a_model_server_of_vla_eval_asks_for() -> None:
+    most = vla_eval_asks._LONGEST
+    assert vla_eval_asks._short("x" * most) == "x" * most
+    assert vla_eval_asks._short("x" * (most + 1)) == "x" * most + " ..."
 
 
 def test_what_a_client_is_told() -> None:

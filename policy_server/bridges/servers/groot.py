@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 _PREFIX: Final = "action."
 _MOST_UNREAD: Final = 1
-"""Requests of one connection that ZeroMQ reads ahead, each as large as may be: nobody sends a second one unanswered."""
+"""Requests of one connection that ZeroMQ reads ahead, each as large as it may be: nobody sends two at once."""
 
 
 class GrootFront(Front):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import contextlib
 import hmac
 import logging
@@ -20,6 +19,7 @@ from websockets.http11 import Request, Response
 from sparring.policy_server.bridges.front import ForeignClient, Front, told
 from sparring.policy_server.limits import ServerFull
 from sparring.protos.net.address import Address
+from sparring.protos.net.bounded_listener import listeners
 
 log = logging.getLogger(__name__)
 
@@ -35,31 +35,39 @@ class WebSocketFront(Front):
     health_answer: str
 
     async def listen(self) -> Address:
-        address = self._settings.address
+        address, limits = self._settings.address, self._rollouts.limits
+        most, of_a_peer = limits.most_connections, limits.most_of_a_peer
         try:
-            self._server: Server = await serve(
+            # Not asyncio's own: whoever connects and says nothing has no token to show, and takes a file descriptor.
+            sockets = await asyncio.to_thread(listeners, address, most=most, most_of_a_peer=of_a_peer)
+        except OSError as error:
+            raise self._cannot(error) from error
+        self._servers: list[Server] = [
+            await serve(
                 self._serve_client,
-                address.host,
-                address.port,
+                sock=listening,
                 process_request=self._checked,
                 origins=[None],  # of pages in a browser, which may reach this machine's own addresses
                 ssl=self._tls,
+                ssl_handshake_timeout=limits.handshake_seconds if self._tls else None,
                 compression=None,
                 max_size=self._most_bytes,
                 max_queue=1,  # a client that sends on and on waits for its answers
-                open_timeout=self._rollouts.limits.hello_seconds,
-                ping_interval=self._rollouts.limits.keepalive_seconds,
+                open_timeout=limits.hello_seconds,
+                ping_interval=limits.keepalive_seconds,
                 ping_timeout=None,  # clients compute, too, and answer when they are done
             )
-        except OSError as error:
-            raise self._cannot(error) from error
-        return address.with_port(next(iter(self._server.sockets)).getsockname()[1])
+            for listening in sockets
+        ]
+        return address.with_port(sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        self._server.close()
+        for server in self._servers:
+            server.close()
         with contextlib.suppress(TimeoutError):  # a client may be waiting for a policy that never answers
             async with asyncio.timeout(_CLOSE_SECONDS):
-                await self._server.wait_closed()
+                for server in self._servers:
+                    await server.wait_closed()
 
     @abstractmethod
     async def _converse(self, connection: ServerConnection, client: ForeignClient) -> None:
@@ -68,8 +76,6 @@ class WebSocketFront(Front):
     def _checked(self, connection: ServerConnection, request: Request) -> Response | None:
         if request.path == self.health_path:
             return connection.respond(HTTPStatus.OK, self.health_answer)
-        if len(self._server.connections) > 2 * self._rollouts.limits.sessions:
-            return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections\n")
         if self._token and not hmac.compare_digest(_brought(request.headers).encode(), self._token.encode()):
             return connection.respond(
                 HTTPStatus.UNAUTHORIZED,
@@ -116,11 +122,13 @@ def _reason(sentence: str) -> str:
 
 
 def _brought(headers: Headers) -> str:
-    said = headers.get("Authorization", "")
-    kind, _, value = said.partition(" ")
+    said = headers.get_all("Authorization")
+    if len(said) != 1:
+        return ""
+    kind, _, value = said[0].partition(" ")
     if kind.lower() != "basic":  # Api-Key, Bearer
         return value
     try:
         return base64.b64decode(value, validate=True).decode().partition(":")[2]
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # no base64, no ASCII, no text
         return ""
