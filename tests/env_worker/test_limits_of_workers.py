@@ -35,6 +35,22 @@ def test_the_sides_of_a_picture_that_is_shown_live(side: int) -> None:
     assert shown(most + 1)[side] == most // 2 + 1, "every second pixel"
 
 
+def test_the_bytes_of_a_picture_that_is_shown_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = np.zeros((4, 4, 3), np.uint8)
+    size = len(live_frames.png(image))
+    for most, shown in ((size, 1), (size - 1, 0)):
+        monkeypatch.setattr(live_frames, "MAX_FRAME", most)
+        frames: list[bytes] = []
+
+        def show(task: str, index: int, steps: int, content: bytes, frames: list[bytes] = frames) -> None:
+            frames.append(content)
+
+        request = live_frames.FrameRequest(show, lambda: True)
+        simulator: Any = SimpleNamespace(camera="image")
+        live_frames.LiveFrames(simulator, request, "short", 0).on_reset({"image": image})
+        assert len(frames) == shown
+
+
 def python_that(says: str, folder: Path) -> Path:
     file = folder / "python"
     file.write_text(f"#!/bin/sh\nprintf '%s\\n' '{says}'\n")

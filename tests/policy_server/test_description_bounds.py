@@ -14,6 +14,7 @@ from sparring.protos import policy_pb2 as pb
 from sparring.protos.errors import SparringError
 from sparring.protos.limits import MAX_HISTORY
 from sparring.protos.spec import PolicySpec, SpecMismatch, TensorSpec, check_settled
+from sparring.protos.tensor import MAX_TENSOR_BYTES
 
 TOO_MUCH = "too many parts, or parts with names that are too long or no text"
 
@@ -62,6 +63,18 @@ def test_the_steps_that_it_asks_to_be_shown() -> None:
     check_settled(asking(MAX_HISTORY), offer)
     with pytest.raises(SpecMismatch, match="at most 4096 are kept"):
         check_settled(asking(MAX_HISTORY + 1), offer)
+
+
+def test_the_bytes_of_all_that_it_asks_to_be_shown_at_once() -> None:
+    spec = TensorSpec("uint8", (MAX_TENSOR_BYTES // 4,))
+    offer = Offer({"image": spec}, action_low=[-1.0], action_high=[1.0])
+
+    def asking(history: int) -> PolicySpec:
+        return PolicySpec({"image": spec}, action_dim=1, chunk_length=1, history=history)
+
+    check_settled(asking(4), offer)
+    with pytest.raises(SpecMismatch, match=r"it asks for the last 5 of 'image', .*more than a message holds"):
+        check_settled(asking(5), offer)
 
 
 def test_files_that_arguments_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
