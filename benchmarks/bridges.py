@@ -1,7 +1,8 @@
 """Round trips per second through each bridge, and by a foreign client at the same server: two images and a state there.
 
 The servers are processes of their own and compute nothing: openpi's as its client package speaks, vla-eval's own model
-server, and one of pyzmq for GR00T. The bridge and the foreign client take turns, round after round.
+server, one of pyzmq for GR00T, and one of Python's http.server for /act in X-VLA's form. The bridge and the foreign
+client take turns, round after round.
 
     python benchmarks/bridges.py [--rounds 5] [--seconds 1]
 
@@ -12,10 +13,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
+import json
 import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from statistics import median
 from typing import Any, Final
 
@@ -28,6 +32,7 @@ from contenders import serve_as_openpi
 from sparring.policy_server.bridges.endpoint import Endpoint
 from sparring.policy_server.bridges.peer import Peer
 from sparring.policy_server.bridges.presets import preset
+from sparring.policy_server.bridges.wires import WIRES
 from sparring.policy_server.policies.base import Instruction, Observation
 from sparring.protos.spec import Offer
 
@@ -38,20 +43,29 @@ SEEN: Final[dict[str, Any]] = {
     "robot0_eef_pos": np.zeros(3),
     "robot0_eef_quat": np.array([0.0, 0.0, 0.0, 1.0]),
     "robot0_gripper_qpos": np.zeros(2),
+    "robot0_eef_mat": np.eye(3),
 }
+SEEN["robot0_eye_in_hand_image"] = SEEN["observation.images.image2"]
 CHUNK: Final = np.zeros((10, 7), np.float32)
+POSES: Final = {"action": np.tile([0.0, 0, 0, 1, 0, 0, 0, 1, 0, 0], (10, 2)).tolist()}
 Ask = Callable[[], Any]
 
 
 def bridge(wire: str, address: str) -> Ask:
     """Our side of a bridge, as a session uses it."""
     from sparring.policy_server.bridges.clients.groot import GrootPeer
+    from sparring.policy_server.bridges.clients.http_act import XvlaPeer
     from sparring.policy_server.bridges.clients.openpi import OpenpiPeer
     from sparring.policy_server.bridges.clients.vla_eval import VlaEvalPeer
 
-    kinds: dict[str, type[Peer]] = {"openpi": OpenpiPeer, "vla-eval": VlaEvalPeer, "gr00t": GrootPeer}
+    kinds: dict[str, type[Peer]] = {
+        "openpi": OpenpiPeer,
+        "vla-eval": VlaEvalPeer,
+        "gr00t": GrootPeer,
+        "xvla": XvlaPeer,
+    }
     layout = preset(wire, "libero").changed({"side": 0})  # as the foreign client sends them: scaling is no part of it
-    peer = kinds[wire](Endpoint.parse(f"{wire}://{address}", port=0), layout, timeout=20)
+    peer = kinds[wire](Endpoint.parse(f"{WIRES[wire].scheme}://{address}", port=0), layout, timeout=20)
     task = Instruction("go", benchmark="libero", offer=Offer({}, (), ()))
     peer.start(task, 0)
     observation = Observation(SEEN, task)
@@ -96,6 +110,48 @@ def groot_client(address: str) -> Ask:
     return ask
 
 
+def act_client(address: str) -> Ask:
+    import requests
+
+    layout = preset("xvla", "libero")
+    session, shown = requests.Session(), layout.shown(SEEN)
+
+    def ask() -> Any:
+        arrays = {name: json.dumps(_json_numpy(array)) for name, array in shown.items()}
+        question = {**arrays, "language_instruction": "go", **layout.constants}
+        return session.post(f"http://{address}/act", json=question, timeout=20).json()["action"]
+
+    return ask
+
+
+def _json_numpy(array: Any) -> dict[str, Any]:
+    return {
+        "__numpy__": base64.b64encode(array.tobytes()).decode(),
+        "dtype": array.dtype.str,
+        "shape": list(array.shape),
+    }
+
+
+class Acting(BaseHTTPRequestHandler):
+    """Reads a question of X-VLA's form, with its arrays, and answers with poses."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do_POST(self) -> None:
+        question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        for found in (json.loads(value) for value in question.values() if str(value).startswith("{")):
+            np.frombuffer(base64.b64decode(found["__numpy__"]), found["dtype"]).reshape(found["shape"])
+        content = json.dumps(POSES).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
 def _packed(value: Any) -> Any:
     return {b"nd": True, b"type": value.dtype.str, b"kind": b"", b"shape": value.shape, b"data": value.tobytes()}
 
@@ -108,6 +164,7 @@ FOREIGN: Final[dict[str, Callable[[str], Ask]]] = {
     "openpi": openpi_client,
     "vla-eval": vla_eval_client,
     "gr00t": groot_client,
+    "xvla": act_client,
 }
 
 
@@ -126,6 +183,10 @@ def serve(wire: str) -> None:
         with serve_background(Nothing()) as served:
             _say(f"{served.host}:{served.port}")
             time.sleep(3600)
+    elif wire == "xvla":
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Acting)
+        _say(f"127.0.0.1:{server.server_port}")
+        server.serve_forever()
     else:
         socket = zmq.Context.instance().socket(zmq.REP)
         _say(f"127.0.0.1:{socket.bind_to_random_port('tcp://127.0.0.1')}")
