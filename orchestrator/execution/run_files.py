@@ -272,7 +272,7 @@ class RunFiles:
         notes = {f"{NOTE}{sha256}": self._journal.meta(f"{NOTE}{sha256}") for sha256 in named}
         # Of a journal that was damaged, and salvaged, one may be missing.
         programs = programs_in({key: note for key, note in notes.items() if note is not None})
-        results = Results(plan=self._stopping.plan, rows=rows, seconds=0.0, folder=None)
+        results = Results(plan=self._stopping.plan, rows=rows, seconds=0.0, folder=None, protocols=self._protocols)
         document = RunDocument(
             id=self._journal.meta("run"),
             status=status,
@@ -295,7 +295,7 @@ class RunFiles:
             seconds=self._seconds,
             server_stats=ServerStats.noted(self._journal.meta("server_stats")),
             recorded=len(rows),
-            overall=RunRate.of(results.overall),
+            overall=RunRate.of_all(results),
             group_rates={name: RunRate.of(summary) for name, summary in results.groups.items()},
             task_rates={name: RunRate.of(summary) for name, summary in results.tasks.items()},
             out_of_range=sum(row.out_of_range for row in rows),

@@ -21,6 +21,7 @@ from sparring.orchestrator.results.document import RunDocument
 from sparring.orchestrator.results.finite import finite
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.results.several_protocols import protocols_side_by_side
 from sparring.orchestrator.results.statistics import Summary, kind_of
 from sparring.orchestrator.run.error_limit import same_for_all
 from sparring.orchestrator.run.slot_time import SlotSeconds
@@ -61,7 +62,7 @@ def report_content(
         traces: What came of the steps of its episodes, as its journal has it.
         frames: What episodes began with: addresses of pictures, with the pictures inside.
     """
-    owners = results.owners
+    owners, rules = results.owners, protocols_side_by_side(results)
     content = {
         "schema": CONTENT_SCHEMA,
         "title": results_title(results),
@@ -70,9 +71,12 @@ def report_content(
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "metric": results.metric,
         "folder": None if results.folder is None else str(results.folder),
-        "overall": _summary(results.overall),
-        "suite": _suite(results),
-        "any_time": _any_time(results),
+        # A rate of several protocols together would be by the rules of none: there is one for each instead.
+        "overall": None if rules else _summary(results.overall),
+        "overall_by": [{"name": label, **_summary(results.benchmarks[label])} for label in rules],
+        "protocols": _protocols(results),
+        "suite": None if rules else _suite(results),
+        "any_time": None if rules else _any_time(results),
         "planned": results.plan.count,
         "recorded": len(results.rows),
         "seconds": results.seconds,
@@ -96,6 +100,14 @@ def report_content(
         "command": next((execution.command for execution in document.executions if execution.command), None),
     }
     return finite(content)  # type: ignore[no-any-return]
+
+
+def _protocols(results: Results) -> list[dict[str, Any]]:
+    """Returns by which rules each benchmark, or evaluation, was played."""
+    said = ("benchmark", "name", "version", "sha256", "changed")
+    return [
+        {"of": of, **{name: getattr(protocol, name) for name in said}} for of, protocol in results.protocols.items()
+    ]
 
 
 def _summary(summary: Summary) -> dict[str, Any]:

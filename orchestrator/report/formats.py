@@ -70,6 +70,10 @@ def _junit(results: Results) -> bytes:
             errors=str(sum(row.outcome == "error" for row in episodes) + len(missing[benchmark, task])),
             time=f"{sum(row.seconds for row in episodes):.3f}",
         )
+        if benchmark in results.protocols:
+            protocol, properties = results.protocols[benchmark], ElementTree.SubElement(suite, "properties")
+            for name, value in (("protocol", protocol.label), ("protocol_sha256", protocol.sha256)):
+                ElementTree.SubElement(properties, "property", name=name, value=_xml(value))
         for row in episodes:
             case = ElementTree.SubElement(
                 suite,

@@ -19,18 +19,19 @@ def report_markdown(content: dict[str, Any]) -> str:
 
 
 def _lines(content: dict[str, Any]) -> Iterator[str]:
-    overall = content["overall"]
     yield f"# {_text(content['title'])}"
     yield ""
-    told = _headline(content)
+    wholes = content["overall_by"] or [{"name": "", **content["overall"]}]
+    told = "; ".join(_headline(whole, content["metric"]) for whole in wholes)
     yield f"{told}, {content['recorded']} of {content['planned']} episodes, {content['status']}."
-    if overall["errors"] and overall["worst_case"] is not None:
-        yield ""
-        cases = _between(overall["worst_case"], overall["best_case"])
-        yield (
-            f"{overall['errors']} episodes ended in an error and are not counted: {cases} if all were failures, "
-            "or successes."
-        )
+    for whole in wholes:
+        if whole["errors"] and whole["worst_case"] is not None:
+            yield ""
+            cases = _between(whole["worst_case"], whole["best_case"])
+            yield (
+                f"{whole['errors']} episodes{_by(whole)} ended in an error and are not counted: {cases} if all were "
+                "failures, or successes."
+            )
     for sentence in content["cautions"]:
         yield ""
         yield f"> {_text(sentence)}"
@@ -51,6 +52,9 @@ def _lines(content: dict[str, Any]) -> Iterator[str]:
         if len(errors) > _MOST_ERRORS:
             yield f"| | | and {len(errors) - _MOST_ERRORS} more |"
     policy = content["policy"]
+    if content["protocols"]:
+        yield ""
+        yield from map(_protocol, content["protocols"])
     yield ""
     if policy is not None and policy["checkpoint_sha256"]:
         yield f"checkpoint sha256 {_text(policy['checkpoint_sha256'])}"
@@ -61,14 +65,24 @@ def _lines(content: dict[str, Any]) -> Iterator[str]:
         yield from (f"{fence}sh", command, fence)
 
 
-def _headline(content: dict[str, Any]) -> str:
-    overall = content["overall"]
-    if content["metric"] == "return":
-        mean = overall["return"]
-        return "no return" if mean is None else f"**mean return {_number(mean['mean'])}**{_interval(mean)}"
-    if overall["success_rate"] is None:
-        return "no success rate"
-    return f"**{100 * overall['success_rate']:.1f} % success** (95 % interval {_between(*overall['interval'])})"
+def _headline(whole: dict[str, Any], metric: str) -> str:
+    by = _by(whole)
+    if metric == "return":
+        mean = whole["return"]
+        return f"no return{by}" if mean is None else f"**mean return{by} {_number(mean['mean'])}**{_interval(mean)}"
+    if whole["success_rate"] is None:
+        return f"no success rate{by}"
+    return f"**{100 * whole['success_rate']:.1f} % success{by}** (95 % interval {_between(*whole['interval'])})"
+
+
+def _by(whole: dict[str, Any]) -> str:
+    return f" by {_text(whole['name'])}" if whole["name"] else ""
+
+
+def _protocol(protocol: dict[str, Any]) -> str:
+    changed = f", but for {', '.join(protocol['changed'])}" if protocol["changed"] else ""
+    said = f"{protocol['of']}: protocol {protocol['name']}@{protocol['version']}{changed}, sha256 {protocol['sha256']}"
+    return f"- {_text(said)}"
 
 
 def _table(content: dict[str, Any], summaries: Sequence[dict[str, Any]], what: str) -> Iterator[str]:

@@ -111,7 +111,9 @@ class RunDocument(DocumentPart):
         default=None, description="how many episodes had a row when this was written; null: releases before 0.2"
     )
     overall: RunRate | None = Field(
-        default=None, description="the success rate when this was written; null: releases before 0.2"
+        default=None,
+        description="the success rate when this was written; null: releases before 0.2, and runs of several protocols, "
+        "whose rate would be by the rules of none",
     )
     group_rates: dict[str, RunRate] = Field(
         default_factory=dict, description="the same for each group that was selected"

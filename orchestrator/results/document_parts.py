@@ -6,15 +6,19 @@ import os
 import platform
 import socket
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sparring.env_worker.protocol import WholeProtocol
+from sparring.orchestrator.results.several_protocols import protocols_side_by_side
 from sparring.orchestrator.results.statistics import Summary
 from sparring.policy_server.client import Description, PolicyProgram
 from sparring.protos.conditions import plain
 from sparring.protos.machine import machine
+
+if TYPE_CHECKING:
+    from sparring.orchestrator.results.results import Results
 
 
 class DocumentPart(BaseModel):
@@ -250,3 +254,8 @@ class RunRate(DocumentPart):
     def of(cls, summary: Summary) -> RunRate:
         """Makes it of a summary of all episodes."""
         return cls.model_validate(summary.to_json())
+
+    @classmethod
+    def of_all(cls, results: Results) -> RunRate | None:
+        """Makes it of all episodes of a run; None of several protocols, for it would be by the rules of none."""
+        return None if protocols_side_by_side(results) else cls.of(results.overall)

@@ -12,6 +12,7 @@ from sparring.orchestrator.results.intervals import wilson
 from sparring.orchestrator.results.repeats import PlaysWorth
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.results.several_protocols import protocols_side_by_side
 from sparring.orchestrator.results.statistics import Summary
 from sparring.orchestrator.trackers.base import Cell
 
@@ -119,8 +120,10 @@ class RunNumbers:
 
 def final_numbers(results: Results) -> dict[str, float]:
     """Returns what a run comes to: all of it, its groups and its tasks."""
-    tasks = results.tasks
-    found = summary_numbers(results.overall, "eval", interval=True)
+    tasks, rules = results.tasks, protocols_side_by_side(results)
+    found = {} if rules else summary_numbers(results.overall, "eval", interval=True)
+    for label in rules:  # a rate of several protocols together would be by the rules of none
+        found |= summary_numbers(results.benchmarks[label], f"eval/protocol/{label}", interval=True)
     found["eval/seconds"] = results.seconds
     for name, summary in results.groups.items():
         if name not in tasks:
@@ -146,6 +149,8 @@ def table_rows(results: Results) -> Sequence[Sequence[Cell]]:
     """Returns the rows of the table that a run ends with: a task each, and the last one of all of them."""
     owners = results.owners
     rows = [_table_row(name, owners[name], summary) for name, summary in results.tasks.items()]
+    if rules := protocols_side_by_side(results):
+        return [*rows, *(_table_row(f"overall by {label}", label, results.benchmarks[label]) for label in rules)]
     return [*rows, _table_row("overall", "", results.overall)]
 
 

@@ -27,6 +27,7 @@ from sparring.orchestrator.report.page import report_page, script_json
 from sparring.orchestrator.report.timelines import MOST_POINTS, timelines
 from sparring.orchestrator.results.document import read_document
 from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.trackers.numbers import final_numbers, table_rows
 from sparring.protos.trace import Trace
 
 OLD = ROOT / "tests" / "fixtures" / "release-0.1.0"
@@ -230,3 +231,30 @@ def test_a_long_episode_is_told_in_parts_and_a_strange_trace_not_at_all() -> Non
     assert found[known].success_at == 60
     assert found[known].rewards[0] == pytest.approx(1.5)
     assert sum(found[known].rewards) / MOST_POINTS == pytest.approx(50.5, rel=0.01)
+
+
+def test_rules_are_in_every_format_and_several_protocols_have_no_rate_together(
+    usage: Sparring, report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = ("--policy", "toy_policies:Wanderer", "--benchmark", "toy", "--task", "short,long", "--in-process")
+    done = usage("run", *plan, "--episodes", "3", "--protocols", "ours,narrow", "--output", "run")
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "run"
+    results = Results.load(folder)
+    assert report(folder, "--format", "json", "--format", "md", "--format", "junit", "--format", "html")[0] == 0
+    content = json.loads((folder / "report.json").read_text())
+    assert (content["overall"], content["suite"], content["any_time"]) == (None, None, None)
+    rates = {whole["name"]: (whole["n"], whole["success_rate"]) for whole in content["overall_by"]}
+    assert rates == {name: (6, results.benchmarks[name].success_rate) for name in ("ours", "narrow")}
+    text, xml = (folder / "report.md").read_text(), ElementTree.parse(folder / "report.xml")
+    kept = {found.get("value") for found in xml.iter("property")}
+    for name, protocol in results.protocols.items():
+        assert f"success by {name}**" in text
+        assert protocol.sha256 in text
+        assert {protocol.label, protocol.sha256} <= kept
+        assert protocol.sha256 in (folder / "report.html").read_text()
+    assert json.loads((folder / "run.json").read_text())["overall"] is None
+    numbers = final_numbers(results)
+    assert "eval/success_rate" not in numbers
+    assert numbers["eval/protocol/narrow/success_rate"] == rates["narrow"][1]
+    assert [row[0] for row in table_rows(results)][-2:] == ["overall by ours", "overall by narrow"]

@@ -13,21 +13,24 @@
   // ---- headline
 
   function drawHead() {
-    const all = data.overall;
+    const wholes = data.overall ? [data.overall] : data.overall_by;
     const head = byId("head");
     head.append(
       el("h1", null, data.title, " ", el("span", { class: `badge ${data.status}` }, data.status)),
     );
     const line = el("div", { class: "headline" });
-    if (byReturn) {
-      const mean = all.return;
-      line.append(el("b", null, mean ? figure(mean.mean) : "–"), el("span", null, "mean return"));
-      if (mean && mean.interval) line.append(el("span", null, `95 % interval ${figure(mean.interval[0])} – ${figure(mean.interval[1])}`));
-    } else if (all.success_rate === null) {
-      line.append(el("b", null, "–"), el("span", null, all.errors ? "no success rate: no episode ended in a success or a failure" : "no success rate yet"));
-    } else {
-      line.append(el("b", null, percent(all.success_rate)), el("span", null, "success"));
-      line.append(el("span", null, `95 % interval ${between(...all.interval)}`));
+    for (const all of wholes) {
+      const by = all.name ? ` by ${all.name}` : "";
+      if (byReturn) {
+        const mean = all.return;
+        line.append(el("b", null, mean ? figure(mean.mean) : "–"), el("span", null, `mean return${by}`));
+        if (mean && mean.interval) line.append(el("span", null, `95 % interval ${figure(mean.interval[0])} – ${figure(mean.interval[1])}`));
+      } else if (all.success_rate === null) {
+        line.append(el("b", null, "–"), el("span", null, all.errors ? `no success rate${by}: no episode ended in a success or a failure` : `no success rate${by} yet`));
+      } else {
+        line.append(el("b", null, percent(all.success_rate)), el("span", null, `success${by}`));
+        line.append(el("span", null, `95 % interval ${between(...all.interval)}`));
+      }
     }
     line.append(el("span", null, `${plural(data.recorded, "episode")} of ${data.planned.toLocaleString("en")}`), el("span", null, plural(data.tasks.length, "task")), el("span", null, duration(data.seconds)));
     head.append(line);
@@ -35,7 +38,7 @@
       const such = data.suite.such_tasks;
       head.append(el("p", { class: "dim" }, `mean over tasks ${percent(data.suite.mean)}: ${between(...data.suite.these_tasks)} on these tasks${such ? `, ${between(...such)} on tasks like these` : ""}`));
     }
-    if (!byReturn && all.errors) head.append(el("p", { class: "caution" }, `${plural(all.errors, "episode")} ended in an error and ${all.errors === 1 ? "is" : "are"} not counted: ${between(all.worst_case, all.best_case)} if all of them were failures, or successes`));
+    for (const all of wholes) if (!byReturn && all.errors) head.append(el("p", { class: "caution" }, `${plural(all.errors, "episode")}${all.name ? ` by ${all.name}` : ""} ended in an error and ${all.errors === 1 ? "is" : "are"} not counted: ${between(all.worst_case, all.best_case)} if all of them were failures, or successes`));
     if (!byReturn && data.any_time) head.append(el("p", { class: "dim" }, `${between(...data.any_time)} by the rounds that all tasks have played, whenever you look; the interval above is for a number of episodes that was settled before`));
     if (data.status !== "finished") head.append(el("p", { class: "caution" }, data.status_told));
     for (const sentence of data.cautions) head.append(el("p", { class: "caution" }, sentence));
@@ -105,8 +108,9 @@
     if (!state.filter) {
       const several = data.benchmarks.length > 1;
       for (const group of data.groups) if (!names.has(group.name)) bars.append(...bar(group, several ? `${group.benchmark}: ${group.name}` : group.name, true));
-      if (several) for (const benchmark of data.benchmarks) bars.append(...bar(benchmark, benchmark.name, true));
-      if (data.tasks.length > 1) bars.append(...bar(data.overall, "overall", true));
+      if (several && data.overall) for (const benchmark of data.benchmarks) bars.append(...bar(benchmark, benchmark.name, true));
+      if (data.overall && data.tasks.length > 1) bars.append(...bar(data.overall, "overall", true));
+      for (const all of data.overall_by) bars.append(...bar(all, `overall by ${all.name}`, true));
     }
     section.append(bars);
   }
@@ -291,6 +295,10 @@
       if (Object.keys(policy.arguments).length) facts.push(["its arguments", JSON.stringify(policy.arguments)]);
       if (policy.checkpoint_sha256) facts.push(["checkpoint", `sha256 ${policy.checkpoint_sha256}`]);
       if (policy.commit) facts.push(["code", `commit ${policy.commit}${policy.modified ? ", with changes" : ""}`]);
+    }
+    for (const one of data.protocols) {
+      const changed = one.changed.length ? `, but for ${one.changed.join(", ")}` : "";
+      facts.push([`protocol of ${one.of}`, `${one.name}@${one.version}${changed}, sha256 ${one.sha256}`]);
     }
     facts.push(["seed", data.settings.seed], ["machine", [data.host.name, data.host.cpu, data.host.gpu, data.host.system].filter(Boolean).join(", ")]);
     const section = byId("about");
