@@ -81,7 +81,7 @@ class Results:
     early_stop: EarlyStop | None = None
     protocols: Mapping[str, RunProtocol] = field(default_factory=dict)
     is_of_one_run: bool = True
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     id: str | None = None
 
     @classmethod

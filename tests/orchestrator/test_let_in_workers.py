@@ -220,7 +220,7 @@ def test_that_it_is_full_ends_a_run_that_nobody_has_played(in_run: InRun, played
         assert is_sent_away(worker) == played
         assert run.coordinator.ended.done() == (not played)
         if not played:
-            with pytest.raises(RunStopped, match="no slot found a place"):
+            with pytest.raises(RunStopped, match="no slot got a session"):
                 await run.coordinator.ended
 
     in_run(test, policy_timeout=0.02)

@@ -78,7 +78,7 @@ class Grounds:
             assert self._max_errors
             assert max(self._errors.values()) >= self._max_errors, (self._errors, reason)
             assert len(self._failed) > 1
-        elif "no slot found a place" in reason:
+        elif "no slot got a session" in reason:
             assert self._full_since is not None
             assert self._now() - self._full_since >= self._policy_seconds
         elif "nobody is there" in reason:
