@@ -191,6 +191,10 @@ def test_what_slurm_does_not_take_ends_the_run_in_seconds_with_its_own_words(
     done = sparring(*PLAN, *SLURM, "--slurm", "partition=nope", "--output", "out")
     assert done.returncode == 2
     assert "invalid partition specified: nope" in done.stderr
+    done = sparring(*PLAN, *SLURM, "--slots-per-worker", "64", "--output", "out")
+    assert done.returncode == 2
+    assert "Requested node configuration is not available. A job asks for one node" in done.stderr
+    assert "fewer with --slots-per-worker" in done.stderr
     cluster.do("scontrol", "update", "partitionname=short", "allowaccounts=lab")
     try:
         done = sparring(*PLAN, *SLURM, "--slurm", "partition=short", "--slurm", "account=nope", "--output", "out")
@@ -223,6 +227,7 @@ def test_an_ordinary_user(cluster: Cluster, undisturbed: Undisturbed, user_folde
     expected = undisturbed(*PLAN)
     python = f"/usr/bin/python3.{sys.version_info.minor}"  # ours is in root's home
     command = ["runuser", "-u", "tester", "--", python, "-m", "sparring", *PLAN, *SLURM, "--output", "own"]
+    command += ["--advertise", "localhost"]
     path = [str(ROOT / "tests" / "toy"), str(ROOT / "src"), *(p for p in sys.path if p.endswith("site-packages"))]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "HOME": str(user_folder)}
     done = subprocess.run(
@@ -230,6 +235,7 @@ def test_an_ordinary_user(cluster: Cluster, undisturbed: Undisturbed, user_folde
     )
     assert done.returncode == 0, done.stderr
     assert read_csv(user_folder / "own") == expected
+    assert "tls://localhost:" in done.stderr, "nodes are told the name that was given"
     assert (user_folder / "own" / "episodes.csv").owner() == "tester"
     assert cluster.jobs("own") == {}
     assert orphans(user_folder) == []

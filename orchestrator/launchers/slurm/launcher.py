@@ -55,6 +55,15 @@ _NO_FOLDER: Final = Path("OUTPUT")
 """Stands for the folder of a run that has not begun."""
 _NO_PORT: Final = 50052
 _EXECUTION: Final = "EXECUTION"
+_TOO_LARGE: Final = "node configuration is not available"
+
+
+def _hint(refused: SlurmFailed) -> str:
+    """Returns what may help, where Slurm's own words say that a job is too large and not for what."""
+    if _TOO_LARGE not in refused.sentence:
+        return ""
+    slots = Hint("slots_per_worker")
+    return f" A job asks for one node, and there a core for each slot unless it is told otherwise: fewer with {slots}."
 
 
 class SlurmLauncher(Launcher[SlurmSettings]):
@@ -97,7 +106,8 @@ class SlurmLauncher(Launcher[SlurmSettings]):
             except SlurmUnreachable as error:
                 log.warning("Slurm does not answer now: %s", error.sentence)
             except SlurmFailed as error:
-                raise UsageError(f"Slurm would not take the jobs of this run: {error.sentence}") from error
+                said = f"{error.sentence}{_hint(error)}"
+                raise UsageError(f"Slurm would not take the jobs of this run: {said}") from error
 
     def listen(self, run: RunSettings) -> Address | None:
         given = run.worker.listen_address
