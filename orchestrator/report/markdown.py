@@ -46,7 +46,11 @@ def _lines(content: dict[str, Any]) -> Iterator[str]:
         yield ""
         yield "| n | kind | error |"
         yield "|---:|---|---|"
-        errors = sorted(content["errors"], key=lambda error: -error["n"])
+        alike: dict[int, int] = {}  # what differs only in numbers is told once
+        for error in content["errors"]:
+            alike[error["alike"]] = alike.get(error["alike"], 0) + error["n"]
+        told_once = [{**content["errors"][first], "n": n} for first, n in alike.items()]
+        errors = sorted(told_once, key=lambda error: -error["n"])
         for error in errors[:_MOST_ERRORS]:
             yield f"| {error['n']} | {_text(error['kind'])} | {_text(error['sentence'])} |"
         if len(errors) > _MOST_ERRORS:
@@ -59,10 +63,12 @@ def _lines(content: dict[str, Any]) -> Iterator[str]:
     if policy is not None and policy["checkpoint_sha256"]:
         yield f"checkpoint sha256 {_text(policy['checkpoint_sha256'])}"
         yield ""
-    if content["command"]:
-        command = " ".join(plain(content["command"]).split())
-        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0))  # longer than any inside
-        yield from (f"{fence}sh", command, fence)
+    given = dict.fromkeys(execution["command"] for execution in content["executions"] if execution["command"])
+    if given:
+        commands = [" ".join(plain(command).split()) for command in given]
+        ticks = re.findall("`+", "".join(commands))
+        fence = "`" * max(3, 1 + max(map(len, ticks), default=0))  # longer than any inside
+        yield from (f"{fence}sh", *commands, fence)
 
 
 def _headline(whole: dict[str, Any], metric: str) -> str:

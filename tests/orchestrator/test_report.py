@@ -142,11 +142,12 @@ def test_what_stands_for_something_else_in_the_page_is_text(tmp_path: Path) -> N
 def test_markdown_of_a_stranger_is_text(tmp_path: Path) -> None:
     content = report_content(Results.load(OLD / "finished"), read_document(OLD / "finished"), tmp_path)
     content["policy"]["checkpoint_sha256"] = "<img src=x>\n\n@everybody"
-    content["command"] = "sparring run\n```\n# out\n~~~~~~~"
+    command = "sparring run\n```\n# out\n~~~~~~~"
+    content["executions"] = [{"command": given} for given in (command, None, "sparring resume out", command)]
     text = report_markdown(content)
     assert "<img" not in text.replace("\\<img", "")
     assert "\n@" not in text
-    assert text.endswith("````sh\nsparring run ``` # out ~~~~~~~\n````\n")
+    assert text.endswith("````sh\nsparring run ``` # out ~~~~~~~\nsparring resume out\n````\n"), "each command once"
 
 
 def test_standard_output_makes_no_folder(report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,6 +183,23 @@ def test_a_run_of_errors_only(report: Report, tmp_path: Path) -> None:
     text = report(OLD / "finished", "--tasks", "raises", "--format", "md", "--output", "-")[1]
     assert "no success rate, 4 of 4 episodes" in text
     assert report(OLD / "finished", "--tasks", "raises", "--output", tmp_path)[0] == 0
+
+
+def test_errors_that_differ_in_numbers_are_told_once(tmp_path: Path) -> None:
+    plan = Plan({"toy": [Task("x", "go", "g")]}, 4, 5)
+    sentences = ("stuck at 0.31 m", "stuck at 0.7 m", "stuck at 0.31 m", "lost x #3")
+    rows = [
+        replace(ROW, task="x", index=index, outcome="error", error=told, error_kind="simulator")
+        for index, told in enumerate(sentences)
+    ]
+    results = Results(plan=plan, rows=rows, seconds=1.0, folder=None)
+    content = report_content(results, read_document(OLD / "finished"), tmp_path)
+    assert [(error["n"], error["alike"]) for error in content["errors"]] == [(2, 0), (1, 0), (1, 2)]
+    assert content["episodes"]["error"] == [0, 1, 0, 2], "each episode has its own sentence"
+    assert [line.split("|")[1:4] for line in report_markdown(content).splitlines() if "simulator" in line] == [
+        [" 3 ", " simulator ", " stuck at 0.31 m "],
+        [" 1 ", " simulator ", " lost x \\#3 "],
+    ]
 
 
 def test_markdown_cannot_be_broken_by_names(tmp_path: Path) -> None:
