@@ -25,7 +25,7 @@ def fuzz(name: str, runs: int, seed: int, corpus: Path) -> None:
 
     # Ours only: instrumenting numpy and protobuf costs more than it finds.
     with atheris.instrument_imports(
-        include=["sparring.protos", "sparring.policy_server", "sparring.orchestrator.run", "targets"]
+        include=["sparring.protos", "sparring.policy_server", "sparring.orchestrator", "targets", "strangers"]
     ):
         from targets import TARGETS
 

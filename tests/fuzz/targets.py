@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 from google.protobuf.message import DecodeError
+from strangers import STRANGERS
 
 from sparring.orchestrator.coordination.bounds import MAX_SLOTS, OutOfBounds, check_register
 from sparring.orchestrator.coordination.coordinator import Coordinator
@@ -327,5 +328,6 @@ TARGETS: Final[dict[str, tuple[Callable[[bytes], None], list[bytes]]]] = {
             )
         ],
     ),
+    **STRANGERS,
 }
 """Each target, and what a well-meant input of it looks like: what others are made from."""
