@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from sparring.orchestrator.comparison.returns import ComparedReturns, ReturnComparison
 from sparring.orchestrator.display.comparison import p_shown, p_told
+from sparring.orchestrator.display.figures import FigureTable
 from sparring.orchestrator.display.screen import count, numbers
 
 
@@ -20,15 +20,8 @@ def returns_table(comparison: ReturnComparison, names: tuple[str, str]) -> Rende
         comparison: What it is of.
         names: What the runs are called.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("task", no_wrap=True)
-    for heading in returns_headings(names):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for label, cells in returns_lines(comparison):
-        table.add_row(Text(label), *cells)
-    table.add_section()
-    table.add_row()
-    table.add_row("overall", *all_returns(comparison), style="bold")
+    rows = [(label, cells, "") for label, cells in returns_lines(comparison)]
+    table = FigureTable(returns_headings(names), rows, all_returns(comparison))
     warnings = [Text(sentence, style="yellow") for sentence in returns_warnings(comparison)]
     return Group(table, Text(), Text(returns_verdict(comparison, names), style="bold"), *warnings)
 

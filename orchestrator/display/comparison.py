@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from sparring.orchestrator.comparison.comparison import ALPHA, Compared, Comparison, whole_counts
 from sparring.orchestrator.comparison.significance import unpaired_test
+from sparring.orchestrator.display.figures import FigureTable
 from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.display.title import results_title, status
 from sparring.orchestrator.results.results import Results
@@ -25,15 +25,7 @@ def comparison_table(comparison: Comparison, names: tuple[str, str]) -> Renderab
         comparison: What it is of.
         names: What the runs are called.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("task", no_wrap=True)
-    for heading in comparison_headings(names):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for label, cells, style in task_lines(comparison):
-        table.add_row(Text(label), *cells, style=style)
-    table.add_section()
-    table.add_row()
-    table.add_row("overall", *overall_cells(comparison), style="bold")
+    table = FigureTable(comparison_headings(names), list(task_lines(comparison)), overall_cells(comparison))
     told = (Text(sentence, style=style) for sentence, style in comparison_sentences(comparison, names))
     return Group(table, Text(), *told)
 
