@@ -30,7 +30,7 @@ class OnePlace:
     @contextmanager
     def foreign_session(self, host: str) -> Iterator[None]:
         if self.taken:
-            raise ServerFull("there is no place.")
+            raise ServerFull("the server is full.")
         self.taken.append(host)
         try:
             yield

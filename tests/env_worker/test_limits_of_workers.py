@@ -81,12 +81,12 @@ def test_the_name_of_a_renderer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Full:
-    """A policy server that has no place."""
+    """A policy server that is full."""
 
     address = Address.parse("127.0.0.1:1")
 
     def open(self, offer: Offer, **hello: Any) -> Any:
-        raise PolicyFull("there is no place.")
+        raise PolicyFull("the server is full.")
 
     def close(self) -> None:
         pass

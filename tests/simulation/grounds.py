@@ -17,7 +17,7 @@ class Grounds:
 
     Args:
         max_errors: So many attempts with the same error are enough; 0: no number is.
-        policy_seconds: How long a place at the policy is waited for.
+        policy_seconds: How long a session of the policy is waited for.
         starts_workers: Whether the run starts workers: then what others say is no ground for anything.
         played: Whether an episode had its outcome before.
         now: What time it is, in seconds.

@@ -22,7 +22,7 @@ from sparring.orchestrator.retry import RetryRules
 
 LONGEST = 6 * 3600.0
 """Virtual seconds in which every run ends, whatever its faults."""
-REASONS = ("same error", "a place", "nobody", "fit", "get ready")
+REASONS = ("same error", "got a session", "nobody", "fit", "get ready")
 """Why runs are stopped, a word of each."""
 
 

@@ -287,7 +287,7 @@ class SimulatedWorker:
             stream.say(lost=pb.Lost(lease=number, reason="the slot was killed."))
             return
         elif fault == "policy full":
-            stream.say(lost=pb.Lost(lease=number, reason="there is no place.", policy_full=True))
+            stream.say(lost=pb.Lost(lease=number, reason="the server is full.", policy_full=True))
             await asyncio.sleep(self._dice.uniform(0, 20))
             return
         elif fault == "policy changed":
