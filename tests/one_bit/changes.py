@@ -37,8 +37,8 @@ def _libero_steps(change: Callable[[Any, Any, int], Any], when: Callable[..., bo
 
     step, begin, make = FastLoop.step, FastLoop.begin, LiberoSimulator.__init__
 
-    def made(self: Any, task: Any, **settings: Any) -> None:
-        make(self, task, **settings)
+    def made(self: Any, task: Any, *settings: Any, **more: Any) -> None:
+        make(self, task, *settings, **more)
         self._loop.suite = task.suite
 
     def begun(self: Any) -> None:
