@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from sparring.orchestrator.results.row import CHECKSUM, COLUMNS, column_definition
-from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
 
 Migration = Callable[[sqlite3.Connection], None]
@@ -130,11 +129,11 @@ def check_version(connection: sqlite3.Connection, place: str) -> int:
     if version > SCHEMA_VERSION:
         raise UsageError(
             f"{place!r} was written by a newer release (journal version {version}; this one knows {SCHEMA_VERSION} and "
-            f"below). Update sparring, or give another {Hint('output')}."
+            "below). Update sparring, or begin anew in another folder."
         )
     if version < FIRST_VERSION:
         raise UsageError(
-            f"{place!r} was written before release 0.1.0 (journal version {version}); give another {Hint('output')}."
+            f"{place!r} was written before release 0.1.0 (journal version {version}). Begin anew in another folder."
         )
     return version
 

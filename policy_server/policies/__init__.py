@@ -113,6 +113,8 @@ def _find(name: str, experts: Mapping[str, str]) -> Any:
             return _import(point.value)
     if name.startswith(_LEROBOT):
         checkpoint = name.removeprefix(_LEROBOT)
+        if not checkpoint:
+            raise UsageError(f"the policy {name!r} names no checkpoint: a folder or a hub id stands after the colon.")
         return partial(_import(_LEROBOT_POLICY), checkpoint)
     if is_foreign(name):
         return partial(_import(_FOREIGN_POLICY), name)

@@ -233,6 +233,10 @@ def test_a_lerobot_checkpoint_without_lerobot(monkeypatch: pytest.MonkeyPatch) -
     assert "needs LeRobot, which is not installed: pip install 'sparring[lerobot]'" in message
 
 
+def test_a_lerobot_checkpoint_without_a_name() -> None:
+    assert "names no checkpoint" in refusal("lerobot:")
+
+
 @pytest.mark.parametrize("where", ["import", "constructor"])
 def test_a_policy_that_calls_exit_is_a_sentence(module: Module, where: str) -> None:
     """Programs that were made policies of parse a command line of their own, and exit where they do not like it."""
