@@ -33,6 +33,7 @@ from sparring.orchestrator.execution.invocation import Invocation
 from sparring.orchestrator.execution.prepare import prepare
 from sparring.orchestrator.plan import Plan
 from sparring.orchestrator.results.finite import finite
+from sparring.orchestrator.results.reading import FILE_NAME
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
 from sparring.orchestrator.run.listeners import RunListener
@@ -197,7 +198,7 @@ def _tell_partial(error: SparringError, folder: Path, console: Console) -> None:
     said = plain(error.told(FLAGS))
     try:
         results = Results.load(folder)
-    except UsageError:  # it did not come to a journal
+    except UsageError:  # it did not come to a journal, or that is damaged
         results = None
     if results is not None:
         begun = {(row.benchmark, row.task) for row in results.rows}
@@ -209,12 +210,14 @@ def _tell_partial(error: SparringError, folder: Path, console: Console) -> None:
         if others and not (results.overall.n and results.overall.errors):  # else they stand under the table
             show(Group("errors so far:", *(Text(f"  {line}") for line in others)), console)
     console.print(f"[bold red]stopped:[/] {_escaped(said)}", highlight=False, soft_wrap=True)
-    if results is None:  # there is no folder that could be resumed
-        said = "Nothing was recorded. The same command begins anew."
-    else:
+    if results is not None:
         recorded = f"Recorded: {len(results.rows)} of {len(results.plan.ids())} episodes."
-        said = f"{recorded} Go on with: sparring resume {shlex.quote(str(folder))}"
-    console.print(said, highlight=False, soft_wrap=True)
+        advice = f"{recorded} Go on with: sparring resume {shlex.quote(str(folder))}"
+    elif (folder / FILE_NAME).exists():
+        advice = f"What is recorded cannot be read now. See: sparring show {shlex.quote(str(folder))}"
+    else:  # there is no folder that could be resumed
+        advice = "Nothing was recorded. The same command begins anew."
+    console.print(advice, highlight=False, soft_wrap=True)
 
 
 def _new_folder(settings: RunSettings) -> Path:

@@ -115,7 +115,8 @@ def _run() -> NoReturn:
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # new in click 8.2: the whole help
             _show(error.format_message())
         else:
-            _tell(error.format_message() + _comma_hint(error, sys.argv))
+            hint = _comma_hint(error, sys.argv)
+            _tell(f"{error.format_message().rstrip('.')}. {hint}" if hint else error.format_message())
         raise SystemExit(EXIT_USAGE) from None
     except SparringError as error:
         if isinstance(error, CodeBroken) and error.__cause__ is not None:  # no run has kept it
@@ -130,7 +131,7 @@ def _run() -> NoReturn:
 def _comma_hint(error: click.ClickException, arguments: Sequence[str]) -> str:
     """Returns what is to be said to somebody who writes a list as in a sentence: `--task reach-v3, push-v3`."""
     if isinstance(error, click.UsageError) and any(argument.endswith(",") for argument in arguments):
-        return ". A list has no space after its commas."
+        return "A list has no space after its commas."
     return ""
 
 

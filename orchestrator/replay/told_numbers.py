@@ -11,6 +11,7 @@ from sparring.orchestrator.results.document import RunDocument
 from sparring.orchestrator.results.document_parts import RunRate
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.results.several_protocols import protocols_side_by_side
 from sparring.orchestrator.results.statistics import Summary
 
 
@@ -38,9 +39,11 @@ def told_problems(document: RunDocument, rows: Collection[EpisodeRow], where: st
         yield f"run.json does not tell how many episodes were recorded, and {where} has {len(rows)}."
     elif document.recorded != len(rows):
         yield f"run.json tells of {document.recorded} episodes, and {where} has {len(rows)}."
-    results = Results(plan=document.plan(), rows=list(rows), seconds=0.0, folder=None)
+    results = Results(plan=document.plan(), rows=list(rows), seconds=0.0, folder=None, protocols=document.protocols)
     overall = {} if document.overall is None else {"": document.overall}
-    yield from _rate_problems("overall", overall, {"": results.overall}, where)
+    # Of several protocols there is no rate of all; releases that told one told this one.
+    due = {} if not overall and protocols_side_by_side(results) else {"": results.overall}
+    yield from _rate_problems("overall", overall, due, where)
     yield from _rate_problems("task", document.task_rates, results.tasks, where)
     yield from _rate_problems("group", document.group_rates, results.groups, where)
     if document.early_stop is not None and document.early_stop.against is None:

@@ -219,9 +219,10 @@ def _errors(results: Results) -> list[dict[str, Any]]:
     for row in results.rows:
         if row.outcome == "error":
             kind = kind_of(row)
-            alike = first.setdefault((kind, same_for_all(row.error, row.id)), len(found))
-            entry = found.setdefault(row.error, {"sentence": row.error, "kind": kind, "n": 0, "alike": alike})
-            entry["n"] += 1
+            if row.error not in found:
+                alike = first.setdefault((kind, same_for_all(row.error, row.id)), len(found))
+                found[row.error] = {"sentence": row.error, "kind": kind, "n": 0, "alike": alike}
+            found[row.error]["n"] += 1
     return list(found.values())
 
 

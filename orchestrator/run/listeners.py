@@ -145,7 +145,7 @@ class RunListener:
         """Called every few seconds with what the policy servers do."""
 
     def on_films(self, films: FilmCount) -> None:
-        """Called when a film is wanted, made or given up: how many there are of each, by replay."""
+        """Called when a film is wanted, made or given up: how many there are of each, by replay or by the way."""
 
     def on_film(self, row: EpisodeRow) -> None:
         """Called when a recorded episode has been filmed by replay: with its row, which names the film now."""

@@ -20,7 +20,8 @@ class SlotSeconds:
     Attributes:
         playing: In which they had an episode on loan, also one that was tried again or lost.
         films: In which they played something again to film it.
-        idle: In which they had nothing to do: no episode was left, or the policy was not there yet.
+        idle: In which they had nothing to do: no episode was left, or the policy server was away. It begins when the
+            policy is there.
     """
 
     playing: float = 0.0

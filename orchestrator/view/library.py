@@ -158,6 +158,7 @@ def _told(entry: Entry) -> dict[str, Any]:
     policy = "a policy" if document.policy is None else document.policy.name
     about |= {"status": document.status, "title": title(policy, plan), "metric": document.metric}
     about |= {"planned": plan.count, "recorded": document.recorded, "began": _began(document)}
+    about["errors"] = sum(found.errors for found in document.task_rates.values())
     about |= {"overall": None if rate is None else rate.model_dump(by_alias=True), "tasks": list(plan.labels())[:200]}
     return finite(about)  # type: ignore[no-any-return]
 

@@ -207,6 +207,7 @@ def test_runs_are_searched_and_compared_and_their_reports_opened(
     page = open_page(serve(Pages(Library([tmp_path / "runs"]))).url, width=400)
     expect(page.locator(".run")).to_have_count(4)
     expect(page.locator(".run", has_text="broken").locator(".caution")).to_have_text("1 error")
+    assert page.locator(".run", has_text="broken").locator(".much").inner_text().count("error") == 1
     expect(page.locator(".run", has_text="second").locator(".caution")).to_have_count(0)
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
     expect(page.locator(".run a", has_text="<b>third</b>")).to_be_visible()

@@ -28,6 +28,12 @@ def test_where_there_is_room_each_task_is_a_line() -> None:
     assert lines[-1].startswith("overall  ")
 
 
+def test_in_a_pipe_each_task_is_a_line_however_wide() -> None:
+    lines = shown(200, terminal=False)
+    assert lines[1].split() == [TASK, *" ".join(FIGURES).split()]
+    assert len(shown(80, terminal=False)) == len(lines)
+
+
 @pytest.mark.parametrize("width", [80, 100])
 def test_on_a_narrow_terminal_no_figure_is_cut_off(width: int) -> None:
     lines = shown(width)

@@ -20,6 +20,7 @@ from support import ROOT, Sparring
 from sparring.env_worker.benchmark import Task
 from sparring.orchestrator.cli.main import main
 from sparring.orchestrator.plan import EpisodeId, Plan
+from sparring.orchestrator.replay.derived_files import derived_problems
 from sparring.orchestrator.report.content import report_content
 from sparring.orchestrator.report.formats import write_table
 from sparring.orchestrator.report.markdown import report_markdown
@@ -272,6 +273,7 @@ def test_rules_are_in_every_format_and_several_protocols_have_no_rate_together(
         assert {protocol.label, protocol.sha256} <= kept
         assert protocol.sha256 in (folder / "report.html").read_text()
     assert json.loads((folder / "run.json").read_text())["overall"] is None
+    assert list(derived_problems(folder)) == []  # nor does verify miss it
     numbers = final_numbers(results)
     assert "eval/success_rate" not in numbers
     assert numbers["eval/protocol/narrow/success_rate"] == rates["narrow"][1]

@@ -260,7 +260,7 @@
     const section = byId("time");
     const idle = "idle" in data.time;
     section.append(el("h2", null, idle ? "Where the slots' time went" : "Where the episodes' time went"), ...drawn);
-    if (idle) section.append(el("p", { class: "dim" }, "other: making simulators, and episodes that were tried again or lost; idle: nothing was left to do, or the policy was not there yet"));
+    if (idle) section.append(el("p", { class: "dim" }, "other: making simulators, and episodes that were tried again or lost; idle: nothing was left to do, or the policy server was away for a while"));
     const server = data.server;
     if (server) {
       const ms = (seconds) => (seconds === null ? "–" : `${(1000 * seconds).toFixed(1)} ms`);

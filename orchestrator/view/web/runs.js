@@ -34,12 +34,12 @@
       const interval = run.metric === "return" ? all.return.interval : all.interval;
       if (interval) number.append(el("span", { class: "dim" }, ` ${run.metric === "return" ? `${figure(interval[0])} to ${figure(interval[1])}` : between(...interval)}`));
     }
-    if (all && all.errors) number.append(" ", el("span", { class: "caution" }, plural(all.errors, "error")));
+    if (run.errors) number.append(" ", el("span", { class: "caution" }, plural(run.errors, "error")));
     const seconds = run.began ? Date.now() / 1000 - Date.parse(run.began) / 1000 : null;
     const recorded = run.recorded === null || run.recorded === undefined ? "" : `${run.recorded.toLocaleString("en")} of ${plural(run.planned || 0, "episode")}`;
     return el("div", { class: "run" }, box,
       el("div", { class: "what" }, el("a", { href: `/run/${run.id}/` }, run.name), " ", el("span", { class: `badge ${run.status}` }, run.status), el("div", { class: run.problem ? "caution" : "dim" }, run.problem || run.title)),
-      el("div", { class: "much" }, number, el("div", { class: "dim" }, [recorded, all && all.errors ? plural(all.errors, "error") : "", seconds === null ? "" : ago(Math.max(0, seconds))].filter(Boolean).join(" · "))),
+      el("div", { class: "much" }, number, el("div", { class: "dim" }, [recorded, seconds === null ? "" : ago(Math.max(0, seconds))].filter(Boolean).join(" · "))),
       el("a", { class: "button", href: `/run/${run.id}/report`, target: "_blank", rel: "noopener", hidden: run.status === "unreadable" }, "report"));
   }
 
