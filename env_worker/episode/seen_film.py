@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import logging
 from collections.abc import Collection
 
@@ -30,8 +31,8 @@ class SeenFilm(Film):
 
     def __init__(self, simulator: Simulator, *, fps: float, limit: int, wanted: Collection[Outcome]) -> None:
         super().__init__(simulator, fps=fps)
-        assert simulator.camera is not None
-        self._camera = simulator.camera
+        camera = self._camera = simulator.camera or ""
+        self._views = [lambda seen: seen[camera]]  # what `_add` makes; never a picture that is drawn for it
         self._same_view = {self._camera: _as_it_is, **simulator.same_view}
         self._seen = self._camera
         """The name by which the policy looks at what is filmed."""
@@ -52,25 +53,27 @@ class SeenFilm(Film):
         return frozenset({self._seen}) if shown and not self.missing and so_far in self._wanted else NOTHING
 
     def on_end(self, record: EpisodeRecord) -> None:
-        if record.outcome in self._wanted:
-            try:
+        try:
+            if record.outcome in self._wanted:
                 super().on_end(record)
-            except Exception as error:  # noqa: BLE001  # a film by the way may cost no outcome
-                self._give_up(error)
-        else:
-            self.close()
+            else:
+                self.close()
+        except Exception as error:  # noqa: BLE001  # a film by the way may cost no outcome
+            self._give_up(error)
         self.missing = ""  # the replay's film will say what is missing, if it is
 
     def _add(self, observation: Observation, step: int, reward: float | None) -> None:
         if self.missing:
             return
-        if self._seen not in observation:
-            self.missing = "the policy did not look at each of its frames."
-            self.close()
-            return
         try:
+            if self._seen not in observation:
+                self.missing = "the policy did not look at each of its frames."
+                self.close()
+                return
             frame = self._same_view[self._seen](observation[self._seen])
             super()._add({self._camera: frame}, step, reward)
+        except bdb.BdbQuit:  # somebody has left the debugger
+            raise
         except Exception as error:  # noqa: BLE001  # likewise
             self._give_up(error)
 

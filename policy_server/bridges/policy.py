@@ -165,8 +165,8 @@ class ForeignPolicy(Policy):
         with self._letting_go(session):
             if self._said is not None and self._layout_as_said(task.benchmark, session.peer.metadata) != layout:
                 raise PolicyFailed(
-                    f"{self._endpoint} wants to be shown something else than when this run began: is it another model "
-                    "by now? Start the run again."
+                    f"{self._endpoint} wants to be shown something else than when it was first asked: is it another "
+                    "model by now? Start again what asks it: the run, or `sparring serve`."
                 )
             session.peer.start(task, seed)
         return session

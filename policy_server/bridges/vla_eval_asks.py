@@ -48,14 +48,17 @@ def not_met(benchmark: str, said: Mapping[str, Any], given: Set[str]) -> Iterato
         said: Its hello.
         given: What the user has decided about the layout.
     """
+    if benchmark != _BENCHMARK:
+        if isinstance(asked := said.get(PARAMS), Mapping) and asked:
+            names = _short(", ".join(sorted(map(str, asked))))
+            yield f"asks vla-eval's harness for {names}, which is known for LIBERO alone: it is shown the layout above"
+        return
     for name, value in sorted(_asked(benchmark, said).items()):
         if name not in _DECIDED:
             yield (
                 f"asks vla-eval's harness for {_short(name)} = {_short(value)}, which is a rule of the evaluation and "
                 "none that a server decides here: this run is played by its own"
             )
-    if benchmark != _BENCHMARK:
-        return
     for name, ours in _ACTIONS.items():
         theirs = _format(said.get("action_spec"), name)
         if theirs not in ("", _ANY, ours) and name not in given:

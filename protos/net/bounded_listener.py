@@ -60,7 +60,11 @@ def listeners(address: Address, *, most: int, most_of_a_peer: int = 0) -> list[B
     made: list[BoundedListener] = []
     port, problem = address.port, OSError("it has no address")
     for family, kind, protocol, _, place in dict.fromkeys(found):
-        listener = BoundedListener(family, kind, protocol, most=most, most_of_a_peer=most_of_a_peer)
+        try:
+            listener = BoundedListener(family, kind, protocol, most=most, most_of_a_peer=most_of_a_peer)
+        except OSError as error:  # a kernel without this family
+            problem = error
+            continue
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:

@@ -125,6 +125,12 @@ def test_what_a_groot_server_looks_at_and_is_not_shown_is_said(as_text: bool) ->
             policy.warm_up()
             policy.spec_for("libero")
             told.append([sentence.partition(" ")[2] for sentence in policy.warnings[1:]])
+        # Of languages it takes the names as they are.
+        server.modalities = {"language": enveloped({"modality_keys": ["task"]}, as_text=as_text)}
+        policy = load_policy(f"gr00t://127.0.0.1:{server.port}", {"timeout": 30.0, "instruction": "task"})
+        policy.warm_up()
+        policy.spec_for("libero")
+        assert len(policy.warnings) == 1, policy.warnings
     assert told == [
         [],
         [

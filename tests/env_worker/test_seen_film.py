@@ -104,7 +104,8 @@ def test_who_sees_the_camera_under_another_name_is_filmed_too(monkeypatch: pytes
     expected, _ = seen_film(Looking(TOO_SLOW), ["failure"])
     monkeypatch.setattr(ToySimulator, "camera", "upright")
     monkeypatch.setattr(ToySimulator, "same_view", {"image": lambda image: image[::-1]}, raising=False)
-    monkeypatch.setattr("sparring.env_worker.episode.film._view", lambda simulator, name: lambda seen: seen[name])
+    monkeypatch.setattr(ToySimulator, "cameras", ("upright",), raising=False)
+    monkeypatch.setattr(ToySimulator, "picture", None, raising=False)  # it is seen, and never drawn for a film
     found, _ = seen_film(Looking(TOO_SLOW), ["failure"])
     assert np.array_equal(frames(found), frames(expected)), "each of the toy's pictures is of one shade"
 

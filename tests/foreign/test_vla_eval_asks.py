@@ -150,7 +150,7 @@ def test_another_model_at_the_same_address_is_not_taken_for_the_first() -> None:
         session = session_with(port, "relative")
         session.start(instruction=SENTENCE, seed=0)
         server.asked = ASKING["openvla"]
-        with pytest.raises(PolicyFailed, match="wants to be shown something else than when this run began"):
+        with pytest.raises(PolicyFailed, match="wants to be shown something else than when it was first asked"):
             session.start(instruction=SENTENCE, seed=0)
 
 

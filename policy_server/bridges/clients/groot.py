@@ -32,7 +32,10 @@ class GrootPeer(Peer):
         shown = {*layout.images, *layout.states, layout.instruction}
         for kind in ("video", "state", "language"):
             about = _modality(said, kind)
-            wanted = [name if "." in name else f"{kind}.{name}" for name in _texts(about.get("modality_keys"))]
+            keys = _texts(about.get("modality_keys"))
+            wanted = keys if kind == "language" else [f"{kind}.{name}" for name in keys]
+            if layout.instruction == "annotation.human.coarse_action":  # which it takes for "task", too
+                wanted = [name for name in wanted if name != "task"]
             if missing := [name for name in wanted if name not in shown]:
                 yield f"looks at {', '.join(missing)}, by its modality config, and is not shown that"
             moments = about.get("delta_indices")
