@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 from support import Sparring, read_csv
 
 from sparring import Results
@@ -43,6 +44,18 @@ def test_an_environment_without_success_is_evaluated_by_its_rewards(usage: Sparr
     assert info["overall"]["pc_success"] is None
     assert info["overall"]["avg_sum_reward"] == np.mean(sums)
     assert (info["per_task"][0]["metrics"]["successes"], info["overall"]["n_episodes"]) == ([], 3)
+
+
+@pytest.mark.parametrize(("task", "outcome"), [("Walker2d-v5", "played"), ("Hopper-v5", "failure")])
+def test_walkers_are_evaluated_by_their_rewards(usage: Sparring, tmp_path: Path, task: str, outcome: str) -> None:
+    """Hopper has a reward threshold in Gymnasium, by which it is judged, too; Walker2d has none."""
+    done = usage(*HERE, "--benchmark", "gym", "--task", task, "--episodes", "2", "--metric", "return")
+    assert done.returncode == 0, done.stderr
+    rows = read_csv(tmp_path / "out")
+    assert [(row["outcome"], row["error"]) for row in rows] == [(outcome, "")] * 2
+    returns = Results.load(tmp_path / "out").overall.returns
+    assert returns is not None
+    assert returns.mean == np.mean([float(row["reward_sum"]) for row in rows])
 
 
 def test_where_success_is_wanted_and_nobody_says_what_that_is_the_first_episode_is_the_last(
