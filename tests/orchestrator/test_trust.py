@@ -40,12 +40,12 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def strangers(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of it in the current folder, with a module in it."""
+    """A copy of it in the current folder, with a module in it; no other test has a module of the folder's name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    shutil.copytree(pristine, tmp_path / "strangers")
-    (tmp_path / "strangers" / "evil.py").write_text(EVIL)
-    return tmp_path / "strangers"
+    shutil.copytree(pristine, tmp_path / "their_run")
+    (tmp_path / "their_run" / "evil.py").write_text(EVIL)
+    return tmp_path / "their_run"
 
 
 def change(folder: Path, edit: Callable[[dict[str, Any]], None]) -> None:
@@ -55,39 +55,39 @@ def change(folder: Path, edit: Callable[[dict[str, Any]], None]) -> None:
 
 
 def name_code(document: dict[str, Any]) -> None:
-    document["settings"]["benchmark"] = "strangers.evil:B"
+    document["settings"]["benchmark"] = "their_run.evil:B"
 
 
 COMMANDS = {
-    "verify": ["verify", "strangers", HERE],
-    "film": ["film", "strangers", HERE, "--episodes", "all"],
-    "export": ["export", "strangers", "out", "--format", "npz", HERE],
+    "verify": ["verify", "their_run", HERE],
+    "film": ["film", "their_run", HERE, "--episodes", "all"],
+    "export": ["export", "their_run", "out", "--format", "npz", HERE],
 }
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_imports_a_benchmark_that_a_folder_names(usage: Sparring, strangers: Path, command: str) -> None:
     change(strangers, name_code)
-    change(strangers, lambda document: document["tasks"]["short"].update(benchmark="strangers.evil.B"))
+    change(strangers, lambda document: document["tasks"]["short"].update(benchmark="their_run.evil.B"))
     with closing(sqlite3.connect(strangers / "journal.sqlite", isolation_level=None)) as journal:
         for table in ("episodes", "actions"):
-            journal.execute(f"UPDATE {table} SET benchmark = 'strangers.evil.B'")
+            journal.execute(f"UPDATE {table} SET benchmark = 'their_run.evil.B'")
         journal.execute("UPDATE episodes SET checksum = 0")
     done = usage(*COMMANDS[command])
     assert done.returncode == 2, done.stderr
-    assert "the benchmark 'strangers.evil:B' is a class of the module 'strangers.evil'" in done.stderr
-    assert "--trust-benchmark strangers.evil:B" in done.stderr
+    assert "the benchmark 'their_run.evil:B' is a class of the module 'their_run.evil'" in done.stderr
+    assert "--trust-benchmark their_run.evil:B" in done.stderr
     assert not Path("PWNED").exists()
-    assert "strangers.evil" not in sys.modules
+    assert "their_run.evil" not in sys.modules
     assert usage(*COMMANDS[command], "--trust-benchmark", "other:B").returncode == 2
-    usage(*COMMANDS[command], "--trust-benchmark", "strangers.evil:B")
+    usage(*COMMANDS[command], "--trust-benchmark", "their_run.evil:B")
     assert Path("PWNED").exists(), "it was allowed, so that this test would see it imported"
-    sys.modules.pop("strangers.evil", None)
+    sys.modules.pop("their_run.evil", None)
 
 
 def test_a_plan_of_a_part_that_the_settings_do_not_know_is_damage(usage: Sparring, strangers: Path) -> None:
     change(strangers, name_code)
-    done = usage("verify", "strangers", HERE)
+    done = usage("verify", "their_run", HERE)
     assert done.returncode == 2
     assert "its plan has tasks of 'toy', which its settings do not know" in done.stderr
     assert not Path("PWNED").exists()
@@ -130,7 +130,7 @@ def test_arguments_of_gymnasium_are_not_handed_on_unasked() -> None:
 
 
 def test_an_installed_benchmark_is_played_by_its_name(usage: Sparring, strangers: Path) -> None:
-    assert usage("verify", "strangers", HERE).returncode == 0
+    assert usage("verify", "their_run", HERE).returncode == 0
 
 
 def test_where_assets_are_is_not_for_the_folder_to_say(
