@@ -52,7 +52,6 @@ def test_how_deep_modules_are_searched_for() -> None:
 
 
 def test_how_deep_changes_of_a_networks_memory_are_noticed() -> None:
-    pytest.importorskip("torch")
     from sparring.policy_server.policies._lerobot import module_state
 
     def is_noticed(levels: int) -> bool:
