@@ -32,8 +32,12 @@ def test_the_script_says_what_it_is_and_leaves_before_the_limit(tmp_path: Path) 
     assert "sparring run --output 'a b' &\n" in text
 
 
-def played(tmp_path: Path, code: int, *, most: int = 3, restarts: str = "0", sends: bool = True) -> tuple[int, str]:
-    """Runs the script with a command that stops on SIGINT with an exit code, and a made-up scontrol; returns its end.
+def played(
+    tmp_path: Path, code: int, *, most: int = 3, restarts: str = "0", sends: bool = True, early: str = ""
+) -> tuple[int, str]:
+    """Runs the script with a command that stops on SIGTERM with an exit code, and a made-up scontrol; returns its end.
+
+    It is sent a signal when the command is up; or `early`, right before it remembers which process the command is.
 
     A real Slurm does it in tests/slurm; here it is a question of the shell alone, on every machine.
     """
@@ -50,12 +54,22 @@ def played(tmp_path: Path, code: int, *, most: int = 3, restarts: str = "0", sen
         "SLURM_JOB_ID": "42",
         "SLURM_RESTART_COUNT": restarts,
     }
-    process = subprocess.Popen(["bash", "-c", script], env=environment, stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "up").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGUSR1 if sends else signal.SIGTERM)
-    said, _ = process.communicate(timeout=60)
+    if early:  # Bash reads this file before anything else
+        (tmp_path / "early").write_text(f"""trap '[ "$BASH_COMMAND" != "run=\\$!" ] || kill -{early} $$' DEBUG\n""")
+        environment["BASH_ENV"] = str(tmp_path / "early")
+    process = subprocess.Popen(
+        ["bash", "-c", script], env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    if not early:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "up").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGUSR1 if sends else signal.SIGTERM)
+    try:
+        said, _ = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     return process.returncode, said
 
 
@@ -79,6 +93,15 @@ def test_it_does_not_if_the_run_is_done_or_wrong_or_it_was_often_enough_or_is_ca
     ended, _ = played(tmp_path, code, most=most, sends=sends)
     assert ended == code
     assert asked(tmp_path) == ""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("early", "requeued"), [("TERM", ""), ("USR1", "requeue 42")])
+def test_a_signal_that_comes_before_the_run_has_a_number_is_passed_on(
+    tmp_path: Path, early: str, requeued: str
+) -> None:
+    played(tmp_path, 130, early=early)
+    assert asked(tmp_path) == requeued
 
 
 @pytest.mark.parametrize(

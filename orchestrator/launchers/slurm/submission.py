@@ -16,6 +16,8 @@ from sparring.orchestrator.launchers.slurm.script import leave_seconds, option_l
 
 INTERRUPTED: Final = 130
 """Exit code of a run that was told to stop and can go on."""
+TERMINATED: Final = 128 + 15
+"""Exit code of a run that was told to stop before it could listen."""
 
 
 @dataclass(frozen=True)
@@ -56,20 +58,20 @@ class Submission:
             *(f"#SBATCH {option_line(key, value)}" for key, value in settings.items()),
             "",
             # Not Ctrl-C's signal: what a shell starts in the background does not hear that.
-            "limit=''",
-            """trap 'limit=near; kill -TERM "$run" 2>/dev/null' USR1""",
-            """trap 'kill -TERM "$run" 2>/dev/null' TERM""",
+            "limit='' told=''",
+            """trap 'limit=near told=yes; kill -TERM "$run" 2>/dev/null' USR1""",
+            """trap 'told=yes; kill -TERM "$run" 2>/dev/null' TERM""",
             f"{shlex.join(self.command)} &",
             "run=$!",
-            # The signal may have come while there was nobody to pass it on to.
-            '[ -z "$limit" ] || kill -TERM "$run" 2>/dev/null',
+            # Either signal may have come while there was nobody to pass it on to.
+            '[ -z "$told" ] || kill -TERM "$run" 2>/dev/null',
             # A signal ends the shell's wait, with a code of its own, and not the run; when that has ended, the shell
             # still knows its code.
             'while wait "$run"; kill -0 "$run" 2>/dev/null; do :; done',
             'wait "$run"',
             "code=$?",
             "trap - TERM USR1",
-            f'if [ -n "$limit" ] && [ "$code" -eq {INTERRUPTED} ]; then',
+            f'if [ -n "$limit" ] && {{ [ "$code" -eq {INTERRUPTED} ] || [ "$code" -eq {TERMINATED} ]; }}; then',
             f'    if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {self.most} ]; then',
             '        echo "the time limit is near: this job is started again, and the run goes on"',
             '        scontrol requeue "$SLURM_JOB_ID" && sleep 60  # Slurm ends this script',
