@@ -28,6 +28,10 @@ _IMAGES: Final[Mapping[str, Mapping[str, str]]] = {
     "libero": {"agentview": "observation.images.image", "wrist": "observation.images.image2"},
 }
 """Which image a model server knows by which name, where nobody says so; those of vla-eval's own benchmarks."""
+_ACTIONS: Final[Mapping[str, Mapping[str, DimSpec]]] = {
+    "metaworld": {"position": POSITION_DELTA, "gripper": GRIPPER_CLOSE_POS},
+}
+"""What the numbers of an action are, where vla-eval has words for it."""
 _STATE: Final = "observation.state"
 
 
@@ -140,10 +144,10 @@ class VlaEvalBenchmark(StepBenchmark):  # type: ignore[misc]  # vla-eval has no 
         }
 
     def get_action_spec(self) -> dict[str, DimSpec]:
-        """Returns what an action means, where vla-eval has words for it: Meta-World's is a move and a grip."""
-        if self._benchmark.name != "metaworld":
+        """Returns what an action means, where vla-eval has words for it."""
+        if self._benchmark.name not in _ACTIONS:
             raise NotImplementedError(f"what an action of {self._benchmark.name} means is not said here")
-        return {"position": POSITION_DELTA, "gripper": GRIPPER_CLOSE_POS}
+        return dict(_ACTIONS[self._benchmark.name])
 
     def get_observation_spec(self) -> dict[str, DimSpec]:
         """Returns what is shown."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -256,16 +257,23 @@ def launcher_names() -> set[str]:
     return set(working_launchers())
 
 
-def compared(path: Path, names: set[str]) -> list[str]:
-    """Places where a launcher's name is compared with one that is known."""
+def compared(path: Path, names: set[str], what: str = "launchers?") -> list[str]:
+    """Places where the name of a launcher, or of something else, is compared with one that is known.
+
+    Args:
+        path: Of the file.
+        names: That are known.
+        what: A pattern of the words that such a name is called.
+    """
     found = []
     for node in ast.walk(tree_of(path.read_text())):
         sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
         if isinstance(node, ast.Match):
             sides = [node.subject, *(p.value for p in ast.walk(node) if isinstance(p, ast.MatchValue))]
-        if any("launcher" in ast.unparse(side).lower() for side in sides):
-            known = {n.value for side in sides for n in ast.walk(side) if isinstance(n, ast.Constant)} & names
-            found += [f"line {node.lineno}: {', '.join(sorted(known))}"] if known else []
+        constants = (n.value for side in sides for n in ast.walk(side) if isinstance(n, ast.Constant))
+        known = {value for value in constants if isinstance(value, str)} & names
+        if known and any(re.search(rf"(?<![a-z])({what})(?![a-z])", ast.unparse(side).lower()) for side in sides):
+            found.append(f"line {node.lineno}: {', '.join(sorted(known))}")
     return found
 
 
@@ -275,6 +283,38 @@ def test_nobody_compares_the_name_of_a_launcher() -> None:
     for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
         if not path.is_relative_to(ROOT / "orchestrator" / "launchers"):
             assert compared(path, names) == [], f"{path}: what differs is the launcher's own business"
+
+
+def names_of_plug_ins(what: str) -> set[str]:
+    from sparring.env_worker.registry import all_benchmarks
+    from sparring.orchestrator.export.formats import FORMATS
+    from sparring.orchestrator.trackers.registry import tracker_names
+    from sparring.policy_server.bridges.wires import WIRES
+
+    known = {
+        "benchmarks?": all_benchmarks(),
+        "form(at)?s?": FORMATS,
+        "track(er)?s?": tracker_names(),
+        "wires?": WIRES,
+    }
+    return set(known[what])
+
+
+@pytest.mark.parametrize(
+    ("what", "home"),
+    [
+        ("benchmarks?", "env_worker/benchmarks"),
+        ("form(at)?s?", "orchestrator/export"),
+        ("track(er)?s?", "orchestrator/trackers"),
+        ("wires?", "policy_server/bridges/wires.py"),
+    ],
+)
+def test_nobody_compares_the_name_of_what_is_one_file(what: str, home: str) -> None:
+    names = names_of_plug_ins(what)
+    assert len(names) > 1
+    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+        if not path.is_relative_to(ROOT / home):
+            assert compared(path, names, what) == [], f"{path}: what differs is its own business"
 
 
 @pytest.mark.parametrize(
@@ -288,6 +328,13 @@ def test_nobody_compares_the_name_of_a_launcher() -> None:
 def test_the_check_sees_a_name_compared(tmp_path: Path, wrong: str) -> None:
     (tmp_path / "wrong.py").write_text(wrong)
     assert compared(tmp_path / "wrong.py", {"process", "docker", "none"})
+
+
+def test_the_check_leaves_other_words_alone(tmp_path: Path) -> None:
+    (tmp_path / "right.py").write_text('if platform == "npz" or form in FORMATS or form == "wide": pass')
+    assert compared(tmp_path / "right.py", {"npz", "lerobot"}, "form(at)?s?") == []
+    (tmp_path / "wrong.py").write_text('if platform == "npz" or form == "npz": pass')
+    assert compared(tmp_path / "wrong.py", {"npz", "lerobot"}, "form(at)?s?") == ["line 1: npz"]
 
 
 def test_the_episode_knows_no_grpc() -> None:

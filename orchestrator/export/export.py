@@ -39,7 +39,7 @@ def export(episodes: Iterable[RecordedEpisode], out: Path, form: str, options: E
         UsageError: If there are no episodes, or they cannot be in such a data set.
         SparringError: If it cannot be written.
     """
-    FORMATS[form].check()
+    FORMATS[form].check(options)
     count = steps = 0
     with whole_or_nothing(out) as folder, closing(FORMATS[form](folder, options)) as writer:
         for episode in episodes:

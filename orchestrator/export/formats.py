@@ -32,12 +32,16 @@ class ExportOptions:
         fps: Frames per simulated second; 0: as many as there are steps.
         success: Whether it is known of all episodes which succeeded.
         run: What is known of the run that they are of, for `sparring.json`.
+        every: After how many steps there is something to see; 1: after each.
+        as_recorded: Whether episodes come from recordings, which are as they are, and not from replays.
     """
 
     observations: Sequence[str] = ()
     fps: float = 0.0
     success: bool = True
     run: Mapping[str, Any] = field(default_factory=dict)
+    every: int = 1
+    as_recorded: bool = False
 
 
 class ExportFormat(ABC):
@@ -53,11 +57,14 @@ class ExportFormat(ABC):
         self.options = options
 
     @classmethod  # noqa: B027  # most need nothing
-    def check(cls) -> None:
-        """Checks that what it needs is installed.
+    def check(cls, options: ExportOptions) -> None:
+        """Checks, before anything is played, that what it needs is installed and that it can do what is wished.
+
+        Args:
+            options: What is wished.
 
         Raises:
-            UsageError: If not, with how to install it.
+            UsageError: If not, with what to do.
         """
 
     @abstractmethod
@@ -83,11 +90,13 @@ class LeRobotFormat(ExportFormat):
     _writer: LeRobotDatasetWriter | None = None
 
     @classmethod
-    def check(cls) -> None:
+    def check(cls, options: ExportOptions) -> None:
         missing = [name for name in ("av", "pyarrow") if importlib.util.find_spec(name) is None]
         if missing:
             command = install_command("export") or f"pip install {' '.join(missing)}"
             raise UsageError(f"LeRobot's format needs {' and '.join(missing)}, not installed here: {command}")
+        if options.every > 1:
+            raise UsageError("LeRobot's format has every step: it has no place for actions between two frames.")
 
     def add(self, episode: RecordedEpisode) -> None:
         if self._writer is None:
@@ -115,6 +124,16 @@ class LeRobotFormat(ExportFormat):
 
 class NpzFormat(ExportFormat):
     """A compressed archive of plain arrays per episode, as `--record` writes them."""
+
+    @classmethod
+    def check(cls, options: ExportOptions) -> None:
+        if options.fps:
+            raise UsageError("an archive of plain arrays has no frames per second: that is for LeRobot's format.")
+        if options.observations and options.as_recorded:
+            raise UsageError(
+                "recordings are copied as they are into archives: what is in them cannot be chosen. Export the output "
+                "folder of their run instead: that plays the actions again, and looks at what is named."
+            )
 
     def add(self, episode: RecordedEpisode) -> None:
         about = episode.about

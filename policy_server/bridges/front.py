@@ -19,7 +19,7 @@ import numpy as np
 from sparring.policy_server.bridges.arrays import BadMessage, numbers_of
 from sparring.policy_server.bridges.layout import BridgeLayout
 from sparring.policy_server.bridges.presets import presets_of
-from sparring.policy_server.bridges.wires import SERVED
+from sparring.policy_server.bridges.wires import SERVED, WIRES
 from sparring.policy_server.errors import PolicyRefused
 from sparring.policy_server.hosted import HostedPolicy
 from sparring.policy_server.policies.base import Instruction, Observation, spec_on
@@ -73,11 +73,8 @@ class FrontSettings:
 
     @property
     def has_limits(self) -> bool:
-        """Whether it can be for others than this machine: whether strangers are refused before what they send is read.
-
-        ZeroMQ reads it all, and LeRobot's clients have no token to bring.
-        """
-        return self.wire not in ("gr00t", "lerobot-async")
+        """Whether it can be for others than this machine: strangers are refused before what they send is read."""
+        return WIRES[self.wire].refuses_strangers
 
     @property
     def layout(self) -> BridgeLayout | None:

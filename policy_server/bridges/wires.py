@@ -19,6 +19,8 @@ class Wire:
         path: After host and port.
         client: `module:Class` in clients/ that asks such a server; empty: none can be asked.
         server: `module:Class` in servers/ that answers its clients; empty: they cannot be served.
+        refuses_strangers: Whether that server refuses who brings no token before it reads what they send. It listens
+            for other machines than this one only if it does, whatever else it is given.
     """
 
     scheme: str
@@ -26,6 +28,7 @@ class Wire:
     path: str = ""
     client: str = ""
     server: str = ""
+    refuses_strangers: bool = False
 
     @property
     def address(self) -> str:
@@ -42,6 +45,7 @@ WIRES: Final[Mapping[str, Wire]] = {
         _OPENPI_SUMMARY,
         client="openpi:OpenpiPeer",
         server="openpi:OpenpiFront",
+        refuses_strangers=True,
     ),
     "roboarena": Wire("openpi", _OPENPI_SUMMARY, client="openpi:RoboArenaPeer"),
     "starvla": Wire("openpi", _OPENPI_SUMMARY, client="openpi:StarVlaPeer"),
@@ -50,18 +54,19 @@ WIRES: Final[Mapping[str, Wire]] = {
         "a model server of vla-eval (extra: bridges); preset=NAME",
         client="vla_eval:VlaEvalPeer",
         server="vla_eval:VlaEvalFront",
+        refuses_strangers=True,
     ),
     "gr00t": Wire(
         "gr00t",
         "a GR00T server (extra: bridges); preset=NAME, play=N",
         client="groot:GrootPeer",
-        server="groot:GrootFront",
+        server="groot:GrootFront",  # ZeroMQ reads whatever comes before anybody can refuse it
     ),
     "lerobot-async": Wire(
         "lerobot-async",
         "LeRobot's policy server (extra: bridges); checkpoint=PATH, unpickle=true",
         client="lerobot_async:LeRobotAsyncPeer",
-        server="lerobot_async:LeRobotAsyncFront",
+        server="lerobot_async:LeRobotAsyncFront",  # its clients have no token to bring
     ),
     "openvla": Wire("http", _ACT_SUMMARY, path="/act", client="http_act:OpenVlaPeer"),
     "xvla": Wire("http", _ACT_SUMMARY, path="/act", client="http_act:XvlaPeer"),

@@ -33,6 +33,7 @@ from zmq.utils.monitor import recv_monitor_message
 from sparring.policy_server.bridges.arrays import GROOT, VLA_EVAL, BadMessage, numbers_of
 from sparring.policy_server.bridges.front import FrontSettings
 from sparring.policy_server.bridges.servers import silent_clients
+from sparring.policy_server.bridges.wires import SERVED, Wire
 from sparring.policy_server.limits import Limits
 from sparring.policy_server.options import ServerOptions
 from sparring.policy_server.server import PolicyServer
@@ -250,10 +251,21 @@ def test_a_clients_certificate_for_grpc_is_no_token_for_another_wire(tmp_path: P
         asyncio.run(server.start(["127.0.0.1:0"]))
 
 
-def test_zeromq_is_not_for_strangers_even_with_a_token() -> None:
-    server = PolicyServer(Telling(), ServerOptions(policy="telling", also=("gr00t:0.0.0.0:0",)), token="x" * 20)
-    with pytest.raises(UsageError, match="it has no limits for strangers"):
-        asyncio.run(server.start(["127.0.0.1:0"]))
+@pytest.mark.parametrize("wire", sorted(SERVED))
+def test_a_wire_that_does_not_refuse_strangers_is_not_for_them_even_with_a_token(wire: str) -> None:
+    server = PolicyServer(Telling(), ServerOptions(policy="telling", also=(f"{wire}:0.0.0.0:0",)), token="x" * 20)
+
+    async def start_and_stop() -> None:
+        await server.start(["127.0.0.1:0"])
+        await server.drain(grace=0.0, rest=10.0)
+
+    refused = wire in ("gr00t", "lerobot-async")
+    with pytest.raises(UsageError, match="it has no limits for strangers") if refused else contextlib.nullcontext():
+        asyncio.run(start_and_stop())
+
+
+def test_a_new_wire_is_for_this_machine_until_it_says_that_it_refuses_strangers() -> None:
+    assert not Wire("new", "of somebody", server="new:NewFront").refuses_strangers
 
 
 def test_with_a_certificate_web_sockets_are_encrypted(tmp_path: Path) -> None:

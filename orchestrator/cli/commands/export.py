@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -70,29 +71,21 @@ def export(
     \b
     Exit codes: 0 all episodes are in it, 3 some are left out, 2 wrong usage, 1 it could not be finished.
     """  # noqa: D301 - click wants the very character
-    FORMATS[form].check()
     check_free(out)
     if not folder.is_dir():
         raise UsageError(f"there is no folder {str(folder)!r}.")
-    if every > 1 and form == "lerobot":
-        raise UsageError("LeRobot's format has every step: it has no place for actions between two frames.")
-    if fps is not None and form == "npz":
-        raise UsageError("an archive of plain arrays has no frames per second: that is for LeRobot's format.")
-    options = ExportOptions(observations, fps or 0.0)
-    if (folder / RUN_FILE).exists():
+    is_run = (folder / RUN_FILE).exists()
+    options = ExportOptions(observations, fps or 0.0, every=every, as_recorded=not is_run)
+    FORMATS[form].check(options)
+    if is_run:
         seen = {} if resolution is None else {"resolution": resolution}
         wanted = Wanted(watch=observations or [LEROBOTS_NAMES], every=every, now=given(values), seen=seen)
         done, missing = _played_again(folder, out, form, options, wanted, only, tasks)
     else:
         if resolution is not None or every > 1 or given(values):
             raise UsageError("recordings are as they are: there is nothing to set for workers and images.")
-        if observations and form == "npz":
-            raise UsageError(
-                "recordings are copied as they are into archives: what is in them cannot be chosen. Export the output "
-                "folder of their run instead: that plays the actions again, and looks at what is named."
-            )
         episodes = chosen_recordings(folder, only=only, tasks=tasks)
-        options = ExportOptions(observations, fps or 0.0, all(one.about.success is not None for one in episodes))
+        options = replace(options, success=all(one.about.success is not None for one in episodes))
         done, missing = write(episodes, out, form, options), 0
     left = f", {missing} left out" if missing else ""
     click.echo(f"{count(done.episodes, 'episode')}, {count(done.steps, 'step')}{left}: {plain(str(out))}")
@@ -111,7 +104,7 @@ def _played_again(
     document = run.document
     policy = None if document.policy is None else document.policy.model_dump(mode="json")
     about = {"policy": policy, "versions": document.versions, "seed": document.settings.get("seed")}
-    options = ExportOptions(options.observations, options.fps, all(row.outcome != "played" for row in rows), about)
+    options = replace(options, success=all(row.outcome != "played" for row in rows), run=about)
     with working_folder(out.parent) as work:
         work.mkdir()
         episodes = ReplayedEpisodes(work, [row.id for row in rows])
