@@ -1,12 +1,13 @@
 """Round trips per second through each bridge, and by a foreign client at the same server: two images and a state there.
 
 The servers are processes of their own and compute nothing: openpi's as its client package speaks, vla-eval's own model
-server, one of pyzmq for GR00T, and one of Python's http.server for /act in X-VLA's form. The bridge and the foreign
-client take turns, round after round.
+server, one of pyzmq for GR00T, one of Python's http.server for /act in X-VLA's form, and LeRobot's own policy server.
+The bridge and the foreign client take turns, round after round.
 
-    python benchmarks/bridges.py [--rounds 5] [--seconds 1]
+    python benchmarks/bridges.py [--rounds 5] [--seconds 1] [--wire NAME...]
 
-In the environment of `make test-foreign`. LeRobot's wire is not among them: its server lives in another one.
+In the environment of `make test-foreign`. LeRobot's has its own, and a folder of tests lets it run on Python 3.11:
+`PYTHONPATH=src:tests/lerobot .venvs/lerobot-0.6/bin/python benchmarks/bridges.py --wire lerobot-async`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 import zmq
+from bridges_lerobot import lerobot_client, serve_lerobot
 from common import child, conclude, show
 from contenders import serve_as_openpi
 
@@ -34,7 +36,7 @@ from sparring.policy_server.bridges.peer import Peer
 from sparring.policy_server.bridges.presets import preset
 from sparring.policy_server.bridges.wires import WIRES
 from sparring.policy_server.policies.base import Instruction, Observation
-from sparring.protos.spec import Offer
+from sparring.protos.spec import Offer, spec_of
 
 SIDE: Final = 256
 SEEN: Final[dict[str, Any]] = {
@@ -55,6 +57,7 @@ def bridge(wire: str, address: str) -> Ask:
     """Our side of a bridge, as a session uses it."""
     from sparring.policy_server.bridges.clients.groot import GrootPeer
     from sparring.policy_server.bridges.clients.http_act import XvlaPeer
+    from sparring.policy_server.bridges.clients.lerobot_async import LeRobotAsyncPeer
     from sparring.policy_server.bridges.clients.openpi import OpenpiPeer
     from sparring.policy_server.bridges.clients.vla_eval import VlaEvalPeer
 
@@ -63,10 +66,12 @@ def bridge(wire: str, address: str) -> Ask:
         "vla-eval": VlaEvalPeer,
         "gr00t": GrootPeer,
         "xvla": XvlaPeer,
+        "lerobot-async": LeRobotAsyncPeer,
     }
     layout = preset(wire, "libero").changed({"side": 0})  # as the foreign client sends them: scaling is no part of it
     peer = kinds[wire](Endpoint.parse(f"{WIRES[wire].scheme}://{address}", port=0), layout, timeout=20)
-    task = Instruction("go", benchmark="libero", offer=Offer({}, (), ()))
+    offer = Offer({name: spec_of(array) for name, array in SEEN.items()}, (-1.0,) * 7, (1.0,) * 7)
+    task = Instruction("go", benchmark="libero", offer=offer)
     peer.start(task, 0)
     observation = Observation(SEEN, task)
     return lambda: peer.ask(observation)
@@ -165,7 +170,9 @@ FOREIGN: Final[dict[str, Callable[[str], Ask]]] = {
     "vla-eval": vla_eval_client,
     "gr00t": groot_client,
     "xvla": act_client,
+    "lerobot-async": lambda address: lerobot_client(address, preset("lerobot-async", "libero").shown(SEEN)),
 }
+_BY_DEFAULT: Final = ("openpi", "vla-eval", "gr00t", "xvla")
 
 
 def serve(wire: str) -> None:
@@ -187,6 +194,8 @@ def serve(wire: str) -> None:
         server = ThreadingHTTPServer(("127.0.0.1", 0), Acting)
         _say(f"127.0.0.1:{server.server_port}")
         server.serve_forever()
+    elif wire == "lerobot-async":
+        serve_lerobot(_say)
     else:
         socket = zmq.Context.instance().socket(zmq.REP)
         _say(f"127.0.0.1:{socket.bind_to_random_port('tcp://127.0.0.1')}")
@@ -215,6 +224,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="turns of each")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a turn")
+    parser.add_argument("--wire", nargs="+", choices=tuple(FOREIGN), default=_BY_DEFAULT, help="which are measured")
     parser.add_argument("--serve", choices=tuple(FOREIGN), help="be one of the servers")
     options = parser.parse_args()
     if options.serve:
@@ -222,13 +232,13 @@ def main() -> None:
         return
     rows, ratios = [], {}
     with ExitStack() as stack:
-        for wire, foreign in FOREIGN.items():
+        for wire in options.wire:
             server = stack.enter_context(child(__file__, "--serve", wire))
             assert server.stdout is not None
             address = server.stdout.readline().strip()
             if not address:
-                raise SystemExit(f"the server of {wire} did not start; is this test-foreign's environment?")
-            asks = {"ours": bridge(wire, address), "theirs": foreign(address)}
+                raise SystemExit(f"the server of {wire} did not start; is it installed in this environment?")
+            asks = {"ours": bridge(wire, address), "theirs": FOREIGN[wire](address)}
             rates: dict[str, list[float]] = {name: [] for name in asks}
             for _ in range(options.rounds):
                 for name, ask in asks.items():

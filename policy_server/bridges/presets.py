@@ -48,7 +48,7 @@ PRESETS: Final[Mapping[str, Mapping[str, BridgeLayout]]] = {
                 "observation/joint_position": ("robot0_joint_pos",),
                 "observation/gripper_position": ("robot0_gripper_qpos[0]",),
             },
-            play=8,
+            play=100,  # all that is answered, as its own client does
         ),
     },
     "starvla": {

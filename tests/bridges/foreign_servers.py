@@ -168,6 +168,7 @@ class ActServer:
         self.stalls = 0.0
         self.content = b""
         self.leaves = False
+        self.one_by_one = False
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -179,6 +180,8 @@ class ActServer:
                 outer.seen.append({**seen, "path": self.path})
                 actions = actions_for(seen, size=outer.size)
                 answer: Any = {"action": actions.tolist()} if form == "xvla" else outer.written(actions[0])
+                if outer.one_by_one:
+                    answer = [outer.written(action) for action in actions]
                 if outer.status != 200:
                     answer = {"error": "language_instruction is missing"}
                 content = outer.content or json.dumps(answer).encode()
@@ -302,10 +305,13 @@ class RoboArenaServer:
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
         self.resets = 0
+        self.said: dict[str, Any] = {
+            "image_resolution": [180, 320], "n_external_cameras": 1, "needs_wrist_camera": True,
+            "needs_stereo_camera": False, "needs_session_id": True, "action_space": "cartesian_velocity",
+        }  # fmt: skip
 
     def handle(self, connection: ServerConnection) -> None:
-        said = {"image_resolution": [180, 320], "n_external_cameras": 1, "needs_wrist_camera": True}
-        connection.send(msgpack.packb({**said, "needs_session_id": True, "action_space": "cartesian_velocity"}))
+        connection.send(msgpack.packb(self.said))
         for message in connection:
             seen = msgpack.unpackb(message, object_hook=openpi_arrays, strict_map_key=False)
             endpoint = seen.pop("endpoint")
@@ -318,15 +324,47 @@ class RoboArenaServer:
             connection.send(pack(actions_for(seen, size=SIZE, horizon=24)))
 
 
+class VllmOmniServer:
+    """Speaks openpi's wire as vLLM-Omni does: maps where RoboArena has text, and batches of one."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, Any]] = []
+        self.paths: list[str] = []
+        self.resets = 0
+        self.said: dict[str, Any] = {"image_resolution": [180, 320], "action_horizon": 16}
+        self.reset_answer: Any = {"status": "reset successful"}
+        self.parts: dict[str, slice] = {}
+        self.fails_at = ""
+
+    def handle(self, connection: ServerConnection) -> None:
+        assert connection.request is not None
+        self.paths.append(connection.request.path)
+        connection.send(msgpack.packb(self.said))
+        for message in connection:
+            seen = msgpack.unpackb(message, object_hook=openpi_arrays, strict_map_key=False)
+            endpoint = seen.pop("endpoint", "infer")
+            if endpoint == self.fails_at:
+                connection.send(msgpack.packb({"type": "error", "message": "Internal inference error"}))
+            elif endpoint == "reset":
+                self.resets += 1
+                connection.send(msgpack.packb(self.reset_answer))
+            else:
+                self.seen.append(seen)
+                actions = actions_for(seen, size=SIZE, horizon=16)[None]
+                parts = {name: actions[..., numbers] for name, numbers in self.parts.items()}
+                connection.send(pack(parts or actions))
+
+
 class StarVlaServer:
     """Speaks openpi's wire as starVLA does."""
 
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
         self.fault = ""
+        self.said: dict[str, Any] = {"env": "starvla_policy_server"}
 
     def handle(self, connection: ServerConnection) -> None:
-        connection.send(msgpack.packb({"env": "libero"}))
+        connection.send(msgpack.packb(self.said))
         for message in connection:
             request = msgpack.unpackb(message, object_hook=openpi_arrays, strict_map_key=False)
             assert request["type"] == "infer"

@@ -170,8 +170,8 @@ def test_roboarenas_requests_name_the_session_and_say_when_an_episode_begins() -
             session.start(instruction=f"do {episode}", seed=episode)
             ours = {**made_up(episode), "robot0_joint_pos": np.arange(7.0)}
             for look in range(2):
-                chunk = session.act({name: ours[name] for name in session.needs.named}, step=8 * look)
-                assert np.array_equal(chunk.actions, actions_for(server.seen[-1], size=SIZE, horizon=24)[:8])
+                chunk = session.act({name: ours[name] for name in session.needs.named}, step=24 * look)
+                assert np.array_equal(chunk.actions, actions_for(server.seen[-1], size=SIZE, horizon=24))
             seen = server.seen[-1]
             assert seen["prompt"] == f"do {episode}"
             assert np.array_equal(seen["observation/joint_position"], np.arange(7.0))

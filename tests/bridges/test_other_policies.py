@@ -192,6 +192,26 @@ def test_openvlas_form_of_act() -> None:
         assert np.array_equal(chunk.actions[0, :-1], expected[:-1])
 
 
+def test_openvla_ofts_answers_have_an_array_for_each_action() -> None:
+    looks = {"full_image": "observation.images.image", "wrist_image": "observation.images.image2"}
+    state = {"state": ["robot0_eef_pos", "robot0_eef_quat:axis-angle", "robot0_gripper_qpos"]}
+    with ActServer("openvla") as server:
+        server.one_by_one = True
+        address = f"http://127.0.0.1:{server.port}/act"
+        session = session_with(address, form="openvla", side=0, images=looks, states=state, play=4)
+        session.start(instruction="put the bowl on the stove", seed=0)
+        ours = made_up(0)
+        chunk = session.act({name: ours[name] for name in session.needs.named}, step=0)
+        seen = server.seen[-1]
+        del seen["path"]
+        assert seen.keys() == {"full_image", "wrist_image", "state", "instruction"}
+        assert np.array_equal(seen["wrist_image"], ours["observation.images.image2"])
+        assert np.array_equal(chunk.actions[:, :-1], actions_for(seen, size=SIZE)[:4, :-1])
+        server.content = json.dumps([ActServer.written(np.zeros(7)), {"a": 1}]).encode()
+        with pytest.raises(PolicyFailed, match="no chunk of actions"):
+            session.act({name: ours[name] for name in session.needs.named}, step=4)
+
+
 def test_xvlas_form_of_act() -> None:
     offer = Offer(
         {"observation.image": TensorSpec("uint8", (48, 48, 3)), "observation.state": TensorSpec("float32", (4,))},

@@ -123,4 +123,6 @@ def _read(value: Any) -> Any:
         value = json.loads(value)
     if isinstance(value, dict) and "__numpy__" in value:
         return plain_array(base64.b64decode(value["__numpy__"], validate=True), value["dtype"], value["shape"])
+    if isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        return [_read(one) for one in value]  # an array for each action, as OpenVLA-OFT's server has them
     return {name: _read(found) for name, found in value.items()} if isinstance(value, dict) else value
