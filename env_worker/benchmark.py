@@ -266,6 +266,8 @@ class Benchmark(ABC):
         assets: What simulators need and pip does not bring; None: nothing.
         code_settings: Settings that can have other code run than the benchmark's own: those of somebody else's result
             folder are used only if the user allows it.
+        shown_with: Images that simulators offer only with certain settings, by name, and those settings: recorded
+            episodes are played again with them where such an image is wanted. They change what is seen, nothing else.
         image: What workers in containers are made from; None: `sparring/NAME`, built by the user.
         expert: The policy that `--policy expert` means, as `module:Class`; empty: there is none.
         replays: Whether the same actions give the same episode again, so that films and checks can be made afterwards;
@@ -286,6 +288,7 @@ class Benchmark(ABC):
     environment: ClassVar[Path | None] = None
     assets: ClassVar[Assets | None] = None
     code_settings: ClassVar[Sequence[str]] = ()
+    shown_with: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     image: ClassVar[WorkerImage | None] = None
     expert: ClassVar[str] = ""
     replays: ClassVar[bool] = True

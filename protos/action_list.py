@@ -14,7 +14,8 @@ from sparring.protos.tensor import Array
 
 MOST_BYTES: Final = 4 << 20
 """The most that the packed actions of one episode may have: half of what a worker's message may."""
-_MOST_UNPACKED: Final = 32 << 20
+MOST_UNPACKED: Final = 32 << 20
+"""The most that they may have unpacked: a packed file may be anybody's."""
 _LEVEL: Final = 6
 _UNREADABLE: Final = (ValueError, TypeError, SyntaxError, TokenError, EOFError, OverflowError, MemoryError)
 """What NumPy raises of a header that nobody would write."""
@@ -39,7 +40,7 @@ def unpack(content: bytes) -> Array:
     """
     unpacker = zlib.decompressobj()
     try:
-        data = unpacker.decompress(content, _MOST_UNPACKED)
+        data = unpacker.decompress(content, MOST_UNPACKED)
         if not unpacker.eof or unpacker.unused_data:
             raise ValueError("they are cut off, or something follows them")
         file = io.BytesIO(data)

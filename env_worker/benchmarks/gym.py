@@ -68,6 +68,7 @@ class Gym(Benchmark):
     packages: ClassVar[Sequence[str]] = ("gymnasium",)
     extra: ClassVar[str] = "gym"
     code_settings: ClassVar[Sequence[str]] = ("kwargs", "drawn_by")
+    shown_with: ClassVar[Mapping[str, Mapping[str, Any]]] = {IMAGE: {"render": True}}
     environment: ClassVar[Path | None] = Path(env_worker.__file__).resolve().parent / "environments" / "gym"
 
     def tasks(self, selection: str) -> Sequence[Task]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import logging
 import tempfile
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ from sparring.orchestrator.results.row import COLUMNS, EpisodeRow, is_sound
 from sparring.protos.action_list import MOST_BYTES as MOST_ACTIONS
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.trace import MOST_BYTES as MOST_TRACE
+
+log = logging.getLogger(__name__)
 
 FORMAT: Final = 1
 SUFFIX: Final = ".sparring.zip"
@@ -72,6 +75,22 @@ def opened(place: Path) -> Iterator[Source]:
         raise UsageError(f"{str(place)!r} is no output folder and no bundle: {_reason(error)}.") from error
     with archive:
         yield _Bundle(place, archive).source()
+
+
+@contextmanager
+def recorded_in(place: Path) -> Iterator[RecordedRun]:
+    """Opens the run in an output folder or a bundle; what is wrong with a bundle beside its episodes is logged.
+
+    Raises:
+        UsageError: If it is neither, or cannot be read.
+    """
+    if place.is_dir() or not place.exists():
+        yield RecordedRun.in_folder(place)
+        return
+    with opened(place) as source:
+        for problem in source.problems:
+            log.warning("%s: %s", place, problem)
+        yield source.run
 
 
 def write_bundle(folder: Path, target: Path) -> str:

@@ -129,7 +129,14 @@ def replay(
     check_trusted(run.parts, run.plan.tasks, wanted.trusted)
     wished = list(episodes)
     kept, _ = run.kept(wished)
-    made = ReplaySettings(wanted.now, wanted.seen, film=wanted.film is not None, record=bool(wanted.watch))
+    made = ReplaySettings(
+        wanted.now,
+        wanted.seen,
+        film=wanted.film is not None,
+        record=bool(wanted.watch),
+        cameras=() if wanted.film is None else wanted.film.cameras,
+        watch=wanted.watch,
+    )
     plan = replace(_of_those(run.plan, kept), only=frozenset(kept))
     settings = made.of(run.document.settings, folder, plan.tasks)
     prepare(settings)

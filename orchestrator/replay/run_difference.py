@@ -144,7 +144,9 @@ def _compare(
 
 
 def _first(left: Array, right: Array) -> int:
-    """Returns how many actions are the same."""
+    """Returns how many actions are the same: to the bit, so that 0.0 and -0.0 are not, unless their types differ."""
+    if left.dtype == right.dtype:
+        left, right = (np.ascontiguousarray(table).view(np.uint8) for table in (left, right))
     unequal = (left != right).any(axis=1)
     return int(unequal.argmax()) if unequal.any() else len(left)
 

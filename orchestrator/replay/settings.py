@@ -49,12 +49,16 @@ class ReplaySettings:
         seen: Settings of benchmarks that change what is seen and nothing else, such as `resolution`.
         film: Whether films are made.
         record: Whether recordings are made.
+        cameras: Of films; empty: the benchmark's own.
+        watch: What recordings have, by name.
     """
 
     now: Mapping[str, Any] = field(default_factory=dict)
     seen: Mapping[str, Any] = field(default_factory=dict)
     film: bool = False
     record: bool = False
+    cameras: Collection[str] = ()
+    watch: Collection[str] = ()
 
     def of(self, saved: Mapping[str, Any], folder: Path, parts: Collection[str]) -> RunSettings:
         """Returns the settings of a run that plays episodes of another one again.
@@ -107,4 +111,7 @@ class ReplaySettings:
                 raise UsageError(
                     f"the benchmark {name!r} has no setting {key!r} that changes what is seen and nothing else. {there}"
                 )
+        for image, settings in benchmark.shown_with.items():
+            if image in self.watch or (self.film and (not self.cameras or image in self.cameras)):
+                arguments |= settings  # the run had no use for it, and did not offer it
         return {**arguments, **self.seen}

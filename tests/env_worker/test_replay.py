@@ -113,3 +113,17 @@ def test_actions_that_are_too_many_are_given_up_and_the_episode_counts() -> None
     assert run_episode(simulator, session, order(), [actions]).outcome == "success"
     assert actions.content == b""
     assert "10 are the most: the episode cannot be played again" in actions.missing
+
+
+def test_actions_that_could_not_be_read_again_are_not_kept_however_small_they_pack() -> None:
+    simulator = ToySimulator("long", ToySettings())
+    session = LocalPolicy(Forward(), name="toy").open(simulator.offers)
+    kept = KeptActions(simulator)
+    record = run_episode(simulator, session, order(), [kept])
+    size = unpack(kept.content).nbytes
+    assert size > len(kept.content) > 0
+    for most, there in ((size, True), (size - 1, False)):
+        again = KeptActions(simulator, most_unpacked=most)
+        assert run_episode(simulator, session, order(), [again]).outcome == record.outcome
+        assert bool(again.content) is there
+        assert (f"they have {size:,} bytes, and {most:,} are the most" in again.missing) is not there

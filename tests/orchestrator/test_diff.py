@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+import zipfile
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,12 @@ import pytest
 from support import Sparring
 from toy_benchmark import ToySettings, ToySimulator
 
+from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.run_difference import difference_of
 from sparring.orchestrator.replay.side_by_side import write_png
-from sparring.protos.action_list import unpack
+from sparring.orchestrator.results.reading import KeptEpisode
+from sparring.protos.action_list import pack, unpack
 
 TWICE = """
 episodes: 1
@@ -136,6 +140,39 @@ def test_a_picture_has_what_was_put_in_it(tmp_path: Path) -> None:
     assert np.array_equal(sheet[:8, :6], rows[0][0])
     assert np.array_equal(sheet[10:, 8:], rows[1][1])
     assert (sheet[8:10] == 255).all()
+
+
+def test_a_run_is_held_against_somebody_elses_bundle(usage: Sparring) -> None:
+    run(usage, *PLAN, "--policy", "toy_policies:Wanderer", "--output", "a")
+    run(usage, *PLAN, "--policy", "toy_policies:Forward", "--output", "theirs")
+    run(usage, "bundle", "theirs", "--output", "b")
+    found = differences(usage, "--frames", "pictures", "--most", "1", "--in-process")
+    assert len(found["pictures"]) == 1
+    run(usage, "diff", "b", "theirs")
+    with zipfile.ZipFile("b", "a") as bundle:
+        bundle.writestr("more", b"of somebody")
+    said = run(usage, "diff", "b", "theirs").stderr
+    assert "b: the bundle has 'more', which its checksums do not know." in said
+
+
+def test_a_zero_with_a_sign_is_another_bit(usage: Sparring) -> None:
+    run(usage, *PLAN, "--policy", "toy_policies:Wanderer", "--output", "a")
+    recorded = RecordedRun.in_folder(Path("a"))
+
+    def with_first(number: float) -> RecordedRun:
+        def read(episodes: Collection[EpisodeId]) -> dict[EpisodeId, KeptEpisode]:
+            kept = recorded.read(episodes)
+            tables = {episode: unpack(each.actions).copy() for episode, each in kept.items()}
+            for table in tables.values():
+                table[3] = number
+            return {episode: replace(kept[episode], actions=pack(table)) for episode, table in tables.items()}
+
+        return replace(recorded, read=read)
+
+    assert difference_of(with_first(0.0), with_first(0.0)).differing == []
+    found = difference_of(with_first(0.0), with_first(-0.0)).differing
+    assert {(one.step, one.apart, one.most) for one in found} == {(3, 0.0, 0.0)}
+    assert len(found) == 4
 
 
 def test_a_run_is_the_same_as_itself(usage: Sparring) -> None:

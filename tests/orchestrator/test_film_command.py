@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import av
+import gymnasium
 import numpy as np
 import pytest
 from support import ROOT, Sparring
@@ -140,6 +141,62 @@ def test_there_is_no_film_of_another_episode(usage: Sparring, recorded: Path) ->
     assert "cannot be read" in told["missing"]["toy/short#1"]
     assert told["missing"]["toy/short#2"] == "its actions are missing."
     assert "there is no film of toy/short#1" in said
+
+
+def test_a_bundle_is_filmed_where_it_is_said(usage: Sparring, recorded: Path, tmp_path: Path) -> None:
+    assert usage("bundle", "run", "--output", "b.zip").returncode == 0
+    shutil.rmtree(recorded)
+    done = usage("film", "b.zip", HERE, "--episodes", "all")
+    assert (done.returncode, "name one with --output" in done.stderr) == (2, True)
+    done = usage("film", "b.zip", HERE, "--episodes", "all", "--output", "out")
+    assert done.returncode == 0, done.stderr
+    assert len([*(tmp_path / "out").iterdir()]) == 3
+
+
+class Lamp(gymnasium.Env):
+    """An environment that draws only if it is made to: the brighter, the more steps were made."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
+    observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.state = np.zeros(1, np.float32)
+        return self.state, {}
+
+    def step(self, action: Any) -> Any:
+        self.state = self.state + 1
+        return self.state, float(action[0]), False, False, {"success": False}
+
+    def render(self) -> Any:
+        return None if self.render_mode is None else np.full((16, 16, 3), 20 * self.state[0], np.uint8)
+
+
+def test_an_environment_that_was_played_without_images_is_filmed_and_seen_afterwards(
+    usage: Sparring, tmp_path: Path
+) -> None:
+    gymnasium.register("Lamp-v0", Lamp, max_episode_steps=8)
+    plan = ("--benchmark", "gym", "--task", "Lamp-v0", "--policy", "random", "--episodes", "1")
+    assert usage("run", *plan, HERE, "--output", "run").returncode == 0
+    code, told, said = film(usage)
+    assert code == 0, said
+    (shown,) = told["films"].values()
+    brightness = [float(shot.mean()) for shot in frames(tmp_path / shown)]
+    assert brightness == pytest.approx([20 * step for step in range(9)], abs=4)
+
+    for name, images in (("numbers", ()), ("images", ("--observation", "observation.image"))):
+        done = usage("export", "run", name, "--format", "npz", HERE, *images)
+        assert done.returncode == 0, done.stderr
+        with np.load(next((tmp_path / name).rglob("*.npz"))) as archive:
+            seen = {each.removeprefix("observations/"): archive[each] for each in archive if "observations/" in each}
+        if images:
+            assert seen["observation.image"].mean((1, 2, 3)).tolist() == [20 * step for step in range(9)]
+        else:
+            assert list(seen) == ["observation"], "nobody has asked for images"
 
 
 def test_a_run_that_is_still_going_is_filmed_as_far_as_it_is(usage: Sparring, recorded: Path) -> None:

@@ -17,6 +17,7 @@ from sparring.orchestrator.cli.replaying import play_again, worker_options
 from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.display.screen import show as show_on_screen
 from sparring.orchestrator.plan import EpisodeId
+from sparring.orchestrator.replay.bundle import recorded_in
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.replays import Replayed, Wanted
 from sparring.orchestrator.replay.run_difference import EpisodeDifference, RunDifference, difference_of
@@ -51,7 +52,7 @@ _EVERY_STEP = 1e6
 def diff(
     first: Path, second: Path, frames: Path | None, most: int, cameras: str | None, as_json: bool, **values: Any
 ) -> int:
-    """Holds the runs in A and B against each other, episode by episode, action by action.
+    """Holds the runs in A and B, output folders or bundles, against each other, action by action.
 
     It says which episodes' actions differ, from which step on and by how much, whether the simulator or the policy
     differed first, and what is not the same in settings, versions, renderers and checkpoint.
@@ -60,12 +61,13 @@ def diff(
     Exit codes: 0 all actions are the same, 3 some are not, or cannot be compared (errors, for one),
     2 wrong usage, 1 it failed.
     """  # noqa: D301 - click wants the very character
-    runs = RecordedRun.in_folder(first), RecordedRun.in_folder(second)
-    found = difference_of(*runs)
     pictures: dict[str, str] = {}
-    if frames is not None and found.differing:
-        style = pb.FilmStyle(cameras=comma_list(cameras or ""), fps=_EVERY_STEP, overlay=True)
-        pictures = _pictures(runs, found, found.differing[:most], frames, Wanted(film=style, now=given(values)))
+    with recorded_in(first) as left, recorded_in(second) as right:
+        found = difference_of(left, right)
+        if frames is not None and found.differing:
+            style = pb.FilmStyle(cameras=comma_list(cameras or ""), fps=_EVERY_STEP, overlay=True)
+            wanted = Wanted(film=style, now=given(values))
+            pictures = _pictures((left, right), found, found.differing[:most], frames, wanted)
     if as_json:
         click.echo(json.dumps(finite({**found.to_json(), "pictures": pictures}), allow_nan=False))
     else:

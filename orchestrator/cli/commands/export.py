@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 import click
 
@@ -14,7 +14,7 @@ from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.export.destination import check_free
 from sparring.orchestrator.export.export import Exported, Only, chosen_recordings
 from sparring.orchestrator.export.export import export as write
-from sparring.orchestrator.export.formats import FORMATS, LEROBOTS_NAMES, ExportOptions
+from sparring.orchestrator.export.formats import FORMATS, ExportOptions
 from sparring.orchestrator.export.replayed import ReplayedEpisodes
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.replays import Wanted, working_folder
@@ -24,6 +24,8 @@ from sparring.protos.errors import UsageError
 from sparring.protos.plain_text import plain
 
 EXIT_MISSING = 3
+_SEEN: Final = "observation*"
+"""What is watched if nothing is named: LeRobot's names, and what Gymnasium's environments show that have one thing."""
 
 
 @click.command(short_help="make a data set of the episodes of a run")
@@ -79,7 +81,7 @@ def export(
     FORMATS[form].check(options)
     if is_run:
         seen = {} if resolution is None else {"resolution": resolution}
-        wanted = Wanted(watch=observations or [LEROBOTS_NAMES], every=every, now=given(values), seen=seen)
+        wanted = Wanted(watch=observations or [_SEEN], every=every, now=given(values), seen=seen)
         done, missing = _played_again(folder, out, form, options, wanted, only, tasks)
     else:
         if resolution is not None or every > 1 or given(values):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import click
 from sparring.orchestrator.cli.options import given
 from sparring.orchestrator.cli.replaying import play_again, worker_options
 from sparring.orchestrator.display.screen import count
+from sparring.orchestrator.replay.bundle import recorded_in
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.replays import Replayed, Wanted
 from sparring.orchestrator.replay.verification import elsewhere
+from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.file_names import FileNames
 from sparring.protos import evaluation_pb2 as pb
@@ -28,7 +31,7 @@ EXIT_MISSING = 3
 
 
 @click.command(short_help="film episodes of a run afterwards, from any camera")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR|BUNDLE", type=click.Path(path_type=Path))
 @click.option(
     "--episodes",
     default="failures",
@@ -52,7 +55,9 @@ EXIT_MISSING = 3
 @click.option("--overlay", is_flag=True, help="write task, step, reward and success under the picture")
 @click.option("--format", "kind", type=click.Choice(["mp4", "gif"]), default="mp4", show_default=True, help="of films")
 @click.option(
-    "--output", type=click.Path(path_type=Path), help="folder of the films [default: DIR/films]; others are replaced"
+    "--output",
+    type=click.Path(path_type=Path),
+    help="folder of the films [default: DIR/films; a bundle has none]; others are replaced",
 )
 @click.option("--json", "as_json", is_flag=True, help="print JSON, and nothing else, on standard output")
 @worker_options
@@ -76,18 +81,41 @@ def film(
     \b
     Exit codes: 0 all films are made, 3 some are not, 2 wrong usage, 1 it could not be finished.
     """  # noqa: D301 - click wants the very character
-    run = RecordedRun.in_folder(folder)
-    chosen = run.choose(episodes)
     named = comma_list(cameras or "")
     if cameras is not None and not named:
         raise UsageError("--camera names no camera.")
-    target = output or folder / "films"
-    if output is None and target.is_symlink():
+    target = _target(folder, output)
+    style = pb.FilmStyle(cameras=named, fps=fps, overlay=overlay, gif=kind == "gif")
+    wanted = Wanted(film=style, now=given(values), seen={} if resolution is None else {"resolution": resolution})
+    with recorded_in(folder) as run:
+        made, missing = _films(run, run.choose(episodes), wanted, target, kind)
+    if as_json:
+        click.echo(json.dumps({"films": made, "missing": missing}))
+    else:
+        click.echo(
+            f"{count(len(made), 'film')} in {plain(str(target))}" + (f", {len(missing)} missing" if missing else "")
+        )
+    return EXIT_MISSING if missing else 0
+
+
+def _target(place: Path, output: Path | None) -> Path:
+    """Returns the folder of films."""
+    if output is not None:
+        return output
+    if place.is_file():
+        raise UsageError(f"{str(place)!r} is a file, and films need a folder: name one with --output.")
+    target = place / "films"
+    if target.is_symlink():
         raise UsageError(
             f"{str(target)!r} is a link, and leads elsewhere. If films are to go there, name it with --output."
         )
-    style = pb.FilmStyle(cameras=named, fps=fps, overlay=overlay, gif=kind == "gif")
-    seen = {} if resolution is None else {"resolution": resolution}
+    return target
+
+
+def _films(
+    run: RecordedRun, chosen: Sequence[EpisodeRow], wanted: Wanted, target: Path, kind: str
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Makes films of episodes; returns where they are, and of the others why there are none."""
     names = FileNames(run.plan)
     made: dict[str, str] = {}
     missing: dict[str, str] = {}
@@ -111,14 +139,7 @@ def film(
             raise RunStopped(f"the film {str(path)!r} cannot be written: {error.strerror}.") from error
         made[str(row.id)] = str(path)
 
-    wanted = Wanted(film=style, now=given(values), seen=seen)
     for episode, why in play_again(run, [row.id for row in chosen], wanted, target, heard).items():
         missing[str(episode)] = why
         log.warning("there is no film of %s: %s", episode, why)
-    if as_json:
-        click.echo(json.dumps({"films": made, "missing": missing}))
-    else:
-        click.echo(
-            f"{count(len(made), 'film')} in {plain(str(target))}" + (f", {len(missing)} missing" if missing else "")
-        )
-    return EXIT_MISSING if missing else 0
+    return made, missing
