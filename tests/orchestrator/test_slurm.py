@@ -11,6 +11,7 @@ import pytest
 from support import Sparring
 
 from sparring.orchestrator.launchers.base import LaunchFailed
+from sparring.orchestrator.launchers.slurm import commands
 from sparring.orchestrator.launchers.slurm.job import Job, JobEnd
 from sparring.orchestrator.launchers.slurm.part_workers import PartWorkers
 from sparring.orchestrator.launchers.slurm.script import (
@@ -158,8 +159,11 @@ def test_steps_ask_for_exactly_what_they_need() -> None:
     own = SlurmSettings(slots_per_worker=3, slurm={"gres": "gpu:1"})
     command = step_command(own, "toy-0-0", ["python", "-m", "worker"])
     assert command[:3] == ["srun", "--exact", "--unbuffered"]
-    assert {"--cpus-per-task=3", "--gres=gpu:1", "--ntasks=1"} < set(command)
+    assert {"--cpus-per-task=3", "--gres=gpu:1", "--ntasks=1", "--mem=0"} < set(command)
     assert command[-4:] == ["step of worker toy-0-0", "python", "-m", "worker"]
+    command = step_command(SlurmSettings(slurm={"mem-per-cpu": "2G"}), "toy-0-0", ["worker"])
+    assert "--mem-per-cpu=2G" in command
+    assert "--mem=0" not in command, "Slurm takes one of them"
 
 
 def row(*values: str) -> str:
@@ -181,8 +185,44 @@ def test_squeue_is_read_by_its_columns() -> None:
     assert second.reason == "ReqNodeNotAvail, UnavailableNodes:n2"
     assert not second.is_hopeless
     assert third.has_ended
-    (stuck,) = Job.table(row("13_0", "PENDING", "0", "x", "", "PartitionTimeLimit"))
-    assert stuck.is_hopeless
+
+
+@pytest.mark.parametrize(
+    ("reason", "hopeless", "waits_for_somebody"),
+    [
+        ("PartitionTimeLimit", True, True),
+        ("QOSMaxWallDurationPerJobLimit", True, True),
+        ("QOSMaxGRESPerJob", True, True),
+        ("QOSMinCpuNotSatisfied", True, True),
+        ("AssocMaxCpuPerJobLimit", True, True),
+        ("AssocMaxMemPerNode", True, True),
+        ("QOSMaxCpuPerUserLimit", False, False),  # until another job of the same user has ended
+        ("AssocMaxJobsLimit", False, False),
+        ("AssocGrpCpuLimit", False, False),
+        ("launch failed requeued held", False, True),
+        ("JobHeldUser", False, True),
+        ("Resources", False, False),
+    ],
+)
+def test_what_a_job_waits_for_comes_or_never_does(reason: str, hopeless: bool, waits_for_somebody: bool) -> None:
+    (job,) = Job.table(row("13_0", "PENDING", "0", "x", "", reason))
+    assert (job.is_hopeless, job.waits_for_somebody) == (hopeless, waits_for_somebody)
+    (job,) = Job.table(row("13_0", "RUNNING", "0", "x", "n1", reason))
+    assert not job.is_hopeless
+
+
+def test_what_is_asked_for_goes_before_variables_of_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a script's lines alone it would not: SBATCH_PARTITION of a user's shell would silently win."""
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    made = script(tmp_path / "a b", partition="gpu", exclusive="true")
+    told = commands.submit(made.text([0, 1])).splitlines()
+    assert told[0] == "--parsable"
+    for argument in ("--partition=gpu", "--exclusive", "--array=0-1", '--comment=sparring me/1/2/3 /a "b"/c'):
+        assert argument in told
+    assert f"--output={tmp_path}/a b/logs/worker-toy-%A_%a.log" in told
 
 
 SHOWN = (
@@ -247,9 +287,11 @@ def test_what_still_waits_and_cannot_be_needed_any_more_is_taken_back() -> None:
     assert made.superfluous(0, waiting) == [], "nobody knows what comes next"
 
 
-def end(made: PartWorkers, place: int, how: JobEnd, *, results: int = 0, now: float = 0.0) -> float:
+def end(
+    made: PartWorkers, place: int, how: JobEnd, *, results: int = 0, now: float = 0.0, others: bool = False
+) -> float:
     made.submitted([place], "12")
-    return made.ended(made.places[place], how, results=results, now=now, last_words="last words")
+    return made.ended(made.places[place], how, results=results, now=now, last_words="last words", others=others)
 
 
 def test_a_job_that_ended_early_is_replaced_after_a_pause_that_grows() -> None:
@@ -283,6 +325,15 @@ def test_workers_that_fail_by_themselves_end_the_run_soon_but_not_those_that_som
     made = workers(places=9)
     for place in range(8):
         end(made, place, BROKEN, results=place % 4)
+
+
+def test_a_node_that_breaks_whatever_comes_there_does_not_end_the_run_of_the_others() -> None:
+    made = workers(places=2, max_restarts=5)
+    made.submitted([1], "11")
+    for _ in range(6):
+        end(made, 0, BROKEN, others=True)
+    assert [place.is_given_up for place in made.places] == [True, False]
+    assert made.places[1].job == "11_1"
 
 
 def test_a_job_that_slurm_starts_again_and_again_without_a_result_may_not_go_on() -> None:

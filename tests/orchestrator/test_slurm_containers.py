@@ -138,7 +138,7 @@ def test_a_step_is_started_in_it() -> None:
     pyxis = step_command(own, "toy-0-0", WORKER, contained("pyxis:/shared/metaworld.sqsh"))
     assert pyxis[: pyxis.index("sh")] == [
         *("srun", "--exact", "--unbuffered", "--job-name=sparring-toy-0-0", "--nodes=1", "--ntasks=1"),
-        *("--cpus-per-task=2", "--container-image=/shared/metaworld.sqsh"),
+        *("--cpus-per-task=2", "--mem=0", "--container-image=/shared/metaworld.sqsh"),
         *("--container-mounts=/shared/run/slurm:/mnt:ro", "--no-container-mount-home"),
     ]
     assert shlex.join(pyxis).endswith(INSIDE.format(variables=""))

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from sparring.orchestrator.launchers.base import WorkerOrder
+from sparring.orchestrator.launchers.base import LaunchFailed, WorkerOrder
 from sparring.orchestrator.launchers.cluster import share_workers
 from sparring.orchestrator.launchers.slurm import commands, end_jobs, steps, worker_jobs
 from sparring.orchestrator.launchers.slurm.commands import SlurmUnreachable
 from sparring.orchestrator.launchers.slurm.guard import guarded
-from sparring.orchestrator.launchers.slurm.job import COMPLETING, RUNNING, Job
+from sparring.orchestrator.launchers.slurm.job import COMPLETING, RUNNING, Job, JobEnd
 from sparring.orchestrator.launchers.slurm.part_workers import PartWorkers
 from sparring.orchestrator.launchers.slurm.settings import SlurmSettings
 from sparring.orchestrator.launchers.slurm.shared_files import SharedFiles
@@ -73,14 +73,20 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> MadeUpSlurm:
 
 
 def jobs_of_one_worker(given_up: asyncio.Future[str]) -> WorkerJobs:
+    return jobs_of_workers(1, given_up)
+
+
+def jobs_of_workers(
+    workers: int, given_up: asyncio.Future[str], results_of: Callable[[str], int] = lambda name: 0
+) -> WorkerJobs:
     async def wait(name: str) -> str:
         return await asyncio.shield(given_up)
 
     order: Any = SimpleNamespace(
-        left=lambda label: 4, results_of=lambda name: 0, explain=lambda *told: None, given_up=wait
+        left=lambda label: 4 * workers, results_of=results_of, explain=lambda *told: None, given_up=wait
     )
     script: Any = SimpleNamespace(name=NAME, text=lambda places: "", log_of=lambda job: Path("none.log"))
-    return WorkerJobs(order, {PartWorkers("toy", 1, 4, max_restarts=5, rules=DEFAULT_RULES): script})
+    return WorkerJobs(order, {PartWorkers("toy", workers, 4, max_restarts=5, rules=DEFAULT_RULES): script})
 
 
 async def run_until(jobs: WorkerJobs, condition: Callable[[], object]) -> None:
@@ -88,6 +94,8 @@ async def run_until(jobs: WorkerJobs, condition: Callable[[], object]) -> None:
     async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(LOOK / 5)
+            if task.done():
+                task.result()
     task.cancel()
     await asyncio.wait([task], timeout=60)
     assert task.cancelled()
@@ -117,6 +125,36 @@ def test_nothing_is_submitted_again_until_a_look_shows_whether_it_was_taken(slur
 
     asyncio.run(play())
     assert slurm.calls.count("submit") == 1
+
+
+@pytest.mark.parametrize("delivers", [True, False])
+def test_a_worker_that_is_wrongly_started_ends_the_run_unless_others_are_not(
+    slurm: MadeUpSlurm, monkeypatch: pytest.MonkeyPatch, delivers: bool
+) -> None:
+    """One node may not see the run's folder where others do."""
+    wrong = JobEnd("FAILED", code=2, nodes="node2", reason="NonZeroExitCode")
+    monkeypatch.setattr(commands, "end_of", lambda job, state: wrong)
+
+    async def play() -> None:
+        given_up = asyncio.get_running_loop().create_future()
+        jobs = jobs_of_workers(2, given_up, results_of=lambda name: 3 if delivers and name == "toy-7_0" else 0)
+        is_bad = [False]
+
+        def seen() -> bool:
+            if len(slurm.queue) == 1:
+                slurm.queue.append(Job("7_1", RUNNING, 0, NAME, "node2", ""))
+            if not is_bad[0] and slurm.calls.count("jobs") > 3:
+                is_bad[0] = True
+                slurm.queue[1] = Job("7_1", "FAILED", 0, NAME, "node2", "NonZeroExitCode")
+            return slurm.calls.count("submit") > 1
+
+        await run_until(jobs, seen)
+
+    if delivers:
+        asyncio.run(play())
+    else:
+        with pytest.raises(LaunchFailed, match="failed on node2"):
+            asyncio.run(play())
 
 
 @pytest.mark.parametrize("failed", ["cancel_names", "jobs"])

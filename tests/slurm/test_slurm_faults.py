@@ -61,6 +61,42 @@ def test_jobs_that_are_preempted(
     expect_nothing_left("put-back")
 
 
+BROKEN_NODE = """
+import os, sys
+if os.environ.get("SLURMD_NODENAME") == "n2" and os.path.exists({mark!r}):
+    sys.stderr.write("error: this node sees nothing\\n")
+    os._exit(2)
+"""
+
+
+def test_a_node_that_breaks_every_worker_costs_its_place_and_not_the_run(
+    cluster: Cluster,
+    start_sparring: StartSparring,
+    undisturbed: Undisturbed,
+    expect_nothing_left: Callable[[str], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one whose storage is not mounted any more: nothing else has its place, so each replacement comes there."""
+    longer = ("--episodes", "14")
+    expected = undisturbed(*PLAN, *longer)
+    mark = tmp_path / "broken"
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(BROKEN_NODE.format(mark=str(mark)))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}")
+    three = ("--workers", "3", "--slurm", "exclusive=true", "--max-restarts", "1")
+    run = start_sparring(*SLOW, *longer, *ONE, *three, "--output", "broken-node")
+    jobs = cluster.running("broken-node", 3)
+    wait_for(lambda: recorded(tmp_path / "broken-node") >= 3)
+    mark.touch()
+    cluster.do("scancel", next(job for job, node in jobs.items() if node == "n2"))
+    said = ended(run)
+    assert re.search(r"job \S+ failed on n2 .*exit code 2.*Its log ends with: this node sees nothing", said), said
+    assert re.search(r"job \S+ failed on n2 .*; it is not replaced, because nothing came of its last 2", said), said
+    assert read_csv(tmp_path / "broken-node") == expected
+    expect_nothing_left("broken-node")
+
+
 def test_a_controller_that_is_away_and_a_worker_that_is_killed(
     cluster: Cluster, undisturbed: Undisturbed, expect_nothing_left: Callable[[str], None], tmp_path: Path
 ) -> None:

@@ -185,10 +185,15 @@ def test_jobs_of_a_killed_run_that_nobody_cancelled_are_found_by_clean(
 
 
 def test_what_slurm_does_not_take_ends_the_run_in_seconds_with_its_own_words(
-    cluster: Cluster, sparring: Sparring, tmp_path: Path
+    cluster: Cluster, sparring: Sparring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began = time.monotonic()
     done = sparring(*PLAN, *SLURM, "--slurm", "partition=nope", "--output", "out")
+    assert done.returncode == 2
+    assert "invalid partition specified: nope" in done.stderr
+    with monkeypatch.context() as shell:
+        shell.setenv("SBATCH_PARTITION", "short")  # a flag goes before it
+        done = sparring(*PLAN, *SLURM, "--slurm", "partition=nope", "--output", "out")
     assert done.returncode == 2
     assert "invalid partition specified: nope" in done.stderr
     done = sparring(*PLAN, *SLURM, "--slots-per-worker", "64", "--output", "out")
@@ -210,14 +215,17 @@ def test_steps_inside_an_allocation(
     cluster: Cluster, undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = undisturbed(*PLAN)
-    command = (sys.executable, "-m", "sparring", *PLAN, *SLURM, "--output", "steps")
-    allocation = ("salloc", "--quiet", "--nodes=2", "--ntasks=4", "--job-name=test-steps", "--time=5")
+    workers = ("--launcher", "slurm", "--workers", "3", "--slots-per-worker", "1")
+    command = (sys.executable, "-m", "sparring", *SLOW, *workers, "--output", "steps")
+    # Of an allocation with --mem a step has all memory of its node, unless it says otherwise, and the next one waits.
+    allocation = ("salloc", "--quiet", "--nodes=2", "--ntasks=4", "--mem=900", "--job-name=test-steps", "--time=5")
     done = subprocess.run(
         [*allocation, *command], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     assert read_csv(tmp_path / "steps") == expected
-    assert "worker toy-0-0 joined" in done.stderr
+    joined = set(re.findall(r"worker (toy-\d)-0 joined", done.stderr))
+    assert joined == {"toy-0", "toy-1", "toy-2"}, f"all at once, two of them on one node: {done.stderr}"
     logs = "".join(path.read_text() for path in (tmp_path / "steps" / "logs").glob("worker-*.log"))
     assert re.findall(r"step of worker toy-\d-0 begins on n\d", logs)
     assert orphans(tmp_path) == []

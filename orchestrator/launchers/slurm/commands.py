@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ _PASSING: Final = (
 )
 """What Slurm says when its controller is away, or has too much to do: it may be back in a while."""
 _KEPT: Final = ("SLURM_CONF", "SLURM_CLUSTERS")
+_OPTION: Final = "#SBATCH "
 _FORMATS: Final = ("SQUEUE_", "SINFO_", "SCONTROL_", "SACCT_")
 
 
@@ -105,7 +107,7 @@ def submit(script: str) -> str:
     Raises:
         SlurmFailed: As `call`.
     """
-    return call("sbatch", "--parsable", given=script).strip().partition(";")[0]
+    return call("sbatch", "--parsable", *_options(script), given=script).strip().partition(";")[0]
 
 
 def would_take(script: str) -> None:
@@ -114,7 +116,7 @@ def would_take(script: str) -> None:
     Raises:
         SlurmFailed: As `call`.
     """
-    call("sbatch", "--test-only", given=script)
+    call("sbatch", "--test-only", *_options(script), given=script)
 
 
 def jobs(names: Sequence[str]) -> list[Job]:
@@ -183,6 +185,12 @@ def signal(numbers: Sequence[str], name: str) -> None:
         SlurmFailed: As `call`.
     """
     call("scancel", f"--signal={name.removeprefix('SIG')}", "--batch", *numbers)
+
+
+def _options(script: str) -> list[str]:
+    """Returns what a script asks for, as arguments: before its lines variables such as SBATCH_PARTITION would go."""
+    lines = (line.removeprefix(_OPTION) for line in script.splitlines() if line.startswith(_OPTION))
+    return [word for line in lines for word in shlex.split(line)]
 
 
 def _environment() -> dict[str, str]:

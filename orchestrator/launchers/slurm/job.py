@@ -33,6 +33,7 @@ RUNNING: Final = "RUNNING"
 _NEVER: Final = (
     "AccountNotAllowed",
     "BadConstraints",
+    "DependencyNeverSatisfied",
     "InvalidAccount",
     "InvalidQOS",
     "Job's account not",
@@ -42,7 +43,13 @@ _NEVER: Final = (
     "QOSNotAllowed",
 )
 """How the reasons begin for which a job waits that will never have its turn as it is."""
-_SOMEBODYS: Final = ("JobHeldAdmin", "JobHeldUser", "PartitionDown", "PartitionInactive")
+_TOO_MUCH: Final = re.compile(r"(Assoc|QOS)Max\w*Per(Job|Node)(Limit)?|QOSMin\w+")
+"""And those of one that asks for more, or less, than an account or a quality of service allows for one job: Slurm takes
+such jobs, unless it is told otherwise, and lets them wait."""
+_SOMEBODYS: Final = (
+    *("JobHeldAdmin", "JobHeldUser", "PartitionDown", "PartitionInactive"),
+    *("launch failed requeued held", "launch_failed_requeued_held"),
+)
 """And those of jobs that wait until somebody does something about it."""
 
 
@@ -93,12 +100,13 @@ class Job:
     @property
     def is_hopeless(self) -> bool:
         """Whether it waits for what will never come."""
-        return self.state == PENDING and self.reason.startswith(_NEVER)
+        never = self.reason.startswith(_NEVER) or _TOO_MUCH.fullmatch(self.reason)
+        return self.state == PENDING and bool(never)
 
     @property
     def waits_for_somebody(self) -> bool:
         """Whether it waits for what somebody has to do."""
-        return self.state == PENDING and self.reason.startswith((*_NEVER, *_SOMEBODYS))
+        return self.is_hopeless or (self.state == PENDING and self.reason.startswith(_SOMEBODYS))
 
     @property
     def task(self) -> int:

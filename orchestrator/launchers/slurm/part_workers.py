@@ -102,7 +102,9 @@ class PartWorkers:
         place.fruitless = 0 if results else place.fruitless + 1
         return place.fruitless <= self._max_restarts
 
-    def ended(self, place: WorkerPlace, end: JobEnd, *, results: int, now: float, last_words: str) -> float:
+    def ended(
+        self, place: WorkerPlace, end: JobEnd, *, results: int, now: float, last_words: str, others: bool = False
+    ) -> float:
         """Notes that the job of a place has ended; returns the seconds until another may have it.
 
         Args:
@@ -111,13 +113,14 @@ class PartWorkers:
             results: That came of it.
             now: The time.
             last_words: Of its log.
+            others: Whether another worker has delivered, and goes on: then it is not what all have in common.
 
         Raises:
             LaunchFailed: If replacing it is of no use.
         """
         job, place.job, place.restarts = place.job, "", 0
         place.fruitless = 0 if results else place.fruitless + 1
-        self._failures = 0 if results else self._failures + end.is_own_fault
+        self._failures = 0 if results or others else self._failures + end.is_own_fault
         if self._rules.gives_up_workers(self._failures):
             raise LaunchFailed(
                 f"workers of {self.label} die before they finish an episode, {self._failures} times in a row; job "

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 2.0
 _BEGUN: Final = "step of worker"
 _SAYS_SO: Final = 'echo "$0 begins on ${SLURMD_NODENAME:-$(hostname)}"; exec "$@"'
+_MEMORY: Final = ("mem", "mem-per-cpu", "mem-per-gpu")
 _SLURM_SAYS: Final = re.compile(r"^(?:srun|slurmstepd)[^:]*: (?:error: )?(.*)$", re.MULTILINE)
 
 
@@ -39,7 +40,9 @@ def step_command(
         container: What it is started in; None: it is on the node.
     """
     contained, worker = ([], worker) if container is None else container.in_step(worker)
-    options = {"nodes": "1", "ntasks": "1", "cpus-per-task": str(own.slots_per_worker), **own.slurm}
+    # Else a step has all memory that an allocation has on a node, if it was made with --mem, and the next one waits.
+    memory = {} if any(key in own.slurm for key in _MEMORY) else {"mem": "0"}
+    options = {"nodes": "1", "ntasks": "1", "cpus-per-task": str(own.slots_per_worker), **memory, **own.slurm}
     flags = [f"--{key}" if value == "true" else f"--{key}={value}" for key, value in options.items()]
     # Exactly what it asks for, so that others have their place beside it; else a step takes all of a node.
     head = ["srun", "--exact", "--unbuffered", f"--job-name=sparring-{name}", *flags, *contained]

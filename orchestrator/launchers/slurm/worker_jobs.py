@@ -165,14 +165,16 @@ class WorkerJobs:
                 f"job {job} {end}: its node cannot write {str(script.log_of(job))!r}. Workers need a folder that all "
                 f"nodes share; name one with {Hint('slurm_folder')}."
             )
-        if end.code == 2 and not results:  # it was wrongly started, and so will be the next
+        others = any(self._account(part, other)[1] for other in part.places if other.job and other is not place)
+        if end.code == 2 and not results and not others:  # it was wrongly started, and so will be the next
             raise LaunchFailed(words or f"job {job} {end}; its log {str(script.log_of(job))!r} is empty.")
         now = asyncio.get_running_loop().time()
-        pause = part.ended(place, end, results=results, now=now, last_words=words)
+        pause = part.ended(place, end, results=results, now=now, last_words=words, others=others)
         if not place.is_given_up:
             needed = part.to_submit(self._order.left(part.label), now + pause)
             then = f"another is submitted in {pause:.1f} s" if needed else "no other is needed"
-            log.warning("job %s %s; %s", job, end, then)
+            why = f". Its log ends with: {words.splitlines()[-1]}" if end.is_own_fault and words else ""
+            log.warning("job %s %s; %s%s", job, end, then, why)
 
     def _account(self, part: PartWorkers, place: WorkerPlace) -> tuple[str, int]:
         """Returns the name of the worker that a job has, or had last, and how many results came of it."""
