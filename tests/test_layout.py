@@ -79,7 +79,10 @@ FOLDERS: dict[str, dict[str, set[str]]] = {
         },
         "export": {TOP, "run", "replay"},
         "preflight": {TOP, "settings", "results", "serving", "run", "execution", "export.recorded"},
-        "report": {TOP, "results", "comparison", "display", "run.error_limit", "run.slot_time", "serving.stats"},
+        "report": {
+            *(TOP, "results", "comparison", "display", "serving.stats"),
+            *("run.error_limit", "run.file_names", "run.slot_time"),
+        },
         "view": {TOP, "results", "serving", "run", "comparison", "display", "report"},
         "live": {
             *(TOP, "machine", "settings", "results", "serving", "coordination", "run", "execution", "display"),

@@ -17,15 +17,13 @@ from sparring.orchestrator.report.comparison import FilmsOfRun
 from sparring.orchestrator.report.content import film_address
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
-from sparring.orchestrator.run.file_names import FileNames, file_name
+from sparring.orchestrator.run.file_names import FILMED_LATER, FileNames, file_name
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import FLAGS
 from sparring.protos.errors import SparringError
 
 log = logging.getLogger(__name__)
 
-_FILMS = "films"
-"""The folder of `sparring film`."""
 _ID = re.compile("[0-9a-f]{12,}")
 """What runs are known by."""
 
@@ -49,13 +47,13 @@ def films_for(
     assert folder is not None, "a run that was loaded has a folder"
     beside, rows = page.parent, {row.id: row for row in results.rows}
     run = RecordedRun.in_folder(folder)
-    own = beside / f"{page.stem}-{_FILMS}" / films_name(run.document.id, folder)
+    own = beside / f"{page.stem}-{FILMED_LATER}" / films_name(run.document.id, folder)
     names = FileNames(run.plan)
     found: dict[EpisodeId, str] = {}
     missing: list[EpisodeId] = []
     for episode in flipped:
-        mp4, gif = (names.film(episode, rows[episode].outcome, kind) for kind in ("mp4", "gif"))
-        places = [(folder, rows[episode].video), (folder, f"{_FILMS}/{mp4}"), (folder, f"{_FILMS}/{gif}"), (own, mp4)]
+        row = rows[episode]
+        places = [*((folder, file) for file in names.films(row)), (own, names.film(episode, row.outcome))]
         addresses = (film_address(place, file, beside) for place, file in places)
         if address := next(filter(None, addresses), ""):
             found[episode] = address

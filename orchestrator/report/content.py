@@ -24,6 +24,7 @@ from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.results.several_protocols import protocols_side_by_side
 from sparring.orchestrator.results.statistics import Summary, kind_of
 from sparring.orchestrator.run.error_limit import same_for_all
+from sparring.orchestrator.run.file_names import FILMED_LATER, FileNames
 from sparring.orchestrator.run.slot_time import SlotSeconds
 from sparring.orchestrator.serving.stats import ServerLoad
 
@@ -179,14 +180,34 @@ def _episodes(
     columns["error"] = [sentences[row.error] if row.outcome == "error" else -1 for row in rows]
     columns["kind"] = [kind_of(row) if row.outcome == "error" else "" for row in rows]
     columns["metrics"] = [dict(row.metrics) for row in rows]
-    columns["film"] = [
-        "" if results.folder is None else film_address(results.folder, row.video, beside) for row in rows
-    ]
+    films = FilmsOf(results)
+    columns["film"] = [films.address(row, beside) for row in rows]
+    columns["film_gone"] = [int(row.video != "" and not film) for row, film in zip(rows, columns["film"], strict=True)]
     steps = [times.get(row.id) for row in rows]
     columns["rewards"] = [[] if found is None else found.rewards for found in steps]
     columns["success_at"] = [0 if found is None else found.success_at for found in steps]
     columns["frame"] = [frames.get(row.id, "") for row in rows]
     return columns
+
+
+class FilmsOf:
+    """The films of a run: those that it has made, and those that `sparring film` has made of it since.
+
+    Args:
+        results: Of the run.
+    """
+
+    def __init__(self, results: Results) -> None:
+        self._folder = results.folder
+        self._names = FileNames(results.plan)
+        self._filmed_later = results.folder is not None and (results.folder / FILMED_LATER).is_dir()
+
+    def address(self, row: EpisodeRow, beside: Path) -> str:
+        """Returns the address of an episode's film, as `film_address` does."""
+        if self._folder is None:
+            return ""
+        names = self._names.films(row) if self._filmed_later else [row.video]
+        return next(filter(None, (film_address(self._folder, name, beside) for name in names)), "")
 
 
 def film_address(folder: Path, name: str, beside: Path) -> str:

@@ -6,9 +6,14 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from sparring.orchestrator.plan import EpisodeId, Plan
+from sparring.orchestrator.results.row import EpisodeRow
 from sparring.protos.record import Outcome
+
+FILMED_LATER: Final = "films"
+"""The folder of `sparring film`, in that of the run."""
 
 
 class FileNames:
@@ -39,6 +44,11 @@ class FileNames:
         label = self._labels.get((episode.benchmark, episode.task), "")
         name = self._names.get(label) or file_name(f"{episode.benchmark}/{episode.task}")
         return f"{name}_{episode.index:04d}_{outcome}.{suffix}"
+
+    def films(self, row: EpisodeRow) -> list[str]:
+        """Returns where an episode's film may be in the run's folder: made by the run, or by `sparring film`."""
+        later = (f"{FILMED_LATER}/{self.film(row.id, row.outcome, kind)}" for kind in ("mp4", "gif"))
+        return [*([row.video] if row.video else []), *later]
 
     def lerobots_film(self, episode: EpisodeId) -> str:
         """Returns where LeRobot would put an episode's film: a folder for each task of a group."""

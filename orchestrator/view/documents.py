@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from starlette.responses import HTMLResponse, Response
 
 from sparring.orchestrator.plan import EpisodeId
-from sparring.orchestrator.report.content import report_content
+from sparring.orchestrator.report.content import FilmsOf, report_content
 from sparring.orchestrator.report.page import report_page
 from sparring.orchestrator.results.results import Results, compared_metric
 from sparring.orchestrator.view.shown_folder import document_of, load_shown, traces_of
@@ -95,11 +95,13 @@ def _compared(runs: Sequence[tuple[str, Path, Path]], names: Sequence[str], *, f
 
 def _films(id: str, results: Results) -> dict[EpisodeId, str]:
     """Returns where the films of a run's episodes are served."""
+    assert results.folder is not None, "a run that was loaded has a folder"
     tasks = {(benchmark, task.name): at for at, (benchmark, task) in enumerate(results.plan.labels().values())}
+    films = FilmsOf(results)
     return {
-        row.id: f"/run/{id}/film/{tasks[row.benchmark, row.task]}/{row.index}{Path(row.video).suffix}"
+        row.id: f"/run/{id}/film/{tasks[row.benchmark, row.task]}/{row.index}{Path(film).suffix}"
         for row in results.rows
-        if row.video and (row.benchmark, row.task) in tasks
+        if (row.benchmark, row.task) in tasks and (film := films.address(row, results.folder))
     }
 
 

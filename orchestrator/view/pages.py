@@ -230,11 +230,11 @@ class Pages:
             shown.refresh()
         name, dot, _ = request.path_params["name"].partition(".")
         task, index = _number(request.path_params["task"]), _number(name)
-        row = None if not dot or task is None or index is None else shown.model.row(task, index)
-        film = None if row is None else film_response(shown.root or shown.folder, shown.folder, row.video)
-        if film is None:
-            raise HTTPException(404, "There is no such film here, or not any more.")
-        return film
+        names = [] if not dot or task is None or index is None else shown.model.film_files(task, index)
+        for file in names:
+            if (film := film_response(shown.root or shown.folder, shown.folder, file)) is not None:
+                return film
+        raise HTTPException(404, "There is no such film here, or not any more.")
 
     def _make_comparison(self, request: Request) -> Response:
         ids = list(dict.fromkeys(request.query_params.getlist("run")))[:_MOST_COMPARED]

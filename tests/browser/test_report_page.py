@@ -203,6 +203,24 @@ def test_a_film_that_is_gone_is_not_shown(tmp_path: Path, open_page: OpenPage) -
     assert page.locator(".cell.film").count() == 0
 
 
+def test_a_film_that_goes_while_the_page_is_open_is_said_to_be_gone(tmp_path: Path, open_page: OpenPage) -> None:
+    results, document = a_run(tmp_path)
+    film = tmp_path / "a.mp4"
+    write_film(film)
+    rows = [replace(results.rows[0], video=film.name), *results.rows[1:]]
+    page = open_page(written(tmp_path, replace(results, rows=rows), document), server_goes_away=True)
+    film.unlink()
+    page.locator(".cell.film").click()
+    expect(page.locator("#episode .nofilm")).to_contain_text("its file is gone")
+    expect(page.locator("#episode")).to_contain_text("seed")
+
+
+def test_values_of_very_many_episodes_are_drawn(tmp_path: Path, open_page: OpenPage) -> None:
+    page = open_page(written(tmp_path, *a_run(tmp_path)))
+    drawn = "parts.histogram('steps', { success: Array.from({ length: 300000 }, (_, n) => n % 70) }).textContent"
+    assert "up to" in page.evaluate(drawn), "a function of a browser takes no more than some 100,000 arguments"
+
+
 @pytest.mark.parametrize(
     ("width", "scheme"),
     sampled([(400, "light"), (400, "dark"), (1920, "light"), (1920, "dark")], (400, "dark")),

@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 import pytest
 from pyarrow import parquet
 from rows import ROW
+from sites import serving
 from support import ROOT, Sparring
 
 from sparring.env_worker.benchmark import Task
@@ -29,6 +30,8 @@ from sparring.orchestrator.report.timelines import MOST_POINTS, timelines
 from sparring.orchestrator.results.document import read_document
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.trackers.numbers import final_numbers, table_rows
+from sparring.orchestrator.view.library import Library
+from sparring.orchestrator.view.pages import Pages
 from sparring.protos.trace import Trace
 
 OLD = ROOT / "tests" / "fixtures" / "release-0.1.0"
@@ -278,3 +281,29 @@ def test_rules_are_in_every_format_and_several_protocols_have_no_rate_together(
     assert "eval/success_rate" not in numbers
     assert numbers["eval/protocol/narrow/success_rate"] == rates["narrow"][1]
     assert [row[0] for row in table_rows(results)][-2:] == ["overall by ours", "overall by narrow"]
+
+
+def test_a_film_that_was_made_later_is_in_the_next_report(usage: Sparring, tmp_path: Path) -> None:
+    run = ("run", "--benchmark", "toy", "--task", "short", "--policy", "toy_policies:Wanderer", "--in-process")
+    assert usage(*run, "--episodes", "3", "--output", "out", "--video", "short:0").returncode == 0
+
+    def films() -> tuple[list[str], list[int]]:
+        assert usage("report", "out", "--format", "json").returncode == 0
+        episodes = json.loads((tmp_path / "out" / "report.json").read_text())["episodes"]
+        return episodes["film"], episodes["film_gone"]
+
+    (first, *others), gone = films()
+    assert (bool(first), others, gone) == (True, ["", ""], [0, 0, 0])
+    # The very command that the page tells where an episode has no film.
+    assert usage("film", "out", "--episodes", "short:1", "--in-process").returncode == 0
+    (_, second, _), _ = films()
+    assert second.startswith("films/short_0001_")
+    assert (tmp_path / "out" / second).is_file()
+    (tmp_path / "out" / first).unlink()
+    assert films() == (["", second, ""], [1, 0, 0])
+    with serving(Pages(Library([tmp_path / "out"]))) as here:
+        (id,) = Library([tmp_path / "out"]).entries()
+        page = here.ask(f"/run/{id}/report").text
+        assert '"film":["","film/0/1.mp4",""]' in page
+        assert here.ask(f"/run/{id}/film/0/1.mp4").status == 200
+        assert here.ask(f"/run/{id}/film/0/0.mp4").status == 404

@@ -19,7 +19,7 @@ from sparring.orchestrator.replay.replays import Replayed, Wanted
 from sparring.orchestrator.replay.verification import elsewhere
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.errors import RunStopped
-from sparring.orchestrator.run.file_names import FileNames
+from sparring.orchestrator.run.file_names import FILMED_LATER, FileNames
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.comma_list import comma_list
 from sparring.protos.errors import UsageError
@@ -104,7 +104,7 @@ def _target(place: Path, output: Path | None) -> Path:
         return output
     if place.is_file():
         raise UsageError(f"{str(place)!r} is a file, and films need a folder: name one with --output.")
-    target = place / "films"
+    target = place / FILMED_LATER
     if target.is_symlink():
         raise UsageError(
             f"{str(target)!r} is a link, and leads elsewhere. If films are to go there, name it with --output."

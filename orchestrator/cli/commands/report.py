@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, get_args
+from urllib.parse import unquote
 
 import click
 
@@ -15,7 +16,7 @@ from sparring.orchestrator.cli.replaying import play_again, worker_options
 from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.replays import Replayed, Wanted
-from sparring.orchestrator.report.content import film_address, report_content
+from sparring.orchestrator.report.content import FilmsOf, report_content
 from sparring.orchestrator.report.first_frames import FEWEST_FRAMES, check_frames, first_frame
 from sparring.orchestrator.report.formats import TableFormat, write_table
 from sparring.orchestrator.report.markdown import report_markdown
@@ -108,9 +109,10 @@ def _frames(folder: Path, results: Results, now: Mapping[str, Any]) -> dict[Epis
     """Returns what episodes began with: the first pictures of their films, or of new ones; errors have none."""
     check_frames()
     frames: dict[EpisodeId, str] = {}
+    films = FilmsOf(results)
     for row in results.rows:
-        if film_address(folder, row.video, folder):  # none of elsewhere
-            frames[row.id] = first_frame(folder / row.video)
+        if film := films.address(row, folder):  # none of elsewhere
+            frames[row.id] = first_frame(folder / unquote(film))
 
     def heard(replayed: Replayed) -> None:
         if replayed.film is None or replayed.difference:

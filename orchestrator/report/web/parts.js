@@ -38,7 +38,7 @@ const parts = (() => {
   function histogram(title, groups) {
     const all = Object.values(groups).flat();
     if (all.length < 2) return null;
-    const low = Math.min(...all), high = Math.max(...all);
+    const low = all.reduce((a, b) => Math.min(a, b)), high = all.reduce((a, b) => Math.max(a, b)); // there may be too many for arguments
     if (low === high) return el("figure", null, el("figcaption", null, title), el("p", null, `${figure(low)} in all of them`));
     const bins = Math.min(30, Math.max(8, Math.ceil(Math.sqrt(all.length))));
     const at = (x) => Math.min(bins - 1, Math.floor(((x - low) / (high - low)) * bins));
@@ -84,8 +84,10 @@ const parts = (() => {
 
   // An element that shows a film, wherever it is: beside the page, or in it.
   function filmOf(film, alt, attributes) {
-    if (film.startsWith("data:image/") || film.endsWith(".gif")) return el("img", { class: "film", src: film, alt });
-    return el("video", { src: film, controls: true, muted: true, loop: true, playsinline: true, "aria-label": alt, ...attributes });
+    const isPicture = film.startsWith("data:image/") || film.endsWith(".gif");
+    const shown = isPicture ? el("img", { class: "film", src: film, alt }) : el("video", { src: film, controls: true, muted: true, loop: true, playsinline: true, "aria-label": alt, ...attributes });
+    shown.addEventListener("error", () => shown.replaceWith(el("div", { class: "nofilm dim" }, "This film cannot be shown: its file is gone, or no film.")));
+    return shown;
   }
 
   function showKeys(keys) {

@@ -180,7 +180,7 @@
       el("p", { class: "dim" }, task.instruction),
     ];
     if (film) shown.push(filmOf(film, `film of ${task.name} #${of("index")}`, { autoplay: true }));
-    else if (data.folder) shown.push(el("p", { class: "dim" }, "No film was made. To make one:"), el("pre", null, `sparring film ${shell(data.folder)} --episodes ${shell(`${task.name}:${of("index")}`)}`));
+    else if (data.folder) shown.push(el("p", { class: "dim" }, `${of("film_gone") ? "Its film is not there any more. To make another," : "No film was made. To make one,"} and then this page again:`), el("pre", null, `sparring film ${shell(data.folder)} --episodes ${shell(`${task.name}:${of("index")}`)}`));
     if (of("frame")) shown.push(el("figure", { class: "frame" }, el("img", { src: of("frame"), alt: `what ${task.name} #${of("index")} began with` }), el("figcaption", null, "at its beginning")));
     if (of("error") >= 0) shown.push(el("p", { class: "caution" }, `${of("kind")}: ${data.errors[of("error")].sentence}`));
     shown.push(...[rewards(at)].filter(Boolean), timeline(at));
