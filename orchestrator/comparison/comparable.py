@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
 from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.results.several_protocols import protocols_side_by_side
 from sparring.protos.advice import Hint
 from sparring.protos.episode_rules import EpisodeRules, meaning
 from sparring.protos.errors import UsageError
@@ -38,6 +39,28 @@ def refuse_obstacles(found: Sequence[str], *, force: bool) -> None:
             + "\n".join(f"  {sentence}" for sentence in found)
             + f"\n{Hint('force')} compares them all the same, and the result says so."
         )
+
+
+def refuse_several_protocols(first: Results, second: Results, tasks: Collection[tuple[str, str]]) -> None:
+    """Refuses to compare episodes by several protocols together: by the rules of none, and no independent pairs.
+
+    Args:
+        first: One run.
+        second: The other.
+        tasks: Benchmark and name of each task that both have.
+
+    Raises:
+        UsageError: With how to compare one of them.
+    """
+    common = {benchmark for benchmark, _ in tasks}
+    for run in (first, second):
+        labels = [label for label in protocols_side_by_side(run) if label in common]
+        if len(labels) > 1:
+            raise UsageError(
+                f"these runs have played the same tasks by several protocols ({', '.join(labels)}): a difference of "
+                "all of them together would be by the rules of none, and one episode would count several times. "
+                f"Compare one at a time, such as {Hint('tasks', value=labels[0])}."
+            )
 
 
 def _protocols(first: Results, second: Results) -> Iterator[str]:

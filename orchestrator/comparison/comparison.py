@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Final
 
-from sparring.orchestrator.comparison.comparable import obstacles, refuse_obstacles
+from sparring.orchestrator.comparison.comparable import obstacles, refuse_obstacles, refuse_several_protocols
 from sparring.orchestrator.comparison.differences import PairCounts, paired_interval, unpaired_interval
 from sparring.orchestrator.comparison.planning import Difference, pairs_needed
 from sparring.orchestrator.comparison.rounds import Rounds, rounds_of
@@ -222,6 +222,7 @@ def compare(first: Results, second: Results, *, force: bool = False) -> Comparis
         UsageError: If they have no task in common, nothing can be judged, or they are not comparable.
     """
     labels = common_tasks(first, second)
+    refuse_several_protocols(first, second, labels.values())
     found = obstacles(first, second)
     refuse_obstacles(found, force=force)
     there, here = (_by_id(run.rows, set(labels.values())) for run in (first, second))

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from scipy import stats
 
-from sparring.orchestrator.comparison.comparable import obstacles, refuse_obstacles
+from sparring.orchestrator.comparison.comparable import obstacles, refuse_obstacles, refuse_several_protocols
 from sparring.orchestrator.comparison.comparison import ALPHA, common_tasks, is_settled
 from sparring.orchestrator.comparison.rounds import whole_rounds
 from sparring.orchestrator.comparison.shares import shares
@@ -198,6 +198,7 @@ def compare_returns(first: Results, second: Results, *, force: bool = False) -> 
         UsageError: If they have no episode in common that came to an end in both, or they are not comparable.
     """
     labels = common_tasks(first, second)
+    refuse_several_protocols(first, second, labels.values())
     found = obstacles(first, second)
     refuse_obstacles(found, force=force)
     there, here = (_returns(run) for run in (first, second))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparring.orchestrator.display.title import results_title
 from sparring.orchestrator.results.results import Results
+from sparring.orchestrator.results.several_protocols import protocols_side_by_side
 from sparring.orchestrator.results.statistics import Summary
 from sparring.protos.errors import UsageError
 from sparring.protos.installing import install_command
@@ -25,6 +26,8 @@ _WHOLE: Final = "#64707a"
 def plot_results(results: Results, axes: Axes | None = None) -> Axes:
     """Draws the success rate, or the mean return, of each task and of all of them, with 95 % intervals.
 
+    Of several protocols each has a bar, and all together have none: that would be by the rules of none.
+
     Args:
         results: What it is of.
         axes: Where to draw; a new figure if left out.
@@ -39,7 +42,8 @@ def plot_results(results: Results, axes: Axes | None = None) -> Axes:
         raise UsageError(f"a plot needs matplotlib; install it: {how}") from None
     shown = {**results.groups, **results.tasks}  # a task that was chosen by its own name is its own group
     order = [*results.tasks, *(name for name in results.groups if name not in results.tasks)]
-    shown = {**{name: shown[name] for name in order}, "overall": results.overall}
+    rules = {f"overall by {label}": results.benchmarks[label] for label in protocols_side_by_side(results)}
+    shown = {**{name: shown[name] for name in order}, **(rules or {"overall": results.overall})}
     if axes is None:
         tall = min(_TALLEST, 1.2 + _INCHES * len(shown))
         _, axes = pyplot.subplots(figsize=(7.0, tall), layout="constrained")

@@ -200,7 +200,7 @@ class RunFiles:
 
     def _start(self) -> RunStart:
         recorded = [row for row in self._journal.rows() if row.outcome != "error"]
-        return RunStart(self._plan, recorded, self._settings.flat(), self._results_folder)
+        return RunStart(self._plan, recorded, self._settings.flat(), self._results_folder, self._protocols)
 
     @property
     def _results_folder(self) -> Path | None:

@@ -12,6 +12,7 @@ from sparring.orchestrator.plan import EpisodeId, Plan
 from sparring.orchestrator.results.early_stop import EarlyStop, StopReason
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.results.several_protocols import planned_side_by_side
 from sparring.orchestrator.run.protocols import protocols_played
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos.advice import Hint
@@ -107,9 +108,14 @@ def early_stopping(settings: RunSettings, plan: Plan, recorded: Iterable[Episode
     asked = settings.stop
     if not asked.is_asked:
         return EarlyStopping(plan)
+    which = Hint("until") if asked.until is not None else Hint("against")
     if settings.plan.rules.metric != "success":
-        which = Hint("until") if asked.until is not None else Hint("against")
         raise UsageError(f"{which} is about success rates: it goes with {Hint('metric', value='success')}.")
+    if labels := planned_side_by_side(plan, protocols_played(settings)):
+        raise UsageError(
+            f"{which} is about one success rate, and each of several protocols has its own ({', '.join(labels)}): play "
+            f"one at a time, such as {Hint('protocol', value=labels[0])}."
+        )
     try:
         from sparring.orchestrator.comparison.stopping import PreciseEnough
     except ModuleNotFoundError as error:

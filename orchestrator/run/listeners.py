@@ -15,6 +15,7 @@ from sparring.protos.errors import UsageError
 from sparring.protos.tracebacks import Tracebacks, located, traceback_of
 
 if TYPE_CHECKING:
+    from sparring.orchestrator.results.document_parts import RunProtocol
     from sparring.orchestrator.results.results import Results
     from sparring.orchestrator.serving.stats import ServerLoad
 
@@ -30,12 +31,14 @@ class RunStart:
         recorded: Episodes that earlier executions have recorded, errors that are tried again left out.
         settings: Every setting by its name, as in run.json.
         folder: Where the files are; None if none are kept.
+        protocols: By which rules each benchmark, or evaluation, is played.
     """
 
     plan: Plan
     recorded: Sequence[EpisodeRow]
     settings: Mapping[str, Any]
     folder: Path | None
+    protocols: Mapping[str, RunProtocol] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

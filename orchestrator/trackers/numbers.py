@@ -77,15 +77,17 @@ class RunNumbers:
     Args:
         plan: Of the run.
         recorded: Episodes that there are already.
+        protocols: Labels of its parts, where it plays the same tasks by several protocols: each has its own numbers.
     """
 
-    def __init__(self, plan: Plan, recorded: Iterable[EpisodeRow]) -> None:
+    def __init__(self, plan: Plan, recorded: Iterable[EpisodeRow], protocols: Iterable[str] = ()) -> None:
         self._plan = plan
         self._labels = {(benchmark, task.name): label for label, (benchmark, task) in plan.labels().items()}
         self._left = Counter(self._labels[episode.benchmark, episode.task] for episode in plan.ids())
         self._rows: defaultdict[str, list[EpisodeRow]] = defaultdict(list)
         self._tasks: defaultdict[str, TaskCount] = defaultdict(TaskCount)
         self._all = TaskCount()
+        self._by_protocol = {label: TaskCount() for label in protocols}
         for row in recorded:
             self.add(row)
 
@@ -98,7 +100,8 @@ class RunNumbers:
         """Counts one more; returns whether it was the last of its task."""
         label = self._labels[row.benchmark, row.task]
         self._rows[label].append(row)
-        for counted in (self._tasks[label], self._all):
+        of_protocol = [self._by_protocol[row.benchmark]] if self._by_protocol else []
+        for counted in (self._tasks[label], *of_protocol, self._all):
             counted.add(row, self._plan.round_of(row.index))
         self._left[label] -= 1
         return self._left[label] == 0
@@ -106,8 +109,11 @@ class RunNumbers:
     def numbers(self, row: EpisodeRow) -> dict[str, float]:
         """Returns what has changed with an episode: of its task, and of all."""
         label = self._labels[row.benchmark, row.task]
+        whole, prefix = self._all, "progress"
+        if self._by_protocol:  # a rate of several protocols together would be by the rules of none
+            whole, prefix = self._by_protocol[row.benchmark], f"progress/protocol/{row.benchmark}"
         return {
-            **self._all.numbers("progress", interval=True),
+            **whole.numbers(prefix, interval=True),
             "progress/errors": float(self._all.errors),
             **self._tasks[label].numbers(f"progress/task/{label}"),
         }

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from sparring.orchestrator.display.title import title
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.results.several_protocols import planned_side_by_side
 from sparring.orchestrator.run.listeners import RunEnd, RunListener, RunStart, SlotActivity
 from sparring.orchestrator.settings import RunSettings
 from sparring.orchestrator.trackers.base import TrackedRun, Tracker, check_library
@@ -101,7 +102,8 @@ class TrackerListener(RunListener):
 
     def on_start(self, start: RunStart) -> None:
         self._run = start
-        self._progress = RunNumbers(start.plan, start.recorded)
+        protocols = planned_side_by_side(start.plan, start.protocols)
+        self._progress = RunNumbers(start.plan, start.recorded, protocols)
         self._sender.folder = start.folder
 
     def on_activity(self, activity: SlotActivity) -> None:

@@ -14,6 +14,7 @@ from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.results.document import RUN_FILE
 from sparring.orchestrator.results.reading import FILE_NAME, JournalEvent, is_running, read_course
 from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.results.several_protocols import protocols_side_by_side
 from sparring.orchestrator.serving.stats import ServerLoad
 from sparring.orchestrator.view.model import RunFacts, RunModel
 from sparring.orchestrator.view.shown_folder import load_shown
@@ -74,7 +75,8 @@ class FolderWatch:
     def _read(self) -> None:
         try:
             results = load_shown(self.folder, self._root)
-            about = RunFacts(results_title(results), self.folder, results.plan, results.metric, False)
+            rules = protocols_side_by_side(results)
+            about = RunFacts(results_title(results), self.folder, results.plan, results.metric, False, rules)
             course = read_course(self.folder)
         except SparringError as error:  # it is just starting, damaged, gone, or of a newer release
             self._model.status("unreadable", error.told(FLAGS))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
 from sparring.orchestrator.display.title import status, title
 from sparring.orchestrator.plan import EpisodeId, Plan
 from sparring.orchestrator.results.row import EpisodeRow
+from sparring.orchestrator.results.several_protocols import planned_side_by_side
 from sparring.orchestrator.run.listeners import FilmCount, RunEnd, RunListener, RunStart, SlotActivity, SlotFrame
 from sparring.orchestrator.serving.stats import ServerLoad
 from sparring.orchestrator.view.model import RunFacts, RunModel
@@ -69,11 +70,13 @@ class LiveListener(RunListener):
         self._model = model
         self._folder = folder
         self._policy, self._metric = "", "success"
+        self._protocols: Sequence[str] = ()
         self.frames = Frames()
 
     def on_start(self, start: RunStart) -> None:
         self._policy = start.settings.get("policy") or f"policy at {start.settings.get('policy_server')}"
         self._metric = str(start.settings.get("metric", "success"))
+        self._protocols = planned_side_by_side(start.plan, start.protocols)
         self._model.begin(self._facts(start.plan), start.recorded)
         self._model.status("running", "running now")
 
@@ -125,4 +128,4 @@ class LiveListener(RunListener):
             self._model.status("unfinished", "unfinished: the same command goes on with it")
 
     def _facts(self, plan: Plan) -> RunFacts:
-        return RunFacts(title(self._policy, plan), self._folder, plan, self._metric, True)
+        return RunFacts(title(self._policy, plan), self._folder, plan, self._metric, True, self._protocols)

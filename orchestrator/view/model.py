@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -14,9 +14,10 @@ from sparring.orchestrator.plan import EpisodeId, Plan
 from sparring.orchestrator.results.finite import finite
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.error_limit import same_for_all
+from sparring.orchestrator.run.file_names import FileNames
 from sparring.orchestrator.run.listeners import FilmCount, SlotActivity
 from sparring.orchestrator.serving.stats import ServerLoad
-from sparring.orchestrator.view.convergence import Convergence
+from sparring.orchestrator.view.rates import Rates
 
 _MOST_NOTES: Final = 200
 _MOST_SLOTS: Final = 256
@@ -33,6 +34,7 @@ class RunFacts:
         plan: All its episodes.
         metric: What it is about.
         has_slots: Whether it is known what its slots do.
+        protocols: Labels of its parts, where it plays the same tasks by several protocols: each has its own rate.
     """
 
     title: str
@@ -40,6 +42,7 @@ class RunFacts:
     plan: Plan
     metric: str
     has_slots: bool
+    protocols: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns what the page is told of it."""
@@ -48,6 +51,7 @@ class RunFacts:
             "folder": str(self.folder),
             "metric": self.metric,
             "has_slots": self.has_slots,
+            "protocols": list(self.protocols),
             "planned": self.plan.count,
             "per_task": self.plan.plays,
             "tasks": [
@@ -102,7 +106,7 @@ class RunModel:
         self._tasks: dict[tuple[str, str], int] = {}
         self._cells: list[list[Any]] = []
         """One for each time that something became known of an episode, in that order."""
-        self._converging = Convergence(Plan({}, 0, 0), "success")
+        self._converging = Rates(Plan({}, 0, 0), "success")
         self._converged: dict[str, Any] | None = None
         self._slots: dict[tuple[str, int], SlotActivity] = {}
         self._slots_changed = 0
@@ -130,7 +134,7 @@ class RunModel:
         self._about = about
         labels = about.plan.labels()
         self._tasks = {(benchmark, task.name): at for at, (benchmark, task) in enumerate(labels.values())}
-        self._converging = Convergence(about.plan, about.metric)
+        self._converging = Rates(about.plan, about.metric, about.protocols)
         self._converged = None
         for row in rows:
             self.add(row)
@@ -218,6 +222,11 @@ class RunModel:
         with self._lock:
             found = next((key for key, number in self._tasks.items() if number == task), None)
             return None if found is None else self._rows.get(EpisodeId(*found, index))
+
+    def film_files(self, task: int, index: int) -> list[str]:
+        """Returns where the film of an episode may be in the run's folder, by the number of its task."""
+        row, about = self.row(task, index), self._about
+        return [] if row is None or about is None else FileNames(about.plan).films(row)
 
     def has_slot(self, worker: str, slot: int) -> bool:
         """Returns whether there is such a slot."""

@@ -22,7 +22,10 @@ from sparring.env_worker.benchmark import Task
 from sparring.env_worker.episode.live_frames import png
 from sparring.orchestrator.plan import EpisodeId, Plan
 from sparring.orchestrator.run.listeners import FilmCount, RunStart, SlotActivity, SlotFrame
+from sparring.orchestrator.run.make_plan import make_plan
+from sparring.orchestrator.run.protocols import protocols_played
 from sparring.orchestrator.serving.stats import ServerLoad
+from sparring.orchestrator.settings import read_settings
 from sparring.orchestrator.view.library import Library
 from sparring.orchestrator.view.listener import LiveListener
 from sparring.orchestrator.view.model import RunModel
@@ -161,6 +164,26 @@ def test_it_is_readable_at_every_width_in_both_schemes(
     assert letters >= 9, "what stands beside the curve can be read"
     page.keyboard.press("d")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != back
+
+
+def test_of_several_protocols_each_has_its_rate_and_its_line(tmp_path: Path, open_page: OpenPage, serve: Serve) -> None:
+    settings = read_settings(
+        {"policy": "zero", "benchmark": "toy", "task": "short", "protocols": "ours,narrow", "episodes": 6}
+    )
+    plan, model = make_plan(settings), RunModel()
+    heard = LiveListener(model, tmp_path)
+    heard.on_start(RunStart(plan, [], settings.flat(), tmp_path, protocols_played(settings)))
+    for episode in plan.ids():
+        outcome = "failure" if episode.benchmark == "narrow" and episode.index % 2 else "success"
+        heard.on_result(
+            replace(ROW, benchmark=episode.benchmark, task=episode.task, index=episode.index, outcome=outcome)
+        )
+    page = open_page(serve(Pages(own=ShownRun(model, tmp_path))).url)
+    expect(page.locator(".headline b")).to_have_text(["100.0 %", "50.0 %"])
+    expect(page.locator(".headline")).to_contain_text("success by narrow")
+    expect(page.locator("#curve polyline")).to_have_count(2)
+    expect(page.locator("#curve .legend span")).to_have_text(["ours", "narrow"])
+    expect(page.locator("#done")).to_have_text("12 of 12 episodes")
 
 
 def test_names_and_sentences_with_html_in_them_are_text(tmp_path: Path, open_page: OpenPage, serve: Serve) -> None:

@@ -367,6 +367,8 @@ def test_a_run_that_is_never_sure_says_so(usage: Sparring, tmp_path: Path) -> No
         (("--alpha", "0.01"), "--alpha goes with --until or --against"),
         (("--until", "half-width=0.1", "--alpha", "0.7"), "--alpha"),
         (("--until", "half-width=0.1", "--metric", "return"), "--until is about success rates"),
+        (("--until", "half-width=0.2", "--protocols", "ours,narrow"), "such as --protocol ours"),
+        (("--against", "before", "--protocols", "narrow,ours"), "--against is about one success rate"),
         (("--against", "nowhere"), "there is no"),
         (("--against", "empty"), "is not the output folder of a run"),
         (("--against", "before", "--output", "before"), "the folder of this very run"),

@@ -7,6 +7,7 @@
   const MOST_CELLS = 20000; // beyond that, a browser takes seconds to lay them out
   const MOST_FILMS = 24;
   const FRAME_TIMEOUT = 10000; // milliseconds without a frame until it is said what may be the reason
+  const TONES = 4; // of lines, where several protocols have one each
   const LIVE = "live", LOST = "lost", OVER = "over";
 
   const run = { about: null, cells: new Map(), order: [], curve: [], slots: [], left: 0, notes: new Map(), progress: null, server: null, films: null, status: "", told: "" };
@@ -75,13 +76,16 @@
       return;
     }
     document.title = now ? `${Math.floor((100 * now.done) / Math.max(1, about.planned))} % · ${about.title}` : about.title;
-    const line = el("div", { class: "headline" });
-    if (now && byReturn()) {
-      line.append(el("b", null, figure(now.mean)), el("span", null, "mean return"));
-      if (now.mean_interval) line.append(el("span", null, `95 % interval ${figure(now.mean_interval[0])} – ${figure(now.mean_interval[1])}`));
-    } else if (now) {
-      line.append(el("b", null, percent(now.rate)), el("span", null, "success"));
-      if (now.interval) line.append(el("span", null, `95 % interval ${between(...now.interval)}`));
+    const line = el("div", { class: "headline" }), wholes = now ? (now.by.length ? now.by : [now]) : [];
+    for (const all of wholes) {
+      const by = all.name ? ` by ${all.name}` : "";
+      if (byReturn()) {
+        line.append(el("b", null, figure(all.mean)), el("span", null, `mean return${by}`));
+        if (all.mean_interval) line.append(el("span", null, `95 % interval ${figure(all.mean_interval[0])} – ${figure(all.mean_interval[1])}`));
+      } else {
+        line.append(el("b", null, percent(all.rate)), el("span", null, `success${by}`));
+        if (all.interval) line.append(el("span", null, `95 % interval ${between(...all.interval)}`));
+      }
     }
     const done = now ? now.done : 0;
     line.append(el("span", { id: "done" }, `${done.toLocaleString("en")} of ${plural(about.planned, "episode")}`));
@@ -94,7 +98,7 @@
       bar.append(el("i", { class: "success", ...part(now.successes) }), el("i", { class: "failure", ...part(failures) }), el("i", { class: "played", ...part(judged - now.successes - failures) }), el("i", { class: "error", ...part(now.errors) }));
     }
     const shown = [el("h1", null, about.title, " ", el("span", badge, run.status), " ", link), line, bar, el("p", { class: "dim folder" }, about.folder)];
-    if (now && now.any_time && !byReturn() && run.status === "running") shown.push(el("p", { class: "dim" }, `${between(...now.any_time)} by the rounds that all tasks have played, whenever you look; the interval above is for a run that has ended`));
+    for (const all of wholes) if (all.any_time && !byReturn() && run.status === "running") shown.push(el("p", { class: "dim" }, `${between(...all.any_time)}${all.name ? ` by ${all.name}` : ""} by the rounds that all tasks have played, whenever you look; the interval above is for a run that has ended`));
     byId("report").hidden = state.link !== LIVE;
     if (state.link === OVER) shown.push(el("p", { class: "dim" }, "The page is served by the run itself, which has ended. To look at it again: ", el("code", null, `sparring view ${shell(about.folder)}`)));
     if (!["running", "finished"].includes(run.status)) shown.push(el("p", { class: "caution" }, run.told));
@@ -111,7 +115,8 @@
     const ends = points.flatMap(([, rate, low, high]) => (low === null ? [rate] : [low, high]));
     let [low, high] = byReturn() ? [Math.min(...ends), Math.max(...ends)] : [0, 1];
     if (low === high) [low, high] = [low - 1, high + 1];
-    const last = points[points.length - 1][0], most = Math.max(last, byReturn() ? 0 : Math.min(run.about.planned, last * 1.05));
+    const rules = run.about.protocols, each = Math.max(1, rules.length);
+    const last = points[points.length - 1][0], most = Math.max(...points.map(([n]) => n), byReturn() ? 0 : Math.min(run.about.planned / each, last * 1.05));
     const x = (n) => left + ((width - left - right) * n) / most;
     const y = (value) => height - bottom - ((height - top - bottom) * (value - low)) / (high - low);
     const at = (n, value) => `${x(n).toFixed(1)},${y(value).toFixed(1)}`;
@@ -121,14 +126,21 @@
       drawn.append(svg("line", { class: "rule", x1: left, x2: width - right, y1: y(value), y2: y(value) }));
       drawn.append(svg("text", { x: left - 6, y: y(value) + 3, "text-anchor": "end" }, byReturn() ? figure(value) : `${Math.round(100 * value)} %`));
     }
-    const banded = points.filter(([, , a]) => a !== null);
-    const band = [...banded.map(([n, , , b]) => at(n, b)), ...banded.slice().reverse().map(([n, , a]) => at(n, a))];
-    drawn.append(svg("polygon", { class: "band", points: band.join(" ") }), svg("polyline", { class: "line", points: points.map(([n, rate]) => at(n, rate)).join(" ") }));
+    for (let number = 0; number < each; number++) {
+      const own = points.filter((point) => (point[4] || 0) === number);
+      if (!own.length) continue;
+      const banded = own.filter(([, , a]) => a !== null), tone = `tone${number % TONES}`;
+      const band = [...banded.map(([n, , , b]) => at(n, b)), ...banded.slice().reverse().map(([n, , a]) => at(n, a))];
+      drawn.append(svg("polygon", { class: `band ${tone}`, points: band.join(" ") }), svg("polyline", { class: `line ${tone}`, points: own.map(([n, rate]) => at(n, rate)).join(" ") }));
+      const [n, rate] = own[own.length - 1];
+      drawn.append(svg("circle", { class: `end ${tone}`, cx: x(n), cy: y(rate), r: 3 }));
+    }
     drawn.append(svg("text", { x: width - right, y: height - 6, "text-anchor": "end" }, plural(last, "episode")), svg("text", { x: left, y: height - 6 }, "0"));
-    const [, rate, a, b] = points[points.length - 1];
-    drawn.append(svg("circle", { class: "end", cx: x(last), cy: y(rate), r: 3 }));
-    const half = a === null ? "" : byReturn() ? `, ± ${figure((b - a) / 2)}` : `, ± ${(50 * (b - a)).toFixed(1)} points`;
-    section.replaceChildren(el("h2", null, byReturn() ? "Mean return so far" : "Success so far", el("span", { class: "dim" }, `  with its 95 % interval${half}`)), drawn);
+    const [, , a, b] = points[points.length - 1];
+    const half = a === null || rules.length ? "" : byReturn() ? `, ± ${figure((b - a) / 2)}` : `, ± ${(50 * (b - a)).toFixed(1)} points`;
+    const legend = rules.map((name, number) => el("span", null, el("i", { class: `tone${number % TONES}` }), name));
+    const shown = rules.length ? [el("div", { class: "legend" }, ...legend), drawn] : [drawn];
+    section.replaceChildren(el("h2", null, byReturn() ? "Mean return so far" : "Success so far", el("span", { class: "dim" }, `  with its 95 % interval${half}`)), ...shown);
   }
 
   // ---- slots
