@@ -61,7 +61,7 @@ class PolicyState:
         self._gone: list[tuple[float, EpisodeId]] = []
         """Episodes whose slots have said that the policy server went away, and when."""
         self._doomed: set[int] = set()
-        """Leases that were in flight when the policy server ended the last time: what they say of it is old."""
+        """Leases that were in flight when the policy server ended the last time: what they say of it then is old."""
         self._in_vain: Counter[str] = Counter()
         """How often each worker has waited in vain for the policy since the last result of anybody."""
         self._in_vain_of: Counter[str] = Counter()
@@ -148,11 +148,15 @@ class PolicyState:
             lost: What its worker says.
             believed: Whether that is about the run, and not only about that worker.
         """
-        if self.restart is None or lease.number in self._doomed:
+        if self.restart is None:
             return
-        if lost.policy_unanswered or lost.policy_gone:
+        doomed = lease.number in self._doomed
+        # A slot without a session when the server ended has waited for the next one, and may have ended that, too.
+        if (lost.policy_unanswered or lost.policy_gone) and (self.is_up or not doomed):
             self._gone = [(when, who) for when, who in self._gone if _now() - when < _GONE_SECONDS]
             self._gone.append((_now(), lease.episode))
+        if doomed:
+            return
         if lost.policy_gone and believed and self.is_up and self.session_broke is not None and self.session_broke():
             self.is_up = False
         if lost.policy_unanswered and believed:

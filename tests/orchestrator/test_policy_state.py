@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sparring.orchestrator.coordination import policy_state
@@ -103,6 +105,25 @@ def test_the_one_episode_that_takes_it_down_twice_is_convicted(state: PolicyStat
     assert second.explained
     assert second.convicted == lease(1).episode
     assert state.suspects is None
+
+
+def test_one_that_has_waited_for_the_next_server_and_ended_that_too_is_not_forgotten(state: PolicyState) -> None:
+    """It had no session yet when the first one ended: an innocent one that was on loan beside it was convicted."""
+    state.ended(CRASH, [lease(1), lease(2)], over=False)
+    state.is_up = True  # it is back, and both slots go on
+    state.lost(lease(1), pb.Lost(policy_gone=True), believed=True)
+    second = state.ended(CRASH, [lease(2)], over=False)
+    assert (second.convicted, second.hopeless) == (None, None)
+    assert state.suspects == {lease(1).episode}
+    third = state.ended(CRASH, [replace(lease(1), number=3)], over=False)
+    assert third.convicted == lease(1).episode
+
+
+def test_one_that_has_lost_its_session_to_the_first_end_says_nothing_of_the_second(state: PolicyState) -> None:
+    state.ended(CRASH, [lease(1), lease(2)], over=False)
+    state.lost(lease(1), pb.Lost(policy_gone=True), believed=True)
+    state.is_up = True
+    assert state.ended(CRASH, [lease(2)], over=False).convicted == lease(2).episode
 
 
 def test_one_that_comes_to_its_end_is_no_suspect(state: PolicyState) -> None:
