@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
 import urllib.request
 from collections.abc import Callable
 
@@ -13,8 +14,12 @@ import pytest
 import sample_policies as sample
 from policy_serving import Server, refused_start
 from prometheus_client.parser import text_string_to_metric_families
+from support import wait_for
 
+from sparring.policy_server import metrics
 from sparring.policy_server.client import Offer, PolicyClient, PolicyFailed, PolicyRefused, fetch_stats
+from sparring.policy_server.options import metrics_address
+from sparring.policy_server.stats import StatsCounter
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.spec import TensorSpec
 
@@ -159,3 +164,39 @@ def test_beyond_this_machine_they_are_told_only_if_that_is_meant(serve: Callable
     server = serve("--policy=zero", "--metrics=0.0.0.0:0", "--insecure", "--grace=0")
     assert server.told["metrics"].startswith("0.0.0.0:")
     assert scraped(server)["sparring_policy_sessions"] == 0
+
+
+def test_so_many_may_ask_at_once_and_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever connects needs no token: each would take a thread and a file descriptor for as long as it likes."""
+    assert metrics._MOST_OF_A_PEER < metrics._MOST_CONNECTIONS
+    monkeypatch.setattr(metrics, "_MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(metrics, "_MOST_OF_A_PEER", 3)
+    monkeypatch.setattr(metrics, "_REQUEST_SECONDS", 3.0)
+    before = threading.active_count()
+    server = metrics.MetricsServer(StatsCounter(), metrics_address(":0"), policy="p")
+    place = (server.address.host, server.address.port)
+    try:
+        crowd = [socket.create_connection(place, 60) for _ in range(20)]
+        crowd[0].sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n")  # and never the end of it
+        crowd += [socket.create_connection(place, 60, source_address=("127.0.0.9", 0)) for _ in range(5)]
+        wait_for(lambda: sum(map(is_open, crowd)) == 4, seconds=2.9)
+        assert sum(map(is_open, crowd[:20])) == 3
+        assert threading.active_count() - before <= 1 + 2 * 4
+        wait_for(lambda: not any(map(is_open, crowd)))
+        with urllib.request.urlopen(f"http://{server.address.target}/metrics", timeout=60) as answer:
+            assert b"sparring_policy_sessions 0.0" in answer.read()
+    finally:
+        server.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(place, 60)
+    wait_for(lambda: threading.active_count() == before)
+
+
+def is_open(connection: socket.socket) -> bool:
+    connection.settimeout(0.01)
+    try:
+        return connection.recv(1) != b""
+    except TimeoutError:
+        return True
+    except OSError:
+        return False
