@@ -309,7 +309,17 @@ def test_weights_and_processors_are_hashed(saved: Any, copied: Any) -> None:
 
     (statistics,) = folder.glob("policy_postprocessor*.safetensors")
     save_file({name: value + 0.5 for name, value in load_file(statistics).items()}, statistics)
-    assert load(folder).checkpoint_sha256 != first
+    second = load(folder).checkpoint_sha256
+    assert second != first
+    statistics.rename(folder / "mine.safetensors")  # a step says which file it is, by any name
+    about = folder / "policy_postprocessor.json"
+    about.write_text(about.read_text().replace(statistics.name, "mine.safetensors"))
+    third = load(folder).checkpoint_sha256
+    save_file(
+        {name: value + 0.5 for name, value in load_file(folder / "mine.safetensors").items()},
+        folder / "mine.safetensors",
+    )
+    assert len({first, second, third, load(folder).checkpoint_sha256}) == 4
 
 
 # ------------------------------------------------------------------------------------ bad checkpoints

@@ -52,7 +52,7 @@ class Checkpoint:
     @property
     def sha256(self) -> str:
         """One hash of all that decides the policy's numbers: configuration, weights, processors, statistics."""
-        names = {CONFIG, WEIGHTS, ADAPTER_CONFIG, ADAPTER_WEIGHTS, *PROCESSORS}
+        names = {CONFIG, WEIGHTS, ADAPTER_CONFIG, ADAPTER_WEIGHTS, *PROCESSORS, *_states_of(self.folder)}
         files = [p for p in self.folder.iterdir() if p.name in names or p.match("policy_p*processor*.safetensors")]
         return sha256_of([*sorted(files), *self._adapted()])
 
@@ -60,6 +60,12 @@ class Checkpoint:
         """Returns the weights that an adapter adapts."""
         base = read_json(self.folder / ADAPTER_CONFIG).get("base_model_name_or_path") if self.adapter else None
         return [open_checkpoint_weights(str(base)) / WEIGHTS] if base else []
+
+
+def _states_of(folder: Path) -> set[str]:
+    """Returns the files that steps of processors have their numbers from, whatever these are called."""
+    steps = (step for name in PROCESSORS for step in read_json(folder / name)["steps"])
+    return {str(step["state_file"]) for step in steps if step.get("state_file") is not None}
 
 
 def require_lerobot() -> None:
