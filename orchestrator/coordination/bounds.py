@@ -21,6 +21,8 @@ MAX_PEER_CONNECTIONS: Final = 1024
 """From one address of a network: workers, and others who ask how we are."""
 MAX_SLOTS: Final = 1024
 """Of one worker."""
+MAX_UNTAKEN: Final = 4 * MAX_SLOTS
+"""Messages for a worker that talks on and takes none of them: each slot has one lease, and is asked to show itself."""
 MAX_NAME: Final = 200
 """Characters of the name of a worker, a host, a benchmark, a package, a task or a metric."""
 MAX_BENCHMARKS: Final = 256

@@ -74,7 +74,7 @@ class Coordinator:
             by_rounds=stopping is not None and stopping.may_stop,
         )
         played = {episode.benchmark for episode in journal.judged()}
-        self.workers = Workers(dialect, run_starts_own=settings.launcher.starts_workers, played=played)
+        self.workers = Workers(dialect, plan.tasks, run_starts_own=settings.launcher.starts_workers, played=played)
         self._recorder = Recorder(
             plan, settings, journal, folder, listener, self._scheduler, dialect, self.workers, stopping, drain=drain
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from typing import Final
 
 from sparring.orchestrator.coordination.policy_state import PolicyState
 from sparring.orchestrator.coordination.recorder import Recorder
@@ -16,6 +17,9 @@ from sparring.orchestrator.settings import RunSettings
 from sparring.protos import evaluation_pb2 as pb
 
 log = logging.getLogger(__name__)
+
+_MOST_TOLD: Final = 100
+"""Messages about leases that their senders do not hold: who means harm sends them without end, and logs are files."""
 
 
 class Dispatch:
@@ -51,6 +55,7 @@ class Dispatch:
         self._policy = policy
         self._listener = listener
         self._order = order
+        self._told = 0
 
     def forget_order(self) -> None:
         """Adds nothing to leases any more: whose it was may hold a policy, and warm workers keep this for long."""
@@ -68,11 +73,20 @@ class Dispatch:
         """Returns the lease that a worker speaks of, if it has that on loan; about others it has nothing to say."""
         lease = self._scheduler.holder(number) or self._films.holder(number)
         if lease is None:
-            log.info("a late %s of worker %s changes nothing: its lease had ended", what, worker)
+            self._tell(logging.INFO, f"a late {what} of worker {worker} changes nothing: its lease had ended")
         elif lease.slot.worker != worker:
-            log.warning("a %s of worker %s for a lease that it does not hold changes nothing", what, worker)
+            self._tell(
+                logging.WARNING, f"a {what} of worker {worker} for a lease that it does not hold changes nothing"
+            )
             return None
         return lease
+
+    def _tell(self, level: int, sentence: str) -> None:
+        self._told += 1
+        if self._told < _MOST_TOLD:
+            log.log(level, "%s", sentence)
+        elif self._told == _MOST_TOLD:
+            log.warning("%s; more messages of that kind are not told", sentence)
 
     def serve(self) -> None:
         """Gives slots that have asked what there is for them, for as long as the policy server is there."""

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
+from sparring.orchestrator.coordination.bounds import check_register
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import UsageError
 
@@ -71,8 +72,10 @@ class Members:
             parts: Of the run, by their labels.
 
         Raises:
+            OutOfBounds: If it says too much of itself, whoever it is.
             UsageError: If it was never here.
         """
+        check_register(register)
         if not register.membership:
             return None
         member = self._members.get(register.membership)

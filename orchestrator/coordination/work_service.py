@@ -297,7 +297,7 @@ class WorkService(WorkServicer):
         outbox.put_nowait(pb.OrchestratorMessage(assignment=assignment))
         self.attendance.joined(name)
         silent = False
-        stream = WorkerStream(context, SILENCE_SECONDS)
+        stream = WorkerStream(context, SILENCE_SECONDS, outbox.qsize)
         reading = asyncio.create_task(stream.read(lambda message: self.coordinator.handle(name, message)))
         left = asyncio.Event()
         self._members.add(assignment.membership, Member(name, taken_in.part, assignment.slots, reading, left))

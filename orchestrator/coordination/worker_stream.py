@@ -9,7 +9,7 @@ from typing import Any, Final
 import grpc
 from google.protobuf.message import DecodeError
 
-from sparring.orchestrator.coordination.bounds import OutOfBounds
+from sparring.orchestrator.coordination.bounds import MAX_UNTAKEN, OutOfBounds
 from sparring.protos import evaluation_pb2 as pb
 
 _LAST_SECONDS: Final = 5.0
@@ -22,21 +22,27 @@ class WorkerStream:
     Args:
         context: Of its call.
         silence: Seconds without a message after which it is silent.
+        untaken: Says how many messages there are for it that it has not taken yet.
     """
 
-    def __init__(self, context: grpc.aio.ServicerContext[Any, Any], silence: float) -> None:
+    def __init__(
+        self, context: grpc.aio.ServicerContext[Any, Any], silence: float, untaken: Callable[[], int] = lambda: 0
+    ) -> None:
         self._context = context
         self.silence = silence
+        self._untaken = untaken
         self._heard = asyncio.get_running_loop().time()
 
     async def read(self, handle: Callable[[pb.WorkerMessage], None]) -> None:
         """Passes on what the worker says, to the end of its stream.
 
         Raises:
-            OutOfBounds: If what came is no message at all, or from `handle`.
+            OutOfBounds: If what came is no message at all, if it talks and does not listen, or from `handle`.
         """
         while (message := await next_message(self._context)) is not grpc.aio.EOF:
             self._heard = asyncio.get_running_loop().time()
+            if self._untaken() > MAX_UNTAKEN:
+                raise OutOfBounds("this worker talks on, and takes nothing of what it is told.")
             handle(message)
 
     async def falls_silent(self, reading: asyncio.Task[None]) -> bool:

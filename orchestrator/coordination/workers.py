@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,15 +32,19 @@ class Workers:
     """Knows who is connected, what each is for, and whose word counts.
 
     Args:
-        run_starts_own: Whether the run starts workers of its own: then only those can end it.
         dialect: The words of those who read about the run.
+        parts: Of the run, by their labels: with these the names of workers begin that it starts itself.
+        run_starts_own: Whether the run starts workers of its own: then only those can end it.
         played: The benchmarks that somebody could play, in earlier executions of the run.
     """
 
-    def __init__(self, dialect: Dialect, *, run_starts_own: bool, played: Collection[str] = ()) -> None:
+    def __init__(
+        self, dialect: Dialect, parts: Collection[str], *, run_starts_own: bool, played: Collection[str] = ()
+    ) -> None:
         self._dialect = dialect
         self._played = set(played)
         self._run_starts_own = run_starts_own
+        self._own_name = re.compile(rf"({'|'.join(map(re.escape, parts))})-[^.]*")
         self._connected: dict[str, _Worker] = {}
         self._asking: dict[str, OrderedDict[SlotId, None]] = {}
         """Slots that have asked and not been answered, by benchmark; who asked first is first."""
@@ -88,7 +93,11 @@ class Workers:
         Returns:
             What it is called here: its name, with a number if another one has that already.
         """
-        worker = next(name for name in _names(register.worker) if name not in self._connected)
+        # By its name a launcher asks whether one that it has started is there, and whether anything has come of it: no
+        # other may have such a name, nor take it before the one comes that it is for.
+        is_theirs = self._run_starts_own and not launched and self._own_name.fullmatch(register.worker) is not None
+        names = itertools.islice(_names(register.worker), int(is_theirs), None)
+        worker = next(name for name in names if name not in self._connected)
         self._connected[worker] = _Worker(benchmark, slots, send, launched)
         self.versions[worker] = dict(register.versions)
         if launched or register.host in self.machines or len(self.machines) < MAX_MACHINES:

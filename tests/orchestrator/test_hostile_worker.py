@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from coordinated import Hand, Run
 
-from sparring.orchestrator.coordination import program_check, workers
+from sparring.orchestrator.coordination import dispatch, program_check, workers
 from sparring.orchestrator.coordination.bounds import (
     MAX_BENCHMARKS,
     MAX_METRICS,
@@ -214,6 +214,27 @@ def test_films_of_others_episodes_are_not_taken(in_run: Callable[..., None]) -> 
         assert (run.folder / "videos" / "short_0000_success.mp4").read_bytes() == b"a film"
 
     in_run(test, video="all", video_live=True)
+
+
+def test_what_it_says_of_others_leases_does_not_fill_the_log(
+    in_run: Callable[..., None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "_MOST_TOLD", 5)
+
+    async def test(run: Run) -> None:
+        honest, hostile = Hand(run, "honest"), Hand(run, "hostile")
+        lease = honest.takes()
+        for _ in range(4):
+            hostile.finishes(lease)
+        assert caplog.text.count("for a lease that it does not hold changes nothing\n") == 4
+        for _ in range(1000):
+            hostile.finishes(lease)
+        assert caplog.text.count("hostile") == 5
+        assert caplog.text.count("; more messages of that kind are not told") == 1
+        honest.finishes(lease)
+        assert [row.worker for row in run.journal.rows()] == ["honest"]
+
+    in_run(test)
 
 
 def test_what_it_says_of_episodes_that_it_does_not_play_is_not_shown(in_run: Callable[..., None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -17,9 +18,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support import free_port
 from work_streams import HELLO, OURS, PLAIN, TOKEN, Service, Stream, access
 
-from sparring.orchestrator.coordination import work_service
+from sparring.orchestrator.coordination import work_service, worker_stream
 from sparring.orchestrator.coordination.admission import Admission
-from sparring.orchestrator.coordination.bounds import MAX_MESSAGE
+from sparring.orchestrator.coordination.bounds import MAX_MESSAGE, MAX_SLOTS, MAX_UNTAKEN
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import FLAGS, render
@@ -644,5 +645,48 @@ def test_the_longest_reason_not_to_take_a_worker_in_reaches_it(
         assert code == grpc.StatusCode.FAILED_PRECONDITION
         assert details.startswith("ää")
         assert details.endswith("(cut; the server's log has it all)")
+
+    in_service(test)
+
+
+def test_who_says_too_much_of_itself_is_told_so_and_it_is_in_no_log(
+    in_service: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(service: Service) -> None:
+        for told in ({"benchmarks": ["x" * 100_000]}, {"membership": "m", "worker": "w" * 100_000}):
+            async with service.worker(**told) as worker:
+                code, sentence = await worker.refusal()
+            assert (code, "a name of 100000 characters is too long" in sentence) == (
+                grpc.StatusCode.FAILED_PRECONDITION, True,
+            )  # fmt: skip
+        assert len(caplog.text) < 2000
+
+    in_service(test)
+
+
+def test_who_talks_on_and_takes_nothing_of_what_it_is_told_is_sent_away(
+    in_service: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert MAX_UNTAKEN >= 2 * MAX_SLOTS, "a lease for each slot, and somebody who looks at all of them"
+    monkeypatch.setattr(worker_stream, "MAX_UNTAKEN", 1500)
+
+    async def test(service: Service) -> None:
+        monkeypatch.setattr(service.run.watcher, "watched", lambda worker: range(1000))
+        async with (
+            service.worker(worker="listens", slots=1000) as listening,
+            service.worker(worker="deaf", slots=1000) as deaf,
+        ):
+            await listening.hear("assignment")
+            for _ in range(2):
+                await listening.say(heartbeat=pb.Heartbeat())
+                for _ in range(1000):
+                    await listening.hear("watch")
+            with contextlib.suppress(grpc.aio.AioRpcError):  # nobody hears it any more
+                for _ in range(50):
+                    await deaf.say(heartbeat=pb.Heartbeat())
+            await until(lambda: ("deaf", 0) in service.run.watcher.workers)
+            assert "worker deaf is sent away: this worker talks on, and takes nothing of what it is told" in caplog.text
+            await listening.say(ready=pb.Ready(slot=0))
+            await listening.hear("lease")
 
     in_service(test)
