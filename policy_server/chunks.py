@@ -23,7 +23,7 @@ def checked_chunk(chunk: Any, action_dim: int, chunk_length: int) -> Array:
         raise PolicyFailed(
             f"the policy answered with something that is no array of numbers: {error.sentence}"
         ) from error
-    except (ValueError, TypeError) as error:
+    except Exception as error:  # a tensor that wants a gradient says so by a RuntimeError; others by whatever they like
         raise PolicyFailed(f"the policy answered with something that is no array of numbers: {error}") from error
     wanted = f"a chunk is (length, action_dim) with length 1 to {chunk_length} and action_dim {action_dim}"
     if actions.ndim != 2 or not 1 <= actions.shape[0] <= chunk_length or actions.shape[1] != action_dim:

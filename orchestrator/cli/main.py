@@ -7,6 +7,7 @@ import importlib
 import logging
 import os
 import pkgutil
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,6 +26,8 @@ from sparring.protos.tracebacks import traceback_of
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
+_PAIRS: Final = ("-arg", "--rename", "--image", "--retries-of")
+"""Ends of flags that take KEY=VALUE."""
 
 
 def _version() -> str:
@@ -115,7 +118,7 @@ def _run() -> NoReturn:
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # new in click 8.2: the whole help
             _show(error.format_message())
         else:
-            hint = _comma_hint(error, sys.argv)
+            hint = _list_hint(error, sys.argv)
             _tell(f"{error.format_message().rstrip('.')}. {hint}" if hint else error.format_message())
         raise SystemExit(EXIT_USAGE) from None
     except SparringError as error:
@@ -128,10 +131,21 @@ def _run() -> NoReturn:
     raise SystemExit(code if isinstance(code, int) else 0)
 
 
-def _comma_hint(error: click.ClickException, arguments: Sequence[str]) -> str:
-    """Returns what is to be said to somebody who writes a list as in a sentence: `--task reach-v3, push-v3`."""
-    if isinstance(error, click.UsageError) and any(argument.endswith(",") for argument in arguments):
+def _list_hint(error: click.ClickException, arguments: Sequence[str]) -> str:
+    """Returns what is to be said to somebody who gives a flag two words: `--task a b`, `--policy-arg gain 2`."""
+    if not isinstance(error, click.UsageError):
+        return ""
+    if any(argument.endswith(",") for argument in arguments):
         return "A list has no space after its commas."
+    extra = re.fullmatch(r"Got unexpected extra arguments? \((.+)\)\.?", error.message)
+    first = extra[1].split()[0] if extra else ""
+    for flag, value, more in zip(arguments, arguments[1:], arguments[2:], strict=False):
+        if more != first or not flag.startswith("--") or value.startswith("-") or "=" in flag:
+            continue
+        if flag.endswith(_PAIRS) and "=" not in value:
+            return f"{flag} takes KEY=VALUE, as in {flag} {value}={more}"
+        if "=" not in value:
+            return f"Several values are one word, with commas in between, as in {flag} {value},{more}"
     return ""
 
 

@@ -12,7 +12,11 @@ from sparring.orchestrator.retry import is_incurable
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.protos.advice import Hint
 from sparring.protos.record import EpisodeRecord
+from sparring.protos.tracebacks import references
 
+_NUMBER: Final = re.compile(r"0x[0-9a-f]+|[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
+_QUOTED: Final = re.compile(r"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\")")
+"""What somebody has quoted; the apostrophe in "the policy's" begins nothing."""
 _OUTLIVED: Final = 3
 """So many attempts that began later and have failed already, and one that still goes on is waited for."""
 
@@ -22,7 +26,7 @@ class ErrorLimit:
 
     Args:
         most: So many attempts that end in the same error, of more than one episode, are enough; 0: no number is. Of an
-            error that no attempt can cure, two are.
+            error that no attempt can cure, two are. What is raised at the same place is the same, whatever it says.
     """
 
     def __init__(self, most: int) -> None:
@@ -48,7 +52,7 @@ class ErrorLimit:
         """
         if not self._most:
             return
-        error = same_for_all(record.error, episode)
+        error = _where_or_what(record.error, episode)
         if record.outcome != "error" or (self._seen is not None and error != self._seen):
             self._most = 0  # something else can come of it: the run is worth its time
             return
@@ -72,4 +76,13 @@ def same_for_all(error: str, episode: EpisodeId | None) -> str:
     without_task = error
     if episode is not None:
         without_task = re.sub(rf"(?<![\w-]){re.escape(episode.task)}(?![\w-])", "TASK", error)
-    return re.sub(r"0x[0-9a-f]+|\d+", "0", without_task)
+    return _NUMBER.sub("0", without_task)
+
+
+def _where_or_what(error: str, episode: EpisodeId) -> str:
+    """Returns where an error was raised, by the traceback that was kept of it; else what it says to all alike.
+
+    Messages have in them what code has stumbled over, such as the sentence of a task, and that may never be the same.
+    """
+    kept = references(error)
+    return kept[0] if kept else _QUOTED.sub("''", same_for_all(error, episode))

@@ -10,6 +10,7 @@ from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.plan import Plan
 from sparring.orchestrator.settings import RunSettings
 from sparring.orchestrator.settings.assets import benchmark_settings
+from sparring.orchestrator.settings.plan import Evaluation
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
 
@@ -25,13 +26,32 @@ def make_plan(settings: RunSettings) -> Plan:
         benchmark = get_benchmark(part.benchmark)
         own = benchmark.read_settings(benchmark_settings(settings, part))
         with asking(part.benchmark, "tasks()"):
-            tasks[part.label] = benchmark.planned(benchmark.tasks(part.task), own)
+            tasks[part.label] = list(benchmark.planned(benchmark.tasks(part.task), own))
+        _check_tasks(part, tasks[part.label])
     used = {part.benchmark: get_benchmark(part.benchmark).assets for part in settings.plan.parts}
     if settings.worker.assets is not None and not any(used.values()):
         raise UsageError(f"{Hint('assets')} is of no use here: {' and '.join(used)} has none.")
     plan = settings.plan
     seeds = {part.label: part.seed for part in plan.parts if part.seed is not None}
     return Plan(tasks, plan.episodes, plan.seed, repeats=plan.policy_seeds, seeds=seeds)
+
+
+def _check_tasks(part: Evaluation, tasks: Sequence[object]) -> None:
+    """Checks what a benchmark, which may be anybody's, returned as its tasks.
+
+    Raises:
+        UsageError: If that is none, or something else.
+    """
+    whose = f"tasks() of the benchmark {part.benchmark!r}"
+    if not tasks:
+        raise UsageError(
+            f"{whose} found nothing by the name {part.task!r}; it is to return tasks, or to refuse a name."
+        )
+    for task in tasks:
+        if not isinstance(task, Task):
+            raise UsageError(
+                f"{whose} returned {task!r:.100}, and not tasks; docs/benchmarks.md shows one that is whole."
+            )
 
 
 def identity(settings: RunSettings, plan: Plan) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from pydantic import Field, field_validator
 
-from sparring.orchestrator.settings.group import SettingsGroup
+from sparring.orchestrator.settings.group import Listed, SettingsGroup
 from sparring.protos.comma_list import comma_list
 from sparring.protos.record import Outcome
 
@@ -24,7 +24,7 @@ _FILMED: Final[Mapping[str, Sequence[Outcome]]] = {
 class OutputSettings(SettingsGroup):
     """What is written, and where."""
 
-    video: str = Field(
+    video: Listed = Field(
         "none",
         description="films: none, failures, successes, all, first:N, or single episodes, TASK:INDEX, comma-separated; "
         "they are made by playing episodes again, when no outcome is waited for",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -13,6 +14,8 @@ from sparring.orchestrator.settings.batch_options import read_batch_options
 from sparring.orchestrator.settings.group import Listed, SettingsGroup, check_text
 from sparring.policy_server.client import ServerOptions, server_options
 from sparring.protos.advice import Hint
+from sparring.protos.comma_list import comma_list
+from sparring.protos.errors import UsageError
 from sparring.protos.net.address import Address, parse_servers
 
 _of_run: Any = {
@@ -136,7 +139,7 @@ class PolicySettings(SettingsGroup):
     @classmethod
     def _known_servers(cls, servers: str | None) -> str | None:
         if servers is not None:
-            check_text(parse_servers, servers)
+            check_text(_parse_ours, servers)
         return servers
 
     @property
@@ -162,3 +165,19 @@ class PolicySettings(SettingsGroup):
         """Returns the options of the server that hosts the policy; `others` are those that are no settings."""
         assert self.name is not None
         return ServerOptions(policy=self.name, policy_args=self.arguments, **self.own.model_dump(), **others)
+
+
+def _parse_ours(servers: str) -> None:
+    """Reads addresses of our own servers; where one may be of another project, it is said how those are asked.
+
+    Raises:
+        UsageError: If one is no address of ours.
+    """
+    try:
+        parse_servers(servers)
+    except UsageError as error:
+        for server in comma_list(servers):
+            if re.match(r"(?!grpc|https?:|tcp|tls|unix)[a-z][\w+.-]*://|https?://.*/act$", server):
+                said = f"{error.sentence} A server of another project is a policy: {Hint('policy', value=server)}"
+                raise UsageError(said) from error
+        raise

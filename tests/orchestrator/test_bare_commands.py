@@ -20,3 +20,17 @@ def test_a_list_with_a_space_after_its_comma_is_told_as_such(usage: Sparring) ->
     done = usage("run", "--benchmark", "toy", "--task", "short,", "long", "--policy", "random")
     assert done.returncode == 2
     assert done.stderr == "error: Got unexpected extra argument (long). A list has no space after its commas.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("--task", "short", "long"), " Several values are one word, with commas in between, as in --task short,long"),
+        (("--policy-arg", "gain", "2"), " --policy-arg takes KEY=VALUE, as in --policy-arg gain=2"),
+        (("--policy-arg", "gain=2", "3"), ""),
+    ],
+)
+def test_two_words_where_a_flag_takes_one_are_told_as_such(words: tuple[str, ...], hint: str, usage: Sparring) -> None:
+    done = usage("run", "--benchmark", "toy", "--policy", "random", *words)
+    assert done.returncode == 2
+    assert done.stderr == f"error: Got unexpected extra argument ({words[-1]}){'.' if hint else ''}{hint}\n"

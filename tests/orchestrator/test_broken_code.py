@@ -21,6 +21,14 @@ class Tasks(Toy):
     def tasks(self, selection):
         return [][7]
 
+class NoTasks(Toy):
+    def tasks(self, selection):
+        return []
+
+class Names(Toy):
+    def tasks(self, selection):
+        return ["short"]
+
 class Made(Toy):
     def __init__(self):
         raise SystemExit("not here")
@@ -98,6 +106,24 @@ def test_the_traceback_is_shown_and_kept(
     if frame:
         assert frames[0].endswith((frame, "in <module>")), "it begins in the user's code"
         assert frames[-1].endswith(frame)
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "said"),
+    [
+        (
+            "NoTasks",
+            "tasks() of the benchmark 'broken_here:NoTasks' found nothing by the name 'short'; it is to return",
+        ),
+        ("Names", "tasks() of the benchmark 'broken_here:Names' returned 'short', and not tasks; docs/benchmarks.md"),
+    ],
+)
+def test_tasks_that_are_none_are_told_in_a_sentence(usage: Sparring, benchmark: str, said: str, tmp_path: Path) -> None:
+    flags = ("--benchmark", f"broken_here:{benchmark}", "--task", "short", "--policy", "toy_policies:Forward")
+    done = usage("run", *flags, "--episodes", "1", "--in-process", "--output", "out")
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith(f"error: {said}")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.processes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -85,6 +85,33 @@ def test_of_an_error_that_no_attempt_can_cure_two_episodes_are_enough() -> None:
     attempts = [(EpisodeId("toy", "a", n), EpisodeRecord.failed("policy", missing)) for n in range(9)]
     assert stopped_after(ErrorLimit(20), attempts) == 2
     assert stopped_after(ErrorLimit(0), attempts) is None
+
+
+def test_what_is_raised_at_one_place_is_the_same_whatever_it_says() -> None:
+    """A policy that looks for the sentence of a task, and finds none: 2,000 attempts, each with other words."""
+
+    def raised(index: int, place: str = "0f8e2d1c") -> tuple[EpisodeId, EpisodeRecord]:
+        said = f"the policy's act() raised KeyError: {'abcdefg'[index % 7] * 9!r}"
+        record = EpisodeRecord.failed("policy", f"{said} (policy 'm:P', step 0; traceback: errors/policy-{place}.txt)")
+        return EpisodeId("toy", f"task-{index}", 0), record
+
+    assert stopped_after(ErrorLimit(5), (raised(n) for n in range(99))) == 5
+    elsewhere = [raised(0), raised(0, place="77777777"), *(raised(n) for n in range(99))]
+    assert stopped_after(ErrorLimit(5), elsewhere) is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        lambda n: f"the policy's act() raised KeyError: {chr(97 + n) * 3!r} (in the policy server's log)",
+        lambda n: f"the policy's act() raised KeyError: \"don't {chr(97 + n)}\"",
+        lambda n: f"the simulator raised ValueError: {(-1) ** n * 10.0 ** (n - 5):g} is too much",
+    ],
+)
+def test_without_a_traceback_numbers_and_what_is_quoted_do_not_count(words: Callable[[int], str]) -> None:
+    attempts = [(EpisodeId("toy", "a", n), EpisodeRecord.failed("policy", words(n))) for n in range(20)]
+    assert len({record.error for _, record in attempts}) == 20
+    assert stopped_after(ErrorLimit(5), attempts) == 5
 
 
 def test_zero_never_stops() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from sparring.orchestrator.cli.main import cli
@@ -57,6 +58,11 @@ def test_files_with_mistakes(tmp_path: Path, text: str, sentence: str) -> None:
         ({"video": "some"}, "--video: must be none, failures, successes, all, first:N, or TASK:INDEX,..."),
         ({"policy": None}, r"^--policy \(hosted for this run\) or --policy-server .* give one of them"),
         ({"policy_server": "a:1"}, r"^--policy \(hosted for this run\) or --policy-server .* give one of them"),
+        (
+            {"policy": None, "policy_server": "openpi://gpu:8000"},
+            "another project is a policy: --policy openpi://gpu",
+        ),
+        ({"policy": None, "policy_server": "http://gpu:8000"}, r"http is none of [^A]*$"),
         ({"policy_token_file": "token"}, "--policy-token-file goes with --policy-server"),
         ({"policy_ca": "ca.pem"}, "--policy-ca goes with --policy-server"),
         ({"observe": "never"}, "--observe"),
@@ -143,6 +149,31 @@ def test_an_episode_to_film_may_be_named_with_its_part_of_the_run() -> None:
     assert not output.wants_film("a", 1, "failure", benchmark="big")
     assert output.wants_film("a", 0, "failure"), "what was asked for is kept"
     assert read_settings({**BASE, "video": "a:0"}).output.wants_film("a", 0, "failure", benchmark="big")
+
+
+LISTS: dict[str, list[Any]] = {
+    "task": ["short", "long"],
+    "protocols": ["lerobot-0.6", "ours"],
+    "policy_server": ["gpu-1:50051", "gpu-2:50051"],
+    "track": ["tensorboard", "mlflow"],
+    "video": ["short:0", "long:1"],
+    "render_device": [0, 1],
+    "container": ["toy=apptainer:toy.sif", "gym=apptainer:gym.sif"],
+}
+
+
+@pytest.mark.parametrize("name", [n for n, field in setting_fields().items() if "comma-sep" in str(field.description)])
+def test_where_a_flag_takes_commas_a_file_takes_a_list(name: str, tmp_path: Path) -> None:
+    base: dict[str, Any] = (
+        {"benchmark": "metaworld", "task": "reach-v3", "policy": "zero"} if name == "protocols" else {**BASE}
+    )
+    if name == "policy_server":
+        del base["policy"]
+    elif name == "container":
+        base["launcher"] = "slurm"
+    with_commas = read_settings({**base, name: ",".join(map(str, LISTS[name]))})
+    path = write(tmp_path, yaml.safe_dump({**base, name: LISTS[name]}))
+    assert read_settings({}, path).flat() == with_commas.flat()
 
 
 def test_several_benchmarks_in_one_file(tmp_path: Path) -> None:

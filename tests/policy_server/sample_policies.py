@@ -12,7 +12,14 @@ from sparring.policy_server.policies.base import Array, Instruction, Observation
 
 SIGNAL = "signal"
 
-FINE, RAISE, NAN, WRONG_SHAPE, TOO_LONG, TEXT, RAGGED, LONG_DOUBLE, EXIT, WORDY, ODD_WORDS = range(11)
+FINE, RAISE, NAN, WRONG_SHAPE, TOO_LONG, TEXT, RAGGED, LONG_DOUBLE, EXIT, WORDY, ODD_WORDS, GRADIENT = range(12)
+
+
+class WantsGradient:
+    """What a torch tensor does that is still part of a graph, where there is no torch."""
+
+    def __array__(self, *arguments: Any, **more: Any) -> Any:
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
 
 
 class Fragile(Policy):
@@ -46,6 +53,7 @@ class Fragile(Policy):
             TEXT: [["left", "right"]],
             RAGGED: [[1.0, 2.0], [3.0]],
             LONG_DOUBLE: np.zeros((1, 2), np.longdouble),
+            GRADIENT: WantsGradient(),
         }.get(int(signal), np.full((1, 2), signal + 0.5))
 
 

@@ -280,8 +280,9 @@ def test_a_policy_that_fails_only_in_batches_is_blamed_on_every_row() -> None:
         (sample.TEXT, "numbers"),
         (sample.RAGGED, "array|shape|sequence"),
         (sample.LONG_DOUBLE, "float"),
+        (sample.GRADIENT, "no array of numbers: Can't call numpy"),
     ],
-    ids=["nan", "wrong shape", "too long", "text", "ragged", "long double"],
+    ids=["nan", "wrong shape", "too long", "text", "ragged", "long double", "part of a graph"],
 )
 def test_a_bad_answer_is_charged_to_its_row_and_to_no_other(signal: int, said: str) -> None:
     before, bad, after = together(sample.Fragile(), [sample.FINE, signal, sample.FINE])

@@ -134,7 +134,7 @@ def no_logs() -> Iterator[None]:
 @pytest.mark.parametrize(
     "signal",
     [sample.RAISE, sample.NAN, sample.WRONG_SHAPE, sample.TOO_LONG, sample.TEXT, sample.RAGGED, sample.LONG_DOUBLE,
-     sample.EXIT, sample.WORDY, sample.ODD_WORDS],
+     sample.EXIT, sample.WORDY, sample.ODD_WORDS, sample.GRADIENT],
 )  # fmt: skip
 @pytest.mark.usefixtures("no_logs")
 def test_a_policy_that_fails_is_told_of_in_the_same_sentence(signal: int) -> None:
