@@ -30,10 +30,14 @@ class Official:
             camera_heights=side,
             camera_widths=side,
         )
+        self._draws = side is not None
         self.states = load_init_states(package / "init_files" / task.suite / f"{task.name}.pruned_init")
 
     def reset(self, *, seed: int, index: int) -> Any:
         """Starts an episode as LeRobot and openpi do."""
+        if self._draws:
+            # A hard reset frees what it draws with, in whatever context is current: it must not be another simulator's.
+            self.env.sim._render_context_offscreen.gl_ctx.make_current()
         self.env.seed(seed)
         self.env.reset()
         observation = self.env.set_init_state(self.states[index])

@@ -168,7 +168,7 @@ class LiberoSimulator(Simulator):
         self._wrapper = _build(package / "bddl_files" / task.suite / f"{task.name}.bddl")
         self._environment: Any = self._wrapper.env
         self._states = load_init_states(package / "init_files" / task.suite / f"{task.name}.pruned_init")
-        self._addcameras_of()
+        self._add_cameras()
         self._scene: PrivilegedScene | None = PrivilegedScene(self._environment)
         self._loop: Any = control_loop(
             self._environment, steps=settings.settling_steps + self.max_steps, original=settings.loop == "robosuite"
@@ -243,6 +243,8 @@ class LiberoSimulator(Simulator):
         if self._wrapper is None:
             return
         if self._context is not None:
+            # What is freed is of the context that is current: else the images of whoever drew last in this process.
+            self._context.gl_ctx.make_current()
             self._context.con.free()
             self._context.gl_ctx.free()
             self._context = None
@@ -283,7 +285,7 @@ class LiberoSimulator(Simulator):
                 return readings
         raise LiberoSetupFailed(f"{self._task.id}: no valid placement of the objects in {_RESET_ATTEMPTS} attempts")
 
-    def _addcameras_of(self) -> None:
+    def _add_cameras(self) -> None:
         from robosuite.utils.observables import Observable, sensor
 
         for camera in (AGENT, WRIST):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from sparring.env_worker.benchmark import NOTHING, Simulator
 from sparring.env_worker.benchmarks._libero.installation import write_config
 from sparring.env_worker.benchmarks._libero.observations import lerobot_state, offers
 from sparring.env_worker.benchmarks._libero.tasks import EPISODE_LIMITS
-from sparring.env_worker.benchmarks.libero import Libero, LiberoSettings
+from sparring.env_worker.benchmarks.libero import Libero, LiberoSettings, LiberoSimulator
 from sparring.env_worker.episode import live_frames
 
 AGENT, WRIST, STATE = "observation.images.image", "observation.images.image2", "observation.state"
@@ -62,16 +63,23 @@ def assert_same(raw: Any, seen: Any, names: frozenset[str] = LOOK) -> None:
 
 
 @with_assets
-def test_the_same_bits_as_hard_resets_and_rendering_always(pair: tuple[Official, Simulator]) -> None:
+@pytest.mark.parametrize("control", ["relative", "absolute"])
+def test_the_same_bits_as_hard_resets_and_rendering_always(pair: tuple[Official, Simulator], control: str) -> None:
     official, ours = pair
+    assert isinstance(ours, LiberoSimulator)
+    ours._settings = replace(ours._settings, control=control)
     ours.reset(seed=3, index=1, look=NOTHING)  # an episode before, whose traces a fast reset must not leave
     for action in actions(6):
         ours.step(action, look=NOTHING)
     raw = official.reset(seed=1004, index=4)
+    official.env.robots[0].controller.use_delta = control == "relative"
     seen = ours.reset(seed=1004, index=4, look=LOOK | {TURN})
     assert_same(raw, seen)
     assert np.array_equal(seen[TURN], official.turn)
-    for step, action in enumerate(actions(8), start=1):
+    played = actions(8)
+    if control == "absolute":
+        played = (0.1 * played + np.array([-0.1, 0.1, 1.1, np.pi, 0.0, 0.0, 0.0]))[:4]
+    for step, action in enumerate(played, start=1):
         raw, reward, _, _ = official.env.step(action)
         look = LOOK if step % 4 == 0 else frozenset({STATE})
         result = ours.step(action, look=look | {TURN})
@@ -226,6 +234,18 @@ def test_time_runs_out() -> None:
     assert [s.truncated for s in steps] == [False] * 279 + [True]
     assert not steps[-1].success
     simulator.close()
+
+
+@with_assets
+def test_one_that_is_closed_takes_nothing_of_what_another_draws_with() -> None:
+    """Of two in one process: GL frees what is in the context that is current, whosever that is."""
+    closed, drawing = make("libero_object/0"), make("libero_object/1")
+    for simulator in (closed, drawing):
+        simulator.reset(seed=1, index=0, look=frozenset({AGENT}))
+    before = drawing.picture("agentview")
+    closed.close()
+    assert np.array_equal(drawing.picture("agentview"), before)
+    drawing.close()
 
 
 @with_assets

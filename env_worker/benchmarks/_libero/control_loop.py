@@ -1,6 +1,6 @@
 """A step of LIBERO: 25 substeps of control and physics, with the sensors read in one of them.
 
-`RobosuiteLoop` is the original. `FastLoop` gives the same bits in a third of the time, for the versions that it is
+`RobosuiteLoop` is the original. `FastLoop` gives the same bits in a quarter of the time, for the versions that it is
 known for and for what LIBERO uses of robosuite; for anything else, `control_loop` gives the original one, and says why.
 """
 
@@ -300,4 +300,4 @@ def _as_libero_has_it(environment: Any) -> bool:
 
 @lru_cache
 def _say_once(reason: str) -> None:
-    _LOG.warning("LIBERO's steps are robosuite's own, which take about three times as long: %s", reason)
+    _LOG.warning("LIBERO's steps are robosuite's own, which take about four times as long: %s", reason)
