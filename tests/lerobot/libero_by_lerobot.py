@@ -210,6 +210,11 @@ def main() -> None:
 
     os.environ["MUJOCO_GL"] = choose_backend()
     prepare_libero(_assets(LiberoSettings()))  # before LeRobot imports LIBERO, which would ask for its settings
+    if os.environ.get("SPARRING_ONE_BIT"):  # pytest's plug-in has made the change in another process
+        sys.path.append(str(HERE.parent))
+        from one_bit.changes import pytest_configure
+
+        pytest_configure()
     what, task, side, seed, *more, out = sys.argv[1:]
     if what == "replay":
         found = replay(task, int(side), int(seed))

@@ -1,6 +1,6 @@
 """Pytest plug-in: makes Sparring wrong by one bit, in the place that SPARRING_ONE_BIT names.
 
-SPARRING_ONE_BIT=metaworld-reward pytest -p tests.one_bit.changes tests/env_worker/test_metaworld.py
+SPARRING_ONE_BIT=metaworld-image PYTHONPATH=tests pytest -n 0 -p one_bit.changes tests/env_worker/test_metaworld.py
 """
 
 from __future__ import annotations
@@ -93,6 +93,20 @@ def _libero_contexts() -> None:
     LiberoSimulator.prepare_images, LiberoSimulator.reset = prepared, again  # type: ignore[method-assign]
 
 
+def _libero_snapshots() -> None:
+    """Drawing what somebody who watches sees leaves something behind."""
+    from sparring.env_worker.benchmarks.libero import LiberoSimulator
+
+    snapshot = LiberoSimulator.snapshot
+
+    def drawn(self: Any) -> Any:
+        seen = snapshot(self)
+        flip(self._environment.sim.data._data.qpos)
+        return seen
+
+    LiberoSimulator.snapshot = drawn  # type: ignore[method-assign]
+
+
 def _metaworld_steps(change: Callable[[Any, Step], Step], when: Callable[[Any, Any], bool] = lambda *_: True) -> None:
     from sparring.env_worker.benchmarks.metaworld import MetaworldSimulator
 
@@ -157,6 +171,45 @@ def _metaworld_fingers() -> None:
     shortcuts._observe = changed
 
 
+def _metaworld_resets() -> None:
+    """A reset that plays its physics once ends in another state."""
+    from sparring.env_worker.benchmarks._metaworld import shortcuts
+
+    reset = shortcuts._reset
+
+    def changed(env: Any) -> Any:
+        seen = reset(env)
+        flip(env.data.qpos)
+        return seen
+
+    shortcuts._reset = changed
+
+
+def _in_company() -> None:
+    """In deterministic mode, the first row of several has another answer than it has alone."""
+    from sparring.policy_server.policies.torch import TorchPolicy
+
+    act = TorchPolicy.act
+
+    def changed(self: Any, observations: Any, states: Any) -> Any:
+        first, *others = act(self, observations, states)
+        return [flipped(first) if self.deterministic and others else first, *others]
+
+    TorchPolicy.act = changed  # type: ignore[method-assign]
+
+
+def _lerobot_answers() -> None:
+    """A LeRobot checkpoint answers something else in this process, and not in those that this one starts."""
+    from sparring.policy_server.policies.lerobot import LeRobotPolicy
+
+    act = LeRobotPolicy.act
+
+    def changed(self: Any, observations: Any, states: Any) -> Any:
+        return [flipped(answer) for answer in act(self, observations, states)]
+
+    LeRobotPolicy.act = changed  # type: ignore[method-assign]
+
+
 def _replayed() -> None:
     """A replay's sum of rewards is another one."""
     from sparring.env_worker.episode import replay
@@ -197,7 +250,9 @@ CHANGES: Final[dict[str, Callable[[], None]]] = {
     "libero-reward": lambda: _libero_steps(lambda _, p, __: replace(p, reward=_next(p.reward))),
     "libero-success": lambda: _libero_steps(lambda _, p, __: replace(p, success=not p.success)),
     "libero-image": _libero_images,
+    "libero-image-absolute": _libero_images,
     "libero-prepared": _libero_contexts,
+    "libero-watched": _libero_snapshots,
     "libero-relative": lambda: _libero_steps(_state, lambda relative, **_: relative),
     "libero-absolute": lambda: _libero_steps(_state, lambda relative, **_: not relative),
     "libero-after-a-reset": lambda: _libero_steps(_state, lambda episodes, **_: episodes > 1),
@@ -209,12 +264,17 @@ CHANGES: Final[dict[str, Callable[[], None]]] = {
     "metaworld-reward": lambda: _metaworld_steps(lambda _, p: replace(p, reward=_next(p.reward))),
     "metaworld-success": lambda: _metaworld_steps(lambda _, p: replace(p, success=not p.success)),
     "metaworld-image": _metaworld_images,
+    "metaworld-reset": _metaworld_resets,
     "metaworld-after-a-reset": lambda: _metaworld_steps(_metaworld_state, lambda sim, _: sim.episodes > 1),
     "metaworld-looking": lambda: _metaworld_steps(_metaworld_state, lambda _, look: len(look) > 1),
     "metaworld-rotation": _metaworld_rotations,
     "metaworld-fingers": _metaworld_fingers,
     "replayed": _replayed,
     "written": _written,
+    "deterministic": _in_company,
+    "lerobot-loop": _lerobot_answers,
+    "lerobot-light": _lerobot_answers,
+    "lerobot-libero": lambda: _libero_steps(_state),
     "metaworld-not-looking": lambda: _metaworld_steps(_metaworld_state, lambda _, look: len(look) == 1),
 }
 

@@ -1,0 +1,39 @@
+"""Some of the changes of a single bit that `python -m tests.one_bit` makes: that they are made, and noticed."""
+
+from __future__ import annotations
+
+import pytest
+from tests.one_bit.__main__ import NOTICED_BY, tried
+from tests.one_bit.changes import CHANGES
+
+LIBERO = pytest.mark.requires("libero", "libero-assets", "rendering")
+
+
+def test_each_change_has_a_test_that_is_to_notice_it() -> None:
+    assert NOTICED_BY.keys() == CHANGES.keys()
+
+
+# One of each way to make a change: a name that is not there any more would raise, which is not noticing.
+@pytest.mark.everything
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("libero-state", marks=LIBERO),
+        pytest.param("libero-image", marks=LIBERO),
+        pytest.param("libero-prepared", marks=LIBERO),
+        pytest.param("libero-watched", marks=LIBERO),
+        "metaworld-reward",
+        "metaworld-image",
+        "metaworld-reset",
+        "metaworld-rotation",
+        "metaworld-fingers",
+        "replayed",
+        "written",
+        "deterministic",
+    ],
+)
+def test_a_single_bit_is_noticed(name: str) -> None:
+    noticed, last = tried(name)
+    assert noticed, last
