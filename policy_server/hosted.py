@@ -138,6 +138,7 @@ def described(
         server_version=_version(),
         protocol=PROTOCOL_VERSION,
         needs=policy.spec.to_message(),
+        max_sessions=max(0, getattr(policy, "max_sessions", None) or 0),
     )
     if code is not None:
         # A policy that names the hash of its weights has read the files that its arguments name, however large.

@@ -208,7 +208,9 @@ class PolicyServer:
         """Makes the policy and says what it is; in its own thread."""
         code = code_of(self._policy, self._name, self._options.experts)  # before anything can be edited meanwhile
         policy = warm_policy(self._policy, self._name, tracebacks=self._tracebacks)
-        return policy, described(policy, self._name, self._options.policy_args, self._checkpoint_sha256, code=code)
+        told = described(policy, self._name, self._options.policy_args, self._checkpoint_sha256, code=code)
+        told.max_sessions = min(told.max_sessions or self._options.max_sessions, self._options.max_sessions)
+        return policy, told
 
     @property
     def description(self) -> pb.PolicyDescription:

@@ -71,6 +71,8 @@ class Description:
     program_sha256: str = ""
     program: PolicyProgram | None = None
     """None: the server does not say, or was not asked."""
+    max_sessions: int = 0
+    """The most at once, of everybody; 0: it does not say."""
 
     @classmethod
     def from_message(cls, message: pb.PolicyDescription) -> Description:
@@ -92,6 +94,7 @@ class Description:
             needs=PolicySpec.from_message(message.needs),
             program_sha256=message.program_sha256,
             program=PolicyProgram.from_message(message.program) if message.HasField("program") else None,
+            max_sessions=message.max_sessions,
         )
 
 

@@ -283,6 +283,7 @@ class PolicyDescription(google.protobuf.message.Message):
     NEEDS_FIELD_NUMBER: builtins.int
     PROGRAM_SHA256_FIELD_NUMBER: builtins.int
     PROGRAM_FIELD_NUMBER: builtins.int
+    MAX_SESSIONS_FIELD_NUMBER: builtins.int
     name: builtins.str
     """as given to --policy"""
     checkpoint_sha256: builtins.str
@@ -293,6 +294,8 @@ class PolicyDescription(google.protobuf.message.Message):
     """protocol version of the server"""
     program_sha256: builtins.str
     """hash of the code that is hosted, and of the versions of what it imports; when this is"""
+    max_sessions: builtins.int
+    """the most sessions at once, of everybody; 0: the server does not say"""
     @property
     def arguments(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """as given to --policy-arg, values as JSON"""
@@ -318,9 +321,10 @@ class PolicyDescription(google.protobuf.message.Message):
         needs: global___Needs | None = ...,
         program_sha256: builtins.str = ...,
         program: global___Program | None = ...,
+        max_sessions: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["needs", b"needs", "program", b"program"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "checkpoint_sha256", b"checkpoint_sha256", "name", b"name", "needs", b"needs", "program", b"program", "program_sha256", b"program_sha256", "protocol", b"protocol", "server_version", b"server_version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "checkpoint_sha256", b"checkpoint_sha256", "max_sessions", b"max_sessions", "name", b"name", "needs", b"needs", "program", b"program", "program_sha256", b"program_sha256", "protocol", b"protocol", "server_version", b"server_version"]) -> None: ...
 
 global___PolicyDescription = PolicyDescription
 

@@ -304,10 +304,14 @@ class Execution:
         await stack.enter_async_context(background(ask()))
 
     async def _find_slots(self, stack: AsyncExitStack, workers: RunningWorkers, policy: Description) -> None:
-        host = self._hosting
+        host, most = self._hosting, policy.max_sessions
+        if 0 < most < workers.slots:
+            log.info("slots: %d, of which %d play at once: the policy takes no more", workers.slots, most)
         if isinstance(host, PolicyHost) and self._settings.may_grow:
             on_gpu = policy.program is not None and "device" in policy.program.machine
-            growing = grow_when_waiting(self._settings, workers.service, host, workers.slots, on_gpu=on_gpu)
+            growing = grow_when_waiting(
+                self._settings, workers.service, host, workers.slots, on_gpu=on_gpu, sessions=most
+            )
             await stack.enter_async_context(background(growing))
 
     async def _start_workers(

@@ -68,6 +68,7 @@ async def grow_when_waiting(
     slots: int,
     *,
     on_gpu: bool,
+    sessions: int = 0,
 ) -> None:
     """Has the run's workers hold more slots as soon as it shows that slots wait while cores have nothing to do.
 
@@ -78,14 +79,17 @@ async def grow_when_waiting(
         slots: That there are now.
         on_gpu: Whether the policy is known to be computed on one. Then nothing is measured: who waits for a GPU may
             keep a core busy with asking whether it is ready.
+        sessions: The most that the policy takes at once; 0: not known. More slots than that would only wait.
     """
+    if 0 < sessions <= slots:
+        return
     if not on_gpu and not await _leaves_cores_free(host):
         return
     coordinator = service.coordinator
     there_are = settings.capacity_beside(slots)
-    more = there_are.slots(coordinator.unfinished, elsewhere=True)
+    more = there_are.slots(coordinator.unfinished, elsewhere=True, sessions=sessions)
     if more > slots:
-        why = there_are.reason(coordinator.unfinished, elsewhere=True)
+        why = there_are.reason(coordinator.unfinished, elsewhere=True, sessions=sessions)
         log.info("slots: %d, and not %d any more: %s", more, slots, why)
         labels = [part.label for part in settings.plan.parts]
         service.grow(share_slots(more, {label: n for label in labels if (n := coordinator.left(label))}))

@@ -38,21 +38,22 @@ class Capacity:
     cores: int
     memory: int | None = None
 
-    def slots(self, episodes: int, *, elsewhere: bool = False) -> int:
+    def slots(self, episodes: int, *, elsewhere: bool = False, sessions: int = 0) -> int:
         """Returns how many slots are a good number.
 
         Args:
             episodes: That are left; more slots than that would have nothing to do.
             elsewhere: Whether the policy is computed by other processors than these cores.
+            sessions: The most that the policy takes at once; 0: not known.
         """
-        return max(1, min(self._limits(episodes, elsewhere).values()))
+        return max(1, min(self._limits(episodes, elsewhere, sessions).values()))
 
-    def reason(self, episodes: int, *, elsewhere: bool = False) -> str:
+    def reason(self, episodes: int, *, elsewhere: bool = False, sessions: int = 0) -> str:
         """Returns why it is that number, for people."""
-        limits = self._limits(episodes, elsewhere)
+        limits = self._limits(episodes, elsewhere, sessions)
         return min(limits, key=lambda reason: limits[reason])
 
-    def _limits(self, episodes: int, elsewhere: bool) -> dict[str, int]:
+    def _limits(self, episodes: int, elsewhere: bool, sessions: int) -> dict[str, int]:
         """Returns how many slots there may be, by the reason."""
         by_cores = self.cores if self.cores <= _SMALL else max(_SMALL, math.floor(_SHARE * self.cores))
         each = "the only core" if self.cores == 1 else f"each of the {self.cores} cores"
@@ -66,6 +67,8 @@ class Capacity:
             why: by_cores,
             f"{MAX_SLOTS} are the most that are taken without being asked for": MAX_SLOTS,
         }
+        if sessions:
+            limits[f"the policy takes no more than {sessions} at once"] = sessions
         if self.memory is not None:
             needed = f"{SLOT_BYTES / 2**30:g} GiB each"
             limits[f"{self.memory / 2**30:.1f} GiB of memory may be used here, {needed}"] = self.memory // SLOT_BYTES

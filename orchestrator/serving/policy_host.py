@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
@@ -300,7 +300,7 @@ def _identity(settings: RunSettings) -> Identity | None:
 
 
 async def describe(access: PolicyAccess, timeout: float) -> Description:
-    """Asks what is hosted there: by the one server, or by all of them alike.
+    """Asks what is hosted there: by the one server, or by all of them alike, which together take the sessions of all.
 
     Raises:
         PolicyDenied: If a server does not let us in.
@@ -323,7 +323,8 @@ async def describe(access: PolicyAccess, timeout: float) -> Description:
             raise UsageError(
                 f"the policy servers do not host the same policy:\n{lines}\nStart them alike, or name one of them."
             )
-    return descriptions[0]
+    each = [description.max_sessions for description in descriptions]
+    return replace(descriptions[0], max_sessions=sum(each) if all(each) else 0)
 
 
 def _difference(one: Description, other: Description) -> list[tuple[str, str, str]]:

@@ -62,6 +62,13 @@ def test_slots_that_wait_for_a_policy_elsewhere_share_cores(
     assert why in here.reason(episodes, elsewhere=True)
 
 
+def test_more_slots_than_the_policy_takes_would_only_wait() -> None:
+    here = Capacity(10)
+    assert here.slots(100, elsewhere=True, sessions=4) == 4
+    assert here.reason(100, elsewhere=True, sessions=4) == "the policy takes no more than 4 at once"
+    assert here.slots(100, elsewhere=True, sessions=256) == here.slots(100, elsewhere=True) == 30
+
+
 @pytest.fixture
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     # This machine has as many cores as it has: here a kernel is asked that allows four.

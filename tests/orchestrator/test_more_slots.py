@@ -8,13 +8,14 @@ import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from coordinated import Run
 from support import Sparring, read_csv
 from work_streams import OURS, PLAIN, Service
 
-from sparring.orchestrator.execution.more_slots import PassMeter, wanted_cores
+from sparring.orchestrator.execution.more_slots import PassMeter, grow_when_waiting, wanted_cores
 from sparring.orchestrator.machine.capacity import SLOT_BYTES, Capacity
 from sparring.orchestrator.settings import read_settings
 from sparring.protos import evaluation_pb2 as pb
@@ -73,6 +74,23 @@ def test_only_a_number_that_was_chosen_here_grows(settings: dict[str, object], m
 def test_memory_that_slots_have_already_is_not_counted_against_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparring.orchestrator.settings.run.capacity", lambda: Capacity(2, 1 * SLOT_BYTES))
     assert read_settings(OWN).capacity_beside(2).slots(100, elsewhere=True) == 3
+
+
+@pytest.mark.parametrize(("sessions", "grown"), [(0, [6]), (256, [6]), (4, [4]), (2, []), (1, [])])
+def test_they_grow_to_what_the_policy_takes(
+    sessions: int, grown: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparring.orchestrator.settings.run.capacity", lambda: Capacity(2))
+    told: list[dict[str, int]] = []
+
+    async def test() -> None:
+        run = Run(tmp_path, episodes=40)
+        service: Any = SimpleNamespace(coordinator=run.coordinator, grow=told.append)
+        host: Any = None  # nobody asks it, where the policy is on a GPU
+        await grow_when_waiting(run.settings, service, host, 2, on_gpu=True, sessions=sessions)
+
+    asyncio.run(test())
+    assert told == [{"toy": number} for number in grown]
 
 
 @pytest.mark.parametrize(("initialized", "told"), [(True, "cuda"), (False, None)])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -243,6 +243,27 @@ ONE = Description(
 def test_the_device_and_the_release_are_each_servers_own_affair() -> None:
     other = replace(ONE, arguments={"gain": 1, "device": "cuda:1"}, server_version="2")
     assert policy_host._difference(ONE, other) == []
+
+
+@pytest.mark.parametrize(("each", "all_of_them"), [((1, 256), 257), ((0, 256), 0)])
+def test_replicas_take_the_sessions_of_all_of_them(
+    each: Sequence[int], all_of_them: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = dict(zip("ab", (replace(ONE, max_sessions=most) for most in each), strict=True))
+
+    class Client:
+        def __init__(self, address: Address, **_: Any) -> None:
+            self.describe = lambda: described[address.host]
+
+        def __enter__(self) -> Client:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(policy_host, "PolicyClient", Client)
+    access = PolicyAccess([Address("tcp", host, 1) for host in "ab"], replicas=True)
+    assert asyncio.run(policy_host.describe(access, 1.0)) == replace(ONE, max_sessions=all_of_them)
 
 
 @pytest.mark.parametrize(

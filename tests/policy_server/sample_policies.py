@@ -22,6 +22,16 @@ class WantsGradient:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
 
 
+class Alone(Policy):
+    """Has one session at a time."""
+
+    max_sessions = 1
+    spec = PolicySpec({}, action_dim=1)
+
+    def act(self, observations: Sequence[Observation], states: Sequence[Any]) -> Sequence[Any]:
+        return [np.zeros((1, 1)) for _ in observations]
+
+
 class Fragile(Policy):
     """Answers `signal` + 0.5 in both dimensions, or fails in the way that `signal` asks for."""
 

@@ -80,6 +80,15 @@ def test_arguments_come_back_as_they_were_given(serve: Serve) -> None:
         assert client.describe().arguments == {"chunk": 3, "observations": ["a", "b"]}
 
 
+@pytest.mark.parametrize(
+    ("flags", "most"), [((), 256), (("--max-sessions=7",), 7), (("--policy=sample_policies:Alone",), 1)]
+)
+def test_it_tells_how_many_sessions_it_takes(serve: Serve, flags: tuple[str, ...], most: int) -> None:
+    server = serve(*(flags if "--policy=sample_policies:Alone" in flags else ("--policy=zero", *flags)))
+    with PolicyClient(server.address, timeout=TIMEOUT) as client:
+        assert client.describe().max_sessions == most
+
+
 def test_a_session_knows_the_settled_needs(session: RemoteSession) -> None:
     assert session.needs == PolicySpec({sample.SIGNAL: TensorSpec("float64", (1,))}, action_dim=2, chunk_length=3)
     assert session.policy.name == "sample_policies:Fragile"
