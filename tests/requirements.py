@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import pytest
 
@@ -231,10 +231,35 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     if not _is_asked_for(collection_path, config):
         return True  # pytest looks into every folder beside those that it is given
-    if name.partition("_")[0] in demanded():  # not called ray: where that is not installed, it would be imported for it
-        raise pytest.UsageError(f"tests/{name}: {reason} ({VARIABLE} demands it)")
+    _check_not_demanded(name, reason)
     config.stash.setdefault(_LEFT_OUT, {})[name] = f"SKIPPED tests/{name}: {reason}"
     return True
+
+
+class _LeftOut(pytest.File):
+    """A file of tests for another interpreter: it is not imported, and skipped."""
+
+    def collect(self) -> NoReturn:
+        folder = self.path.relative_to(self.config.rootpath / "tests").parts[0]
+        pytest.skip(f"tests/{folder}: {FOLDERS[folder]()}", allow_module_level=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.File | None:
+    """Leaves out what is for another interpreter and given by its name: pytest does not ask whether to ignore that."""
+    tests = parent.config.rootpath / "tests"
+    folder = module_path.relative_to(tests).parts[0] if module_path.is_relative_to(tests) else ""
+    if not (reason := FOLDERS.get(folder, str)()):
+        return None
+    _check_not_demanded(folder, reason)
+    return _LeftOut.from_parent(parent, path=module_path)  # type: ignore[no-any-return]
+
+
+def _check_not_demanded(folder: str, reason: str) -> None:
+    if (
+        folder.partition("_")[0] in demanded()
+    ):  # not called ray: where that is not installed, it would be imported for it
+        raise pytest.UsageError(f"tests/{folder}: {reason} ({VARIABLE} demands it)")
 
 
 def _is_asked_for(folder: Path, config: pytest.Config) -> bool:

@@ -108,6 +108,22 @@ def test_a_folder_for_another_interpreter_is_left_out_in_one_line(folders: pytes
     assert [line for line in result.outlines if "SKIPPED" in line] == ["SKIPPED tests/horse: they are outside"]
 
 
+@pytest.mark.parametrize("given", ["tests/horse", "tests/horse/test_horse.py"])
+def test_one_that_is_asked_for_by_name_is_skipped_in_one_line_and_not_imported(
+    folders: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    folders.path.joinpath("tests", "horse", "test_foal.py").write_text("import no_such_module")
+    result = folders.runpytest_inprocess("-ra", given, "tests/dog")
+    result.assert_outcomes(passed=1, skipped=2 if given == "tests/horse" else 1)
+    told = [line for line in result.outlines if line.startswith("SKIPPED")]
+    assert len(told) == 1
+    assert told[0].endswith("tests/horse: they are outside")
+    monkeypatch.setenv(requirements.VARIABLE, "horse")
+    demanded = folders.runpytest_inprocess(given)
+    assert demanded.ret != pytest.ExitCode.OK
+    demanded.stdout.fnmatch_lines(["*tests/horse: they are outside (SPARRING_REQUIRE demands it)*"])
+
+
 def test_a_folder_that_is_demanded_and_asked_for_is_an_error(
     folders: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
