@@ -20,6 +20,7 @@ from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.replays import Replayed, Wanted, replay, working_folder
 from sparring.orchestrator.replay.settings import NOW
+from sparring.orchestrator.replay.verification import elsewhere
 from sparring.orchestrator.settings import launcher_fields
 from sparring.protos.advice import FLAGS
 
@@ -56,6 +57,8 @@ def play_again(
     wanted: Wanted,
     beside: Path,
     heard: Callable[[Replayed], None],
+    *,
+    tell_elsewhere: bool = True,
 ) -> Mapping[EpisodeId, str]:
     """Plays episodes again with a display on standard error; returns those that `heard` is not told of, and why.
 
@@ -65,6 +68,7 @@ def play_again(
         wanted: What for.
         beside: The folder where what comes of it will stay.
         heard: Is told of each.
+        tell_elsewhere: Whether it is logged if machine or versions are not those that the run was made with.
 
     Raises:
         SparringError: As `replay`.
@@ -77,9 +81,18 @@ def play_again(
         log.info("the run in %r is still going: its episodes that have ended by now are played again", str(run.place))
     title = f"{count(len(chosen), 'episode')} of {run.place.name or run.place}, played again"
     display = make_display(console, title, plain=bool(wanted.now.get("in_process")))
+    told: set[str] = set()
+
+    def hear(replayed: Replayed) -> None:
+        for said in elsewhere(run, replayed.recorded, replayed.maker) if tell_elsewhere else ():
+            if said not in told:
+                told.add(said)
+                log.warning("replays may not be what was recorded, to the last digit: %s", said)
+        heard(replayed)
+
     try:
         with _safe_path(unless=wanted.trusted), working_folder(beside) as folder:
-            return replay(run, chosen, wanted, folder, heard, [display])
+            return replay(run, chosen, wanted, folder, hear, [display])
     finally:
         display.close()
 

@@ -36,6 +36,7 @@ from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.action_list import UnreadableActions, unpack
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.net.address import Address
 from sparring.protos.net.rpc import ignore_poller_races
@@ -118,8 +119,8 @@ def replay(
         listeners: Who watches, as any run.
 
     Returns:
-        Those that `heard` was not told of, in their order, and why, in a sentence: nothing is kept of them, or nothing
-        came of their replays.
+        Those that `heard` was not told of, in their order, and why, in a sentence: nothing is kept of them, that cannot
+        be read, or nothing came of their replays.
 
     Raises:
         UsageError: If nothing is kept of any of them, the run names code that is not trusted, or they
@@ -128,7 +129,15 @@ def replay(
     """
     check_trusted(run.parts, run.plan.tasks, wanted.trusted)
     wished = list(episodes)
-    kept, _ = run.kept(wished)
+    found, _ = run.kept(wished)
+    unreadable = unreadable_among(found)
+    kept = {episode: each for episode, each in found.items() if episode not in unreadable}
+    untold = {
+        episode: unreadable.get(episode, _NOTHING_CAME if episode in kept else "its actions are missing.")
+        for episode in wished
+    }
+    if not kept:
+        return untold
     made = ReplaySettings(
         wanted.now,
         wanted.seen,
@@ -164,11 +173,18 @@ def replay(
         telling.check()  # it is the cause
         raise
     telling.check()
-    return {
-        episode: _NOTHING_CAME if episode in kept else "its actions are missing."
-        for episode in wished
-        if episode not in telling.told
-    }
+    return {episode: why for episode, why in untold.items() if episode not in telling.told}
+
+
+def unreadable_among(kept: Mapping[EpisodeId, KeptEpisode]) -> dict[EpisodeId, str]:
+    """Returns the episodes whose actions cannot be read, and why, in a sentence: no worker needs to try."""
+    found: dict[EpisodeId, str] = {}
+    for episode, each in kept.items():
+        try:
+            unpack(each.actions)
+        except UnreadableActions as error:
+            found[episode] = error.sentence
+    return found
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from sparring.orchestrator.replay.recorded_run import RecordedRun, names_of
 from sparring.orchestrator.results.reading import KeptEpisode
 from sparring.orchestrator.results.renderers import renderers_of
 from sparring.orchestrator.results.row import EpisodeRow
-from sparring.protos.action_list import unpack
+from sparring.protos.action_list import UnreadableActions, unpack
 from sparring.protos.tensor import Array
 from sparring.protos.trace import Trace
 
@@ -65,6 +65,7 @@ class RunDifference:
         other_seeds: Episodes of the same name that have other seeds: nothing can be said of them.
         only: Episodes that only one of them has.
         unknown: Episodes that one of them has kept no actions of.
+        unreadable: Episodes whose actions, or what came of them, cannot be read in one of them: they are damaged.
         errors: Episodes that ended in an error in one of them, or in both: nothing can be said of them.
         around: Settings, versions, renderers and facts of the policy that are not the same: name, and the values of
             both.
@@ -76,6 +77,7 @@ class RunDifference:
     other_seeds: list[str]
     only: tuple[list[str], list[str]]
     unknown: list[str]
+    unreadable: list[str]
     errors: list[str]
     around: dict[str, tuple[Any, Any]]
     ids: dict[str, EpisodeId]
@@ -97,23 +99,30 @@ def difference_of(first: RecordedRun, second: RecordedRun) -> RunDifference:
     common = [episode for episode in first.plan.ids() if episode in first.rows and episode in second.rows]
     judged = [episode for episode in common if _has_outcome(first, second, episode)]
     kept, others = first.read(judged), second.read(judged)
-    same, differing, seeds, unknown = 0, [], [], []
+    same = 0
+    differing: list[EpisodeDifference] = []
+    seeds, unknown, unreadable = [], [], []
     for episode in judged:
         row, other = first.rows[episode], second.rows[episode]
         if row.seed != other.seed:
             seeds.append(name(episode))
         elif episode not in kept or episode not in others:
             unknown.append(name(episode))
-        elif (found := _compare(name(episode), (row, other), kept[episode], others[episode])) is None:
-            same += 1
         else:
-            differing.append(found)
+            try:
+                found = _compare(name(episode), (row, other), kept[episode], others[episode])
+            except UnreadableActions:
+                unreadable.append(name(episode))
+                continue
+            same += found is None
+            differing += [] if found is None else [found]
     return RunDifference(
         same=same,
         differing=differing,
         other_seeds=seeds,
         only=([*map(name, _only(first, second))], [*map(name, _only(second, first))]),
         unknown=unknown,
+        unreadable=unreadable,
         errors=[name(episode) for episode in common if not _has_outcome(first, second, episode)],
         around=dict(_around(first, second)),
         ids={name(episode): episode for episode in common},

@@ -91,6 +91,11 @@ def unplayed(row: EpisodeRow, why: str) -> CheckedEpisode:
     return CheckedEpisode(row.id, "unchecked", [why])
 
 
+def unreadable(row: EpisodeRow, why: str) -> CheckedEpisode:
+    """Returns what is said of an episode whose actions cannot be read: no run has written those."""
+    return CheckedEpisode(row.id, "different", [why])
+
+
 def of_an_error(row: EpisodeRow, *, has_actions: bool) -> CheckedEpisode:
     """Returns what can be said of an episode that ended in an error.
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import zipfile
 from collections.abc import Collection
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -189,6 +191,20 @@ def test_episodes_that_ended_in_an_error_are_not_the_same(usage: Sparring) -> No
     assert (found["same"], found["differing"], found["unknown"], found["only"]) == (2, [], [], [[], []])
     said = run(usage, "diff", "b", "a", code=3).stdout
     assert "2 episodes ended in an error in one of the runs: short:1, long:1\n" in said
+
+
+def test_actions_that_cannot_be_read_are_told_by_name_and_the_rest_is_compared(usage: Sparring) -> None:
+    for name in ("a", "b"):
+        run(usage, *PLAN, "--policy", "toy_policies:Wanderer", "--output", name)
+    for name, column, index in (("a", "content", 0), ("b", "trace", 1)):
+        with closing(sqlite3.connect(Path(name) / "journal.sqlite", isolation_level=None)) as journal:
+            change = f"UPDATE actions SET {column} = substr({column}, 1, 40)"
+            journal.execute(f"{change} WHERE task = 'short' AND \"index\" = {index}")
+    found = differences(usage)
+    assert (found["same"], found["differing"], found["unreadable"]) == (2, [], ["short:0", "short:1"])
+    assert (
+        "2 episodes have actions in one of the runs that cannot be read" in run(usage, "diff", "a", "b", code=3).stdout
+    )
 
 
 def test_nobody_is_blamed_where_one_run_ended_earlier(usage: Sparring) -> None:

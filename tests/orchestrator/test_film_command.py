@@ -141,6 +141,11 @@ def test_there_is_no_film_of_another_episode(usage: Sparring, recorded: Path) ->
     assert "cannot be read" in told["missing"]["toy/short#1"]
     assert told["missing"]["toy/short#2"] == "its actions are missing."
     assert "there is no film of toy/short#1" in said
+    assert said.count("cannot be read") == 1, "no worker needs to try, and to try again"
+    with closing(sqlite3.connect(recorded / "journal.sqlite", isolation_level=None)) as journal:
+        journal.execute("UPDATE actions SET content = substr(content, 1, 40)")
+    code, told, _ = film(usage, "--episodes", "all")
+    assert (code, told["films"], len(told["missing"])) == (3, {}, 3)
 
 
 def test_a_bundle_is_filmed_where_it_is_said(usage: Sparring, recorded: Path, tmp_path: Path) -> None:

@@ -202,6 +202,9 @@ def test_what_is_wrong_is_said_once_and_of_no_file_that_does_not_stay(usage: Spa
     _, found = verified(usage, recorded)
     (cut,) = (each for each in found["episodes"] if each["verdict"] == "different")
     assert cut["problems"] == ["recorded actions cannot be read: they are cut off, or something follows them."]
+    done = usage("verify", str(recorded), HERE, "--all")
+    assert (done.stdout + done.stderr).count("recorded actions cannot be read") == 1, done.stderr
+    assert "trying again" not in done.stderr
 
 
 def test_episodes_that_cannot_be_checked_are_no_success(usage: Sparring, recorded: Path) -> None:
@@ -263,6 +266,16 @@ def test_with_other_versions_rewards_may_be_a_little_apart_and_both_versions_are
     (said,) = found["episodes"][0]["elsewhere"]
     assert said.startswith("psutil 0.0.1 then, ")
     assert verified(usage, recorded, "--tolerance", "1e-12")[0] == 1
+
+
+@pytest.mark.parametrize("command", [("film", "--episodes", "long:1"), ("export", "out", "--format", "npz")])
+def test_who_plays_again_with_another_version_is_told_both(
+    usage: Sparring, recorded: Path, command: tuple[str, ...]
+) -> None:
+    edit(recorded, another_version)
+    done = usage(command[0], str(recorded), *command[1:], HERE, *(["--observation", "*"] if "npz" in command else []))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("psutil 0.0.1 then, ") == 1
 
 
 def test_a_bundle_is_the_same_file_each_time_and_is_verified(usage: Sparring, recorded: Path, tmp_path: Path) -> None:

@@ -72,7 +72,8 @@ def diff(
         click.echo(json.dumps(finite({**found.to_json(), "pictures": pictures}), allow_nan=False))
     else:
         _show(found, pictures)
-    whole = not (found.differing or found.other_seeds or found.unknown or found.errors or any(found.only))
+    unjudged = (found.other_seeds, found.unknown, found.unreadable, found.errors, *found.only)
+    whole = not (found.differing or any(unjudged))
     return 0 if whole else EXIT_DIFFERENT
 
 
@@ -136,6 +137,7 @@ def _show(found: RunDifference, pictures: dict[str, str]) -> None:
     for names, said in (
         (found.other_seeds, "have other seeds in B, so that nothing can be said of them"),
         (found.unknown, "have no recorded actions in one of the runs"),
+        (found.unreadable, "have actions in one of the runs that cannot be read, sparring verify says why"),
         (found.errors, "ended in an error in one of the runs"),
         (found.only[0], "are in A alone"),
         (found.only[1], "are in B alone"),

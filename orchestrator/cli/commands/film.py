@@ -16,7 +16,6 @@ from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.replay.bundle import recorded_in
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.replays import Replayed, Wanted
-from sparring.orchestrator.replay.verification import elsewhere
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.file_names import FILMED_LATER, FileNames
@@ -119,14 +118,9 @@ def _films(
     names = FileNames(run.plan)
     made: dict[str, str] = {}
     missing: dict[str, str] = {}
-    told: set[str] = set()
 
     def heard(replayed: Replayed) -> None:
         row = replayed.recorded
-        for said in elsewhere(run, row, replayed.maker):
-            if said not in told:
-                told.add(said)
-                log.warning("the films are made elsewhere than the run: %s", said)
         if problem := replayed.difference or replayed.missing:
             missing[str(row.id)] = problem
             log.warning("there is no film of %s: %s", row.id, problem)

@@ -23,10 +23,19 @@ from sparring.orchestrator.display.screen import show as show_on_screen
 from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.replay.bundle import opened
 from sparring.orchestrator.replay.recorded_run import RecordedRun
-from sparring.orchestrator.replay.replays import Replayed, Wanted
+from sparring.orchestrator.replay.replays import Replayed, Wanted, unreadable_among
 from sparring.orchestrator.replay.stop_check import StopCheck, check_stop
-from sparring.orchestrator.replay.verification import TOLERANCE, CheckedEpisode, Verdict, check, of_an_error, unplayed
+from sparring.orchestrator.replay.verification import (
+    TOLERANCE,
+    CheckedEpisode,
+    Verdict,
+    check,
+    of_an_error,
+    unplayed,
+    unreadable,
+)
 from sparring.orchestrator.results.damage import DamagedJournal
+from sparring.orchestrator.results.reading import KeptEpisode
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.protos.advice import FLAGS
 from sparring.protos.errors import SparringError, UsageError
@@ -105,15 +114,18 @@ def _verify(
     failed = [row for row in chosen if row.outcome == "error"]
     played = run.read([row.id for row in failed])
     checked = [of_an_error(row, has_actions=row.id in played) for row in failed]
+    kept = _kept(run, chosen)
+    damaged = unreadable_among(kept)
+    checked += [unreadable(run.rows[episode], why) for episode, why in damaged.items()]
 
     def heard(replayed: Replayed) -> None:
         checked.append(check(run, replayed, tolerance))
 
-    to_play = _with_actions(run, chosen)
+    to_play = [episode for episode in kept if episode not in damaged]
     untold: Mapping[EpisodeId, str] = {}
     if to_play:
         with tempfile.TemporaryDirectory(prefix="sparring-verify-") as beside:
-            untold = play_again(run, to_play, Wanted(now=now), Path(beside), heard)
+            untold = play_again(run, to_play, Wanted(now=now), Path(beside), heard, tell_elsewhere=False)
     judged = {each.episode for each in checked}  # whatever went wrong: no verdict is none that says that all is well
     checked += [unplayed(row, untold.get(row.id, _NO_ACTIONS)) for row in chosen if row.id not in judged]
     order = {episode: number for number, episode in enumerate(run.plan.ids())}
@@ -162,8 +174,8 @@ def _chosen(run: RecordedRun, sample: int | None, everything: bool) -> list[Epis
     return [row for number, row in enumerate(rows) if number in picked]
 
 
-def _with_actions(run: RecordedRun, chosen: Sequence[EpisodeRow]) -> list[EpisodeId]:
-    """Returns those of some episodes that can be played again.
+def _kept(run: RecordedRun, chosen: Sequence[EpisodeRow]) -> Mapping[EpisodeId, KeptEpisode]:
+    """Returns what is kept of those of some episodes that can be played again.
 
     Raises:
         UsageError: If that is none of the whole run.
@@ -172,7 +184,7 @@ def _with_actions(run: RecordedRun, chosen: Sequence[EpisodeRow]) -> list[Episod
     kept = run.read(ended)
     if ended and not kept:
         run.kept(episode for episode, row in run.rows.items() if row.outcome != "error")
-    return [episode for episode in ended if episode in kept]
+    return kept
 
 
 def _report(
