@@ -80,8 +80,8 @@ async def _serve(options: ServerOptions, *, exit_with_parent: bool) -> None:
     log.info("serving %s at %s", options.policy, ", ".join(listening))
     if server.metrics:
         log.info("metrics at http://%s/metrics", server.metrics.address)
-    for also in server.also:
-        log.info("and by another wire at %s", also)
+    for wire, also in zip(options.also, server.also, strict=True):
+        log.info("and for clients of %s at %s", wire.partition(":")[0], also)
     encrypted = [address.with_tls() if options.tls_cert else address for address in server.also]
     for address in [*addresses, *encrypted]:
         if options.token_file and address.leaves_the_machine and not address.is_encrypted:

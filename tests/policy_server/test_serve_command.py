@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import grpc
 import numpy as np
@@ -19,6 +21,7 @@ import pytest
 import sample_policies as sample
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from policy_serving import ROOT, TIMEOUT, Server, environment, refused_start
+from support import wait_for
 
 from sparring.policy_server.__main__ import main
 from sparring.policy_server.client import Offer, PolicyClient, PolicyUnreachable, RemoteSession
@@ -91,6 +94,14 @@ def test_more_than_one_address_serves_the_same_policy(serve: Serve, tmp_path: Pa
         with PolicyClient(address, timeout=TIMEOUT) as client, client.open(OFFER) as session:
             session.start()
             assert act(session, 0) == 20.5
+
+
+def test_it_says_where_other_peoples_clients_are_served(serve: Serve) -> None:
+    server = serve("--policy=zero", "--also=openpi:0/libero", "--also=vla-eval:0", program=COMMAND)
+    wait_for(lambda: "for clients of vla-eval" in server.log)
+    told = dict(re.findall(r"and for clients of (\S+) at 127\.0\.0\.1:(\d+)", server.log))
+    for wire, path in (("openpi", "healthz"), ("vla-eval", "health")):
+        assert b"ok" in urlopen(f"http://127.0.0.1:{told[wire]}/{path}", timeout=TIMEOUT).read().lower()
 
 
 @pytest.mark.parametrize("program", [COMMAND, MODULE], ids=["sparring serve", "policy_server"])

@@ -96,7 +96,7 @@ FIXED: Final[Mapping[str, str]] = {
     "cameras": "agentview and robot0_eye_in_hand, turned by 180 degrees, as observation.images.image and .image2",
     "state": "position, axis-angle (0 to 2 pi, its sign not made canonical), gripper joints",
     "actions": "7 numbers; robosuite clips those outside [-1, 1], and takes the gripper's sign: -1 opens",
-    "order": "episode k begins in number k of the task's initial states, modulo 50",
+    "order": "episode k begins in number k of the task's initial states, modulo 50, where initial_states is official",
     "sentence": "from the name of the task's file, without its scene",
     "control rate": "20 Hz",
 }

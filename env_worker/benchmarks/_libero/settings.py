@@ -63,7 +63,7 @@ class LiberoSettings:
         "official",
         choices=("official", "sampled"),
         what="whether episodes begin in the task's list of states, or with objects placed at random",
-        effect=Effect(other="either way, by some points: other scenes; episodes of the same number are no pairs"),
+        effect=Effect(other="either way, by some points: other scenes; episodes of the same number do not begin alike"),
     )
     seeding: str = setting(
         "episode",
