@@ -20,6 +20,7 @@ from sparring.env_worker.benchmark import Benchmark, Names, Observation, RenderM
 from sparring.env_worker.benchmarks._gym.drawing import Drawing, draw_on_look, find_drawing
 from sparring.env_worker.benchmarks._gym.registration import make, module_of
 from sparring.env_worker.benchmarks._gym.spaces import action_space, images_among, named
+from sparring.env_worker.rendering.viewers import draw_with_own, free_viewers
 from sparring.protos.advice import Hint
 from sparring.protos.comma_list import comma_list
 from sparring.protos.errors import UsageError
@@ -197,6 +198,7 @@ class GymSimulator(Simulator):
         return not math.isnan(self._success_return)
 
     def close(self) -> None:
+        free_viewers(self._env.unwrapped)
         self._env.close()
 
     def snapshot(self) -> Array | None:
@@ -254,6 +256,7 @@ class GymSimulator(Simulator):
         return observation
 
     def _render(self) -> Array:
+        draw_with_own(self._env.unwrapped)
         with self._drawing.drawn_for_others() if self._drawing else nullcontext():
             frame = self._env.render()
         if not isinstance(frame, np.ndarray) or frame.ndim != 3:

@@ -23,6 +23,7 @@ from sparring.env_worker.benchmark import (
 from sparring.env_worker.benchmark_settings import image_side
 from sparring.env_worker.benchmarks._metaworld.shortcuts import take_shortcuts
 from sparring.env_worker.protocol import Protocol
+from sparring.env_worker.rendering.viewers import draw_with_own, free_viewers
 from sparring.env_worker.task_table import TaskTable
 from sparring.protos.effect import Effect
 from sparring.protos.errors import SparringError
@@ -286,6 +287,7 @@ class MetaworldSimulator(Simulator):
         self._render()
 
     def close(self) -> None:
+        free_viewers(self._env)
         self._env.close()
 
     @property
@@ -325,9 +327,7 @@ class MetaworldSimulator(Simulator):
         if MetaworldSimulator._without_gl is not None:
             raise SparringError(MetaworldSimulator._without_gl)
         try:
-            viewer = self._env.mujoco_renderer.viewer
-            if viewer is not None:  # another simulator of this process may have made its own context current, or none
-                viewer.make_context_current()
+            draw_with_own(self._env)
             image: Array = self._env.render()
         except Exception as error:  # GL stacks raise what they please
             sentence = f"no image can be rendered ({error}); `sparring doctor` finds the GL backends that work here."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -12,6 +13,7 @@ import pytest
 from sparring import Evaluator, Policy, PolicySpec, RunListener
 from sparring.env_worker.benchmark import NOTHING, Names
 from sparring.env_worker.benchmarks.gym import Gym, GymSettings
+from sparring.env_worker.gl import choose_backend
 from sparring.protos.errors import UsageError
 
 PIXELS: Names = frozenset({"pixels.top"})
@@ -219,3 +221,23 @@ def test_a_run_tells_it_once_and_counts_it_as_rendering() -> None:
     assert (list(drawn.warnings), on_look.warnings) == (heard.warnings, []), "it stands under the table, too"
     assert all(row.render_s > 0 for row in drawn.rows)
     assert [row.reward_sum for row in drawn.rows] == [row.reward_sum for row in on_look.rows]
+
+
+@pytest.mark.requires("rendering")
+def test_one_that_is_closed_takes_nothing_of_what_another_draws_with() -> None:
+    """Of two in one process: GL frees what is in the context that is current, whosever that is."""
+    assert choose_backend(), "no GL backend: run tools/system-libraries"
+    benchmark, settings = Gym(), GymSettings(render=True)
+    made = [benchmark.make(benchmark.tasks(name)[0], settings) for name in ("HalfCheetah-v5", "Hopper-v5")]
+    for simulator in made:
+        simulator.reset(seed=1, index=0, look=NOTHING)
+    before = made[1].snapshot()
+    assert before is not None
+    for still in range(3):
+        if still == 1:
+            made[0].close()
+        if still == 2:
+            del simulator, made[0]
+            gc.collect()
+        assert np.array_equal(made[-1].snapshot(), before)
+    made[-1].close()

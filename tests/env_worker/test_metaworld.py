@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +33,21 @@ def rendering() -> None:
     from sparring.env_worker.gl import choose_backend
 
     assert choose_backend(), "no GL backend: run tools/system-libraries"
+
+
+def test_one_that_is_closed_takes_nothing_of_what_another_draws_with() -> None:
+    """Of two in one process: GL frees what is in the context that is current, whosever that is."""
+    one, other = (MetaworldSimulator(name, MetaworldSettings(resolution=32)) for name in ("reach-v3", "push-v3"))
+    for simulator in (one, other):
+        simulator.reset(seed=1, index=0, look=frozenset({IMAGE}))
+    before = other.snapshot()
+    one.close()
+    one.close()
+    assert np.array_equal(other.snapshot(), before)
+    del one, simulator
+    gc.collect()
+    assert np.array_equal(other.snapshot(), before)
+    other.close()
 
 
 def recipe(name: str) -> Any:
