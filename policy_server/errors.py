@@ -60,6 +60,10 @@ class EpisodeInterrupted(SparringError):
     """The episode cannot go on, through no fault of its own; it may be started again."""
 
 
+class PolicyAway(SparringError):
+    """No session can begin: whom the policy asks in its turn is away, and may come back."""
+
+
 class QueueFull(SparringError):
     """More observations are waiting than the server was told to hold."""
 

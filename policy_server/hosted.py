@@ -10,7 +10,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Generic, TypeVar
 
-from sparring.policy_server.errors import PolicyBroken
+from sparring.policy_server.errors import PolicyAway, PolicyBroken
 from sparring.policy_server.policies.base import Policy, spec_on, warnings_of
 from sparring.policy_server.program import data_of, program_of, program_sha256
 from sparring.policy_server.session import PolicyRunner, SessionHandler
@@ -59,10 +59,15 @@ class HostedPolicy(Generic[R]):
             self.runner,
             on_episode=self.stats.episode,
             on_warning=self._warn,
-            on_welcome=lambda: self.stats.policy_warnings(warnings_of(self.policy)),
+            on_welcome=self._welcome,
             check_conditions=getattr(self.policy, "check_conditions", lambda benchmark, conditions: None),
             tracebacks=self.tracebacks,
         )
+
+    def _welcome(self) -> None:
+        if away := getattr(self.policy, "away", ""):
+            raise PolicyAway(str(away))
+        self.stats.policy_warnings(warnings_of(self.policy))
 
     def _warn(self, sentence: str) -> None:
         if self.stats.warning(sentence) and self.logs_warnings:

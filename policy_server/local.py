@@ -18,7 +18,13 @@ from typing import Any, Final, TypeVar
 
 from sparring.policy_server.batcher import Answer
 from sparring.policy_server.calls import PolicyCalls
-from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed, PolicyRefused, PolicyUnreachable
+from sparring.policy_server.errors import (
+    EpisodeInterrupted,
+    PolicyAway,
+    PolicyFailed,
+    PolicyRefused,
+    PolicyUnreachable,
+)
 from sparring.policy_server.hosted import HostedPolicy, described, warm_policy
 from sparring.policy_server.policies.base import Instruction, Observation, Policy
 from sparring.policy_server.policies.separate_rng import SeparateRng
@@ -38,6 +44,7 @@ T = TypeVar("T")
 _TOLD: Final[dict[type[SparringError], tuple[type[SparringError], str]]] = {
     PolicyFailed: (PolicyFailed, "policy"),
     EpisodeInterrupted: (PolicyUnreachable, "interrupted"),
+    PolicyAway: (PolicyUnreachable, "interrupted"),
 }
 """What an error of a session is to its caller, and what it is counted as."""
 

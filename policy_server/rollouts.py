@@ -18,7 +18,7 @@ import grpc
 
 from sparring.policy_server.batcher import Batcher
 from sparring.policy_server.concurrent import ConcurrentRunner
-from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed, QueueFull
+from sparring.policy_server.errors import EpisodeInterrupted, PolicyAway, PolicyFailed, QueueFull
 from sparring.policy_server.hosted import HostedPolicy
 from sparring.policy_server.limits import Limits, OpenSessions, ServerFull
 from sparring.policy_server.session import Draining, OutOfOrder, SessionHandler
@@ -43,6 +43,7 @@ _STATUS: Final[dict[type[SparringError], tuple[grpc.StatusCode, str]]] = {
     TensorError: (grpc.StatusCode.INVALID_ARGUMENT, "tensor"),
     PolicyFailed: (grpc.StatusCode.ABORTED, "policy"),
     EpisodeInterrupted: (grpc.StatusCode.DATA_LOSS, "interrupted"),
+    PolicyAway: (grpc.StatusCode.UNAVAILABLE, "interrupted"),
     Draining: (grpc.StatusCode.UNAVAILABLE, "draining"),
     QueueFull: (grpc.StatusCode.RESOURCE_EXHAUSTED, "full"),
     ServerFull: (grpc.StatusCode.RESOURCE_EXHAUSTED, "full"),

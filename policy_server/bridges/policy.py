@@ -10,24 +10,29 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sparring.policy_server.bridges.endpoint import Endpoint
 from sparring.policy_server.bridges.layout import BridgeLayout
 from sparring.policy_server.bridges.peer import Peer, PeerUnreachable, knock
 from sparring.policy_server.bridges.presets import preset, presets_of
 from sparring.policy_server.bridges.wires import WIRES, spoken_at
-from sparring.policy_server.errors import PolicyFailed
+from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed
 from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError, unknown
 from sparring.protos.installing import install_command
 from sparring.protos.net.access import read_token
+
+_PAUSE: Final = 0.5
+"""Seconds between two tries to connect."""
+_ONE_CLIENT: Final = Hint("policy_arg", "clients", 1)
 
 
 class ForeignPolicy(Policy):
@@ -82,6 +87,7 @@ class ForeignPolicy(Policy):
         # Held until a connection has really ended, so that a server never sees one more than it can take.
         self._places = threading.Semaphore(clients) if clients and not self._peer_class.keeps_connection else None
         self._key = _key(key_file)
+        self.away = ""
         self.warnings: list[str] = []
         # Without a preset, what it looks at depends on the benchmark; what is given by hand must be right by itself.
         self.spec = self.layout_for("").spec if preset else PolicySpec()
@@ -158,10 +164,7 @@ class ForeignPolicy(Policy):
 
     def new_session(self, task: Instruction, seed: int) -> ForeignSession:
         layout = self.layout_for(task.benchmark)
-        try:
-            session = self._kept_for(layout) if self._peer_class.keeps_connection else self._connected(layout)
-        except PeerUnreachable as error:
-            raise PolicyFailed(error.sentence) from error
+        session = self._waited_for(layout)
         with self._letting_go(session):
             if self._said is not None and self._layout_as_said(task.benchmark, session.peer.metadata) != layout:
                 raise PolicyFailed(
@@ -180,6 +183,46 @@ class ForeignPolicy(Policy):
 
     def _dialled(self, layout: BridgeLayout) -> Peer:
         return self._peer_class(self._endpoint, layout, timeout=self._timeout, key=self._key, options=self._options)
+
+    def _waited_for(self, layout: BridgeLayout) -> ForeignSession:
+        """Returns a connection for an episode. A server that is being started again is waited for.
+
+        Raises:
+            EpisodeInterrupted: If nobody listens there any more; no session begins until somebody does.
+            PolicyFailed: If somebody does, and takes no connection in time.
+        """
+        deadline = time.monotonic() + self._timeout
+        while True:
+            began = time.monotonic()
+            try:
+                return self._kept_for(layout) if self._peer_class.keeps_connection else self._connected(layout)
+            except PeerUnreachable as error:
+                now = time.monotonic()
+                if now + (now - began) + _PAUSE < deadline:  # the next try may take as long
+                    time.sleep(_PAUSE)
+                    continue
+                try:
+                    knock(self._endpoint)
+                except PeerUnreachable as nobody:
+                    self._wait_for_server(nobody.sentence)
+                    raise EpisodeInterrupted(f"{nobody.sentence}; the episode starts again.") from error
+                advice = "" if self.max_sessions else f". If it takes one client at a time, give {_ONE_CLIENT}"
+                raise PolicyFailed(error.sentence + advice) from error
+
+    def _wait_for_server(self, why: str) -> None:
+        """Lets no session begin until somebody listens at the address again."""
+
+        def look_out() -> None:
+            while self.away:
+                time.sleep(_PAUSE)
+                with suppress(PeerUnreachable):
+                    knock(self._endpoint)
+                    self.away = ""
+
+        with self._keeping:
+            if not self.away:
+                self.away = why
+                threading.Thread(target=look_out, name="looking out", daemon=True).start()
 
     def _connected(self, layout: BridgeLayout) -> ForeignSession:
         """Returns a connection for one episode, when there is a place for it.

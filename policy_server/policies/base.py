@@ -101,6 +101,10 @@ class Policy:
     data_sha256: str = ""
     """Hash of what it has read that is no weights, and that no argument names as a file; a run notices a change."""
 
+    away: str = ""
+    """Why no session can begin now, for a policy that asks somebody who is away; empty: one can. Slots wait, and after
+    --policy-timeout the run stops and says how to go on."""
+
     warnings: Sequence[str] = ()
     """Sentences that whoever evaluates it should know: every run has them among its warnings. While it is at work they
     may become more, and never fewer."""

@@ -250,9 +250,9 @@ class OpenpiServer:
 
 
 @contextmanager
-def listening(handle: Callable[[ServerConnection], None]) -> Iterator[int]:
+def listening(handle: Callable[[ServerConnection], None], port: int = 0) -> Iterator[int]:
     """A web socket server in a thread; its port."""
-    with serve(handle, "127.0.0.1", 0, compression=None, max_size=None) as server:
+    with serve(handle, "127.0.0.1", port, compression=None, max_size=None) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:

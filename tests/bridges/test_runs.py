@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from bridges.foreign_servers import OpenpiServer, listening, pack, says_a_traceback
+from bridges.telling import OFFER
 from support import Sparring, read_csv
 from websockets.sync.server import ServerConnection
 
 from sparring.orchestrator.execution import run_files
+from sparring.policy_server.errors import PolicyFailed
+from sparring.policy_server.policies import load_policy
+from sparring.policy_server.policies.base import Instruction
 
 LAYOUT = (
     *("--policy-arg", 'images={"observation/image": "image"}'),
@@ -102,10 +108,72 @@ def test_an_episode_whose_server_went_away_is_played_again(
 
 
 @pytest.mark.processes
-def test_a_server_that_takes_one_client_is_queued_for(usage: Sparring, server: OpenpiServer, tmp_path: Path) -> None:
+def test_a_server_that_is_started_again_in_the_middle_of_a_run_is_waited_for(usage: Sparring, tmp_path: Path) -> None:
+    openpi, fell = OpenpiServer(), threading.Event()
+
+    def falls_once(connection: ServerConnection, seen: dict[str, Any]) -> None:
+        if not fell.is_set() and len(openpi.seen) > 3:
+            fell.set()
+            connection.close(1011)
+        else:
+            forward(connection, seen)
+
+    openpi.answer = falls_once
+    first = ExitStack()
+    openpi.port = port = first.enter_context(listening(openpi.handle))  # type: ignore[attr-defined]
+
+    def start_again() -> None:
+        fell.wait(120)
+        first.close()
+        time.sleep(4)  # it loads its policy, and each of the two slots finds nobody several times
+        with listening(openpi.handle, port):
+            played.wait(120)
+
+    played, again = threading.Event(), threading.Thread(target=start_again)
+    again.start()
+    try:
+        more = ("--policy-arg", "timeout=2", "--retries", "0")
+        done = usage(*plan(openpi, "--episodes", "6", "--slots", "2", *more))
+    finally:
+        fell.set()
+        played.set()
+        again.join(60)
+    assert done.returncode == 0, done.stderr
+    assert [row["outcome"] for row in read_csv(tmp_path / "out")] == ["success"] * 6
+
+
+@pytest.mark.processes
+def test_a_server_that_went_away_for_good_stops_the_run_which_can_go_on(usage: Sparring, tmp_path: Path) -> None:
+    openpi = OpenpiServer()
+    with ExitStack() as first:
+        openpi.port = port = first.enter_context(listening(openpi.handle))  # type: ignore[attr-defined]
+        openpi.answer = forward
+
+        def leave_after_some() -> None:
+            while len(openpi.seen) < 6 and not over.is_set():
+                time.sleep(0.01)
+            first.close()
+
+        over, leaving = threading.Event(), threading.Thread(target=leave_after_some)
+        leaving.start()
+        try:
+            more = ("--policy-arg", "timeout=1", "--retries", "0", "--policy-timeout", "2")
+            done = usage(*plan(openpi, "--episodes", "40", "--slots", "2", *more))
+        finally:
+            over.set()
+            leaving.join(60)
+    assert done.returncode not in (0, 3), done.stdout
+    assert f"no openpi server answers at openpi://127.0.0.1:{port}" in done.stderr
+    assert "sparring resume out" in done.stderr
+    outcomes = [row["outcome"] for row in read_csv(tmp_path / "out")]
+    assert set(outcomes) == {"success"}, "what was not played is no error"
+    assert len(outcomes) < 40
+
+
+@contextmanager
+def one_client(server: OpenpiServer, most: list[bool]) -> Iterator[int]:
+    """A server that sends a second client away; its port. `most` gets whether each that came was the only one."""
     one = threading.Lock()
-    most: list[bool] = []
-    handle = server.handle
 
     def alone(connection: ServerConnection) -> None:
         free = one.acquire(timeout=0.3)  # who has said goodbye may still be on the way out
@@ -114,14 +182,33 @@ def test_a_server_that_takes_one_client_is_queued_for(usage: Sparring, server: O
             connection.close(1013, "one at a time")
             return
         try:
-            handle(connection)
+            server.handle(connection)
         finally:
             one.release()
 
     with listening(alone) as port:
         server.port = port  # type: ignore[attr-defined]
+        yield port
+
+
+@pytest.mark.processes
+def test_a_server_that_takes_one_client_is_queued_for(usage: Sparring, server: OpenpiServer, tmp_path: Path) -> None:
+    most: list[bool] = []
+    with one_client(server, most):
         done = usage(*plan(server, "--episodes", "6", "--slots", "3", "--policy-arg", "clients=1", "--retries", "0"))
     assert done.returncode == 0, done.stderr
     assert [row["outcome"] for row in read_csv(tmp_path / "out")] == ["success"] * 6
     assert all(most)
     assert len(most) >= 7
+
+
+def test_who_is_not_told_that_a_server_takes_one_client_hears_what_to_give(server: OpenpiServer) -> None:
+    with one_client(server, []) as port:
+        address = f"openpi://127.0.0.1:{port}"
+        policy = load_policy(address, {"timeout": 1, "preset": "libero"})
+        policy.warm_up()
+        task = Instruction("go", benchmark="libero", offer=OFFER)
+        first = policy.new_session(task, 0)
+        with pytest.raises(PolicyFailed, match=r"one at a time.*If it takes one client at a time, give clients=1"):
+            policy.new_session(task, 1)
+        first.close()
