@@ -58,7 +58,7 @@ class Address:
         if encrypted and inner.startswith(_UNIX):
             raise UsageError(f"{text!r} is a unix socket, which is never encrypted: leave out {_TLS}")
         if found := _SCHEME.match(inner):
-            raise UsageError(f"{text!r} is not an address that is known here: {found[1]} is none of {FORMS}.")
+            raise UsageError(f"{text!r} is not an address: {found[1]}:// is not known; give {FORMS}.")
         host, _, port = inner.rpartition(":")
         return cls("tls" if encrypted else "tcp", _host(host, text), _port(port, text))
 

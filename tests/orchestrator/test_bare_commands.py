@@ -14,6 +14,8 @@ def test_a_group_of_commands_alone_shows_its_help_and_calls_it_no_error(
     assert done.returncode == 2
     assert done.stderr.startswith("Usage: ")
     assert "Commands:" in done.stderr
+    commands = done.stderr.partition("Commands:")[2]
+    assert "..." not in commands, "what they do is not cut off"
 
 
 def test_a_list_with_a_space_after_its_comma_is_told_as_such(usage: Sparring) -> None:

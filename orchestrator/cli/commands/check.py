@@ -32,7 +32,7 @@ def check() -> None:
     """Holds what you have made against the rules that Sparring relies on: a line per rule, exit code 1 if one fails."""
 
 
-@check.command("benchmark")
+@check.command("benchmark", short_help="play episodes: are they repeatable, and as promised?")
 @click.argument("name")
 @click.option("--task", default="", help="which tasks to try; default: that of its smoke test, else the first")
 @click.option(
@@ -50,7 +50,7 @@ def benchmark(name: str, task: str, episodes: int, steps: int, benchmark_arg: tu
     return report(verdicts_of(found, task=task, episodes=episodes, steps=steps, settings=settings))
 
 
-@check.command("launcher")
+@check.command("launcher", short_help="start, replace and end workers")
 @click.argument("name")
 @setting_options(["benchmark", "task", "benchmark_arg", "assets", "listen", *launcher_fields()])
 def launcher(name: str, **values: Any) -> int:
@@ -64,7 +64,7 @@ def launcher(name: str, **values: Any) -> int:
     return report(launcher_verdicts(settings_of_check(name, settings)))
 
 
-@check.command("policy-server")
+@check.command("policy-server", short_help="try every rule of the protocol")
 @click.argument("address")
 @click.option("--token-file", type=click.Path(path_type=Path), help="file with the secret that it wants")
 @click.option(

@@ -21,7 +21,7 @@ def env() -> None:
     """Makes and lists the environments of benchmarks that need a Python of their own."""
 
 
-@env.command("create")
+@env.command("create", short_help="make the environment of a benchmark")
 @click.argument("name")
 @click.option(
     "--with",
@@ -55,7 +55,7 @@ def create(name: str, packages: tuple[str, ...], force: bool, prefix: Path | Non
     click.echo(f"{name} is ready in {str(folder)!r}: {size / 1e9:.1f} GB, {time.monotonic() - began:.0f} s.")
 
 
-@env.command("remove")
+@env.command("remove", short_help="remove the environment of a benchmark")
 @click.argument("name")
 def remove(name: str) -> None:
     """Removes the environment of the benchmark NAME."""
@@ -63,7 +63,7 @@ def remove(name: str) -> None:
     click.echo(f"The environment {name} is removed." if there else f"There is no environment {name}.")
 
 
-@env.command("ls")
+@env.command("ls", short_help="list environments and their state")
 def ls() -> None:
     """Lists the environments there are, and their state."""
     table = Table("environment", "state", "detail", box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))

@@ -19,7 +19,7 @@ def ls() -> None:
     """Lists benchmarks, tasks, protocols, policies, launchers and trackers."""
 
 
-@ls.command("benchmarks")
+@ls.command("benchmarks", short_help="benchmarks, and whether they are installed here")
 def benchmarks() -> None:
     """Lists the benchmarks, and whether what they need is installed here."""
     from sparring.env_worker.registry import all_benchmarks, broken_benchmarks
@@ -30,7 +30,7 @@ def benchmarks() -> None:
     _print(("benchmark", "what it is", "here"), rows)
 
 
-@ls.command("tasks")
+@ls.command("tasks", short_help="tasks and groups of a benchmark")
 @click.option("--benchmark", required=True, help="whose tasks")
 def tasks(benchmark: str) -> None:
     """Lists the tasks of a benchmark with the sentence that policies get, and its groups."""
@@ -50,7 +50,7 @@ def tasks(benchmark: str) -> None:
     _print(("group", "tasks"), [(group, str(len(names))) for group, names in groups.items()])
 
 
-@ls.command("launchers")
+@ls.command("launchers", short_help="what --launcher takes, with its settings")
 def launchers() -> None:
     """Lists the launchers that --launcher takes, and their own settings."""
     from sparring.orchestrator.launchers.registry import all_launchers, get_launcher
@@ -66,7 +66,7 @@ def launchers() -> None:
     _print(("launcher", "what it is", "its settings"), rows)
 
 
-@ls.command("trackers")
+@ls.command("trackers", short_help="what --track takes, with its settings")
 def trackers() -> None:
     """Lists the trackers that --track takes, whether they can be used here, and their settings."""
     from sparring.orchestrator.trackers.registry import get_tracker, tracker_names
@@ -82,7 +82,7 @@ def trackers() -> None:
     _print(("tracker", "what it is", "here", "its settings (--track-arg)"), rows)
 
 
-@ls.command("protocols")
+@ls.command("protocols", short_help="what --protocol takes")
 @click.option("--benchmark", help="of this benchmark only")
 def protocols(benchmark: str | None) -> None:
     """Lists the protocols that --protocol takes: whose rules a benchmark can be played by."""
@@ -97,7 +97,7 @@ def protocols(benchmark: str | None) -> None:
     _print(("benchmark", "protocol", "version", "hash", "whose rules"), rows)
 
 
-@ls.command("policies")
+@ls.command("policies", short_help="what --policy takes")
 def policies() -> None:
     """Lists the policies that --policy takes."""
     from sparring.env_worker.registry import all_benchmarks

@@ -23,7 +23,7 @@ def protocol() -> None:
     """Shows protocols: the rules of an evaluation that move a score and are not the policy."""
 
 
-@protocol.command("show")
+@protocol.command("show", short_help="show every rule of a protocol")
 @click.argument("name")
 @_benchmark_option
 @click.option("--yaml", "as_yaml", is_flag=True, help="as a file to begin one of your own with")
@@ -57,7 +57,7 @@ def show_protocol(name: str, benchmark: str | None, as_yaml: bool, as_json: bool
             click.echo("\n".join(f"- {sentence}" for sentence in known.differs))
 
 
-@protocol.command("diff")
+@protocol.command("diff", short_help="show how two protocols differ")
 @click.argument("first")
 @click.argument("second")
 @_benchmark_option
