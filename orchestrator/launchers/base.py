@@ -146,6 +146,7 @@ class Launcher(ABC, Generic[S]):
         name: That `--launcher` takes.
         summary: A line for people.
         settings: The class of its own settings.
+        hosting_settings: The class of its settings for `hosting`; their names begin with `serve_`.
         starts_workers: Whether it does; otherwise they come by themselves.
         secures: Whether it hands its workers the run's secret and certificate wherever they are: see `advertise`.
         may_queue: Whether its workers may have to wait for their turn, for hours. A run does not give up for want of
@@ -161,6 +162,7 @@ class Launcher(ABC, Generic[S]):
     name: str
     summary: str
     settings: type[S]
+    hosting_settings: ClassVar[type[LauncherSettings]] = LauncherSettings
 
     def own(self, run: RunSettings) -> S:
         """Returns its own settings among those of a run."""

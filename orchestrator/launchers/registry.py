@@ -57,6 +57,12 @@ def hosting_of(run: RunSettings) -> ClusterHosting | None:
     return able[where]
 
 
+def hosting_settings_of(where: str) -> type[LauncherSettings]:
+    """Returns the class of a place's own settings, for `serve_on`; of one that there is not, an empty one."""
+    launcher = working_launchers().get(where)
+    return LauncherSettings if launcher is None else launcher.hosting_settings
+
+
 def working_launchers() -> dict[str, Launcher[Any]]:
     """Returns every launcher that can be loaded, ours first."""
     return {name: found for name, found in all_launchers().items() if isinstance(found, Launcher)}
@@ -88,6 +94,8 @@ def _load(point: EntryPoint) -> Launcher[Any] | SparringError:
         launcher = point.load()()
         if not isinstance(launcher, Launcher) or not issubclass(launcher.settings, LauncherSettings):
             raise TypeError("it is not a sparring Launcher with a class of LauncherSettings as its `settings`")
+        if not issubclass(launcher.hosting_settings, LauncherSettings):
+            raise TypeError("its `hosting_settings` are not a class of LauncherSettings")
         if not isinstance(launcher.summary, str):
             raise TypeError("its `summary` is no text")
         launcher.name = point.name  # that users know it by

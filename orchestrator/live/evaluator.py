@@ -27,6 +27,7 @@ from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.listeners import Listeners, RunListener
 from sparring.orchestrator.run.make_plan import make_plan
 from sparring.orchestrator.settings import RunSettings, read_settings, setting_fields
+from sparring.orchestrator.settings.run import SERVING
 from sparring.orchestrator.trackers.tracking import tracking
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError, unknown
@@ -41,16 +42,9 @@ _NOT_HERE: Final = {
     "task": "it is called `tasks` here",
     "policy_arg": "the policy is made already",
     "rename": "let the policy ask for the names that the benchmark has",
-    "policy_server": "the policy is served from this process",
-    "policy_token_file": "the policy is served from this process",
-    "policy_ca": "the policy is served from this process",
-    "policy_tls_cert": "the policy is served from this process",
-    "policy_tls_key": "the policy is served from this process",
-    "serve_on": "the policy is served from this process",
-    "serve_replicas": "the policy is served from this process",
-    "serve_slurm": "the policy is served from this process",
-    "serve_folder": "the policy is served from this process",
 }
+_SERVED_HERE: Final = ("policy_server", "policy_token_file", "policy_ca", "policy_tls_cert", "policy_tls_key")
+"""What says where the policy is, beside the settings of who hosts it."""
 
 
 class Evaluator:
@@ -175,11 +169,12 @@ class Evaluator:
 
 
 def _settings(name: str, values: dict[str, Any], others: dict[str, Any]) -> RunSettings:
+    not_here = _not_here()
     for key in others:
-        if key in _NOT_HERE:
-            raise UsageError(f"evaluate() takes no {key!r}: {_NOT_HERE[key]}.")
+        if key in not_here:
+            raise UsageError(f"evaluate() takes no {key!r}: {not_here[key]}.")
         if key not in setting_fields():
-            known = {"tasks", *setting_fields()} - {*_NOT_HERE, "policy"}
+            known = {"tasks", *setting_fields()} - {*not_here, "policy"}
             raise unknown("setting of evaluate():", key, sorted(known))
     if values["task"] is not None and not isinstance(values["task"], str):
         values["task"] = ",".join(values["task"])
@@ -193,6 +188,12 @@ def _settings(name: str, values: dict[str, Any], others: dict[str, Any]) -> RunS
     if output.folder is None and output.video != "none":
         raise UsageError(f"films are written to the output folder: give one with {Hint('output')}.")
     return settings
+
+
+def _not_here() -> dict[str, str]:
+    """Returns the settings that `evaluate()` does not take, and why."""
+    serving = [name for name in setting_fields() if name.startswith(SERVING)]
+    return {**_NOT_HERE, **dict.fromkeys([*_SERVED_HERE, *serving], "the policy is served from this process")}
 
 
 @contextmanager

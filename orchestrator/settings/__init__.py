@@ -9,7 +9,7 @@ from sparring.orchestrator.settings.pairs import parse_pairs
 from sparring.orchestrator.settings.plan import Evaluation, PlanSettings
 from sparring.orchestrator.settings.policy import PolicySettings
 from sparring.orchestrator.settings.read import read_settings, saved_settings
-from sparring.orchestrator.settings.run import RunSettings, launcher_fields, setting_fields
+from sparring.orchestrator.settings.run import RunSettings, hosting_fields, launcher_fields, setting_fields
 from sparring.orchestrator.settings.worker import WorkerSettings
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "PolicySettings",
     "RunSettings",
     "WorkerSettings",
+    "hosting_fields",
     "launcher_fields",
     "parse_pairs",
     "read_settings",

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, create_model, field_validator, model_validator
 
+from sparring.orchestrator.launchers.base import LauncherSettings
 from sparring.orchestrator.launchers.registry import HERE
-from sparring.orchestrator.settings.batch_options import read_batch_options
 from sparring.orchestrator.settings.group import Listed, SettingsGroup, check_text
 from sparring.policy_server.client import ServerOptions, server_options
 from sparring.protos.advice import Hint
@@ -29,17 +29,7 @@ _of_run: Any = {
 HostedServerSettings = create_model("HostedServerSettings", __base__=SettingsGroup, **_of_run)
 """The options of a policy server that are settings of a run: of the server that it hosts."""
 
-_SERVING: Final = ("serve_on", "serve_replicas", "serve_slurm", "serve_folder")
-_OURS: Final[Mapping[str, str]] = {
-    "array": "serve_replicas",
-    "ntasks": "serve_replicas",
-    "nodes": "serve_replicas",
-    "error": "serve_folder",
-    "output": "serve_folder",
-    "requeue": "serve_on",
-    "no-requeue": "serve_on",
-}
-"""Options of sbatch that are not the user's to give for policy servers, and the setting that says the same."""
+_SERVING: Final = ("serve_on", "serve_replicas", "serve_folder")
 
 
 class PolicySettings(SettingsGroup):
@@ -78,15 +68,10 @@ class PolicySettings(SettingsGroup):
     )
     serve_on: str = Field(
         HERE,
-        description="where --policy is hosted: here, beside the run, or on machines of a cluster: slurm",
+        description="where --policy is hosted: here, beside the run, or on a cluster, by its launcher: slurm",
     )
     serve_replicas: int = Field(
         1, ge=1, le=256, description="policy servers with --serve-on; the run begins with the first that is there"
-    )
-    serve_slurm: dict[str, str] = Field(
-        default_factory=dict,
-        description="an option of sbatch for the policy server's job (--serve-on slurm), KEY=VALUE, such as "
-        "gres=gpu:1, partition=gpu, time=8:00:00; true for one without a value; may be repeated",
     )
     serve_folder: Path | None = Field(
         None,
@@ -95,6 +80,8 @@ class PolicySettings(SettingsGroup):
     )
     own: SerializeAsAny[SettingsGroup]
     """`HostedServerSettings`; `server_options` hands them to the server."""
+    hosting: SerializeAsAny[LauncherSettings]
+    """Those of the launcher that `serve_on` names."""
 
     @model_validator(mode="after")
     def _one_policy(self) -> PolicySettings:
@@ -124,16 +111,11 @@ class PolicySettings(SettingsGroup):
             if self.name is None:
                 raise ValueError(f"{Hint(name)} goes with {policy}; one that is hosted elsewhere is where it is")
             if self.serve_on == HERE:
-                raise ValueError(f"{Hint(name)} goes with {Hint('serve_on', value='slurm')}")
+                raise ValueError(f"{Hint(name)} goes with {Hint('serve_on')}")
         for name in ("policy_token_file", "policy_ca", "policy_tls_cert", "policy_tls_key"):
             if getattr(self, name) is not None and self.policy_server is None:
                 raise ValueError(f"{Hint(name)} goes with {server}; a policy hosted for this run needs none")
         return self
-
-    @field_validator("serve_slurm", mode="before")
-    @classmethod
-    def _options(cls, given: Any) -> Any:
-        return read_batch_options(given, _OURS)
 
     @field_validator("policy_server")
     @classmethod

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from sparring.orchestrator.launchers.base import Launcher
-from sparring.orchestrator.launchers.registry import get_launcher
+from sparring.orchestrator.launchers.registry import HERE, get_launcher, hosting_settings_of
 from sparring.orchestrator.settings.config_file import ConfigFile, FileKeys
 from sparring.orchestrator.settings.in_process import problems_in_process, settings_in_process
 from sparring.orchestrator.settings.output import OutputSettings
 from sparring.orchestrator.settings.plan import Evaluation, PlanSettings, RuleSettings
 from sparring.orchestrator.settings.policy import HostedServerSettings, PolicySettings
 from sparring.orchestrator.settings.run import (
+    SERVING,
     RunSettings,
     core_fields,
     fields_of,
+    hosting_fields,
     launcher_fields,
     own_fields,
     owners,
@@ -70,11 +72,11 @@ def saved_settings(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str
     kept = dict(saved)
     if now.get("launcher", saved.get("launcher")) != saved.get("launcher"):
         # What was set for one way to start workers says nothing about another; that one may not even be here any more.
-        kept = {key: value for key, value in saved.items() if key in core_fields()}
+        kept = {key: value for key, value in saved.items() if key in core_fields() | hosting_fields()}
     if saved.get("policy") is None:  # release 0.1.0 took them without a server to give them to
         kept = {key: value for key, value in kept.items() if key not in fields_of(HostedServerSettings)}
     if now.get("serve_on", saved.get("serve_on")) != saved.get("serve_on") or "policy_server" in now:
-        kept = {key: value for key, value in kept.items() if not key.startswith("serve_")}
+        kept = {key: value for key, value in kept.items() if not key.startswith(SERVING)}
     if now.get("in_process"):
         kept = settings_in_process(kept)
     return {**kept, **now}
@@ -90,8 +92,12 @@ class _Reader:
 
     def settings(self, launcher: Launcher[Any]) -> RunSettings:
         plan = self._group_with_own(PlanSettings, RuleSettings)
-        policy = self._group_with_own(PolicySettings, HostedServerSettings)
-        self._check_others(launcher)
+        place = hosting_settings_of(str(self._values.get("serve_on", HERE)))
+        hosting = self._group(place)
+        policy = None
+        if hosting is not None:
+            policy = self._group_with_own(PolicySettings, HostedServerSettings, hosting=hosting)
+        self._check_others({**fields_of(launcher.settings), **fields_of(place)})
         worker = self._group_with_own(WorkerSettings, launcher.settings)
         output = self._group(OutputSettings)
         stop, tracking = self._group(StopSettings), self._group(TrackSettings)
@@ -123,18 +129,17 @@ class _Reader:
         way = problem["loc"]
         return f"{self._file.where(way)}: {said}" if self._file and way and way[0] in self._file.values else said
 
-    def _group_with_own(self, kind: type[G], own: type[BaseModel]) -> G | None:
+    def _group_with_own(self, kind: type[G], own: type[BaseModel], **more: Any) -> G | None:
         made = self._group(own)
-        return None if made is None else self._group(kind, own=made)
+        return None if made is None else self._group(kind, own=made, **more)
 
-    def _check_others(self, launcher: Launcher[Any]) -> None:
-        """Refuses settings of another launcher; one that has its default says nothing, and is in older folders."""
-        for name, field in launcher_fields().items():
-            if name in fields_of(launcher.settings) or name not in self._values:
+    def _check_others(self, these: Collection[str]) -> None:
+        """Refuses settings of other launchers; one that has its default says nothing, and is in older folders."""
+        for name, field in {**launcher_fields(), **hosting_fields()}.items():
+            if name in these or name not in self._values:
                 continue
             if self._values[name] != field.get_default(call_default_factory=True):
-                with_these = " or ".join(str(Hint("launcher", value=owner)) for owner in owners(name))
-                self._problems.append(f"{Hint(name)} goes with {with_these}.")
+                self._problems.append(f"{Hint(name)} goes with {' or '.join(map(str, owners(name)))}.")
 
 
 def _sentence(problem: Any) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,10 +22,14 @@ from sparring.orchestrator.settings.policy import HostedServerSettings, PolicySe
 from sparring.orchestrator.settings.stopping import StopSettings
 from sparring.orchestrator.settings.tracking import TrackSettings
 from sparring.orchestrator.settings.worker import WorkerSettings
+from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError
 
-OWN: Final = "own"
-"""The field of a group that holds settings which are defined elsewhere."""
+OWN: Final = ("own", "hosting")
+"""The fields of groups that hold settings which are defined elsewhere."""
+
+SERVING: Final = "serve_"
+"""How the names of all settings begin that say where a policy is hosted."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,9 @@ class RunSettings:
         values: dict[str, Any] = {}
         for group in (self.plan, self.stop, self.policy, self.worker, self.output, self.tracking):
             dumped = group.model_dump(mode="json", by_alias=True)
-            own = dumped.pop(OWN, {})
-            values |= {**dumped, **own}
+            for field in OWN:
+                dumped |= dumped.pop(field, {})
+            values |= dumped
         return values
 
     @property
@@ -106,7 +112,7 @@ class RunSettings:
 
 def fields_of(group: type[BaseModel]) -> dict[str, FieldInfo]:
     """Returns the settings of a group by their flat names."""
-    return {field.alias or name: field for name, field in group.model_fields.items() if name != OWN}
+    return {field.alias or name: field for name, field in group.model_fields.items() if name not in OWN}
 
 
 def core_fields() -> dict[str, FieldInfo]:
@@ -126,43 +132,66 @@ def core_fields() -> dict[str, FieldInfo]:
 
 def setting_fields() -> dict[str, FieldInfo]:
     """Returns every setting there is, those of all launchers among them."""
-    return {**core_fields(), **launcher_fields()}
+    return {**core_fields(), **launcher_fields(), **hosting_fields()}
 
 
 def launcher_fields() -> dict[str, FieldInfo]:
     """Returns the settings of all launchers, of a name that several have the first one's, which is of the same kind."""
+    return _first_of_each(launcher.settings for launcher in _launchers())
+
+
+def hosting_fields() -> dict[str, FieldInfo]:
+    """Returns the settings of all launchers as places for policies, in the same way."""
+    return _first_of_each(launcher.hosting_settings for launcher in _launchers())
+
+
+def _first_of_each(groups: Iterable[type[BaseModel]]) -> dict[str, FieldInfo]:
     found: dict[str, FieldInfo] = {}
-    for launcher in _launchers():
-        found = {**fields_of(launcher.settings), **found}
+    for group in groups:
+        found = {**fields_of(group), **found}
     return found
 
 
-def owners(setting: str) -> list[str]:
-    """Returns the launchers that have a setting."""
-    return [launcher.name for launcher in _launchers() if setting in fields_of(launcher.settings)]
+def owners(setting: str) -> list[Hint]:
+    """Returns what has to be given for a setting of launchers to mean something: one of these."""
+    by_start = [Hint("launcher", value=one.name) for one in _launchers() if setting in fields_of(one.settings)]
+    by_place = [Hint("serve_on", value=one.name) for one in _launchers() if setting in fields_of(one.hosting_settings)]
+    return by_start + by_place
 
 
 def own_fields(launcher: Launcher[Any]) -> Mapping[str, FieldInfo]:
     """Returns a launcher's own settings.
 
     Raises:
-        SparringError: If one of them has a name that means something else already.
+        SparringError: If one of them, or of its `hosting_settings`, has a name that means something else already.
     """
-    own, core = fields_of(launcher.settings), core_fields()
-    known = list(working_launchers().values())
-    for name, field in own.items():
+    _check_names(launcher)
+    return fields_of(launcher.settings)
+
+
+def _check_names(launcher: Launcher[Any]) -> None:
+    core = core_fields()
+    for name, field in _all_of(launcher).items():
         if name in core:
             raise SparringError(
                 f"the launcher {launcher.name!r} has a setting {name!r}, and so has every run: it needs another name."
             )
-        for other in known[: known.index(launcher)]:
-            theirs = fields_of(other.settings).get(name, field)
+        if name.startswith(SERVING) != (name in fields_of(launcher.hosting_settings)):
+            raise SparringError(
+                f"the launcher {launcher.name!r} has a setting {name!r}: names of the settings of a place for policies "
+                f"begin with {SERVING}, and no others."
+            )
+        for other in takewhile(lambda one: one is not launcher, working_launchers().values()):
+            theirs = _all_of(other).get(name, field)
             if theirs.annotation != field.annotation:
                 raise SparringError(
                     f"the launchers {other.name!r} and {launcher.name!r} both have a setting {name!r}, and do not mean "
                     "the same kind of value: one of them needs another name."
                 )
-    return own
+
+
+def _all_of(launcher: Launcher[Any]) -> dict[str, FieldInfo]:
+    return fields_of(launcher.settings) | fields_of(launcher.hosting_settings)
 
 
 def _launchers() -> Iterator[Launcher[Any]]:

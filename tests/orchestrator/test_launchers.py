@@ -12,17 +12,21 @@ from typing import Any
 import psutil
 import pytest
 from click.testing import CliRunner
+from pydantic import Field, create_model
 from support import ROOT, Sparring, read_csv, wait_for
 from toy_launcher import NiceLauncher, NiceSettings
+from toy_policies import Forward
 
 from sparring.orchestrator.cli.main import cli
 from sparring.orchestrator.execution.prepare import prepare
-from sparring.orchestrator.launchers.base import Launcher, Leftover
+from sparring.orchestrator.launchers import registry
+from sparring.orchestrator.launchers.base import Launcher, LauncherSettings, Leftover
 from sparring.orchestrator.launchers.none import NoLauncher
 from sparring.orchestrator.launchers.registry import all_launchers, get_launcher, working_launchers
 from sparring.orchestrator.live.evaluator import Evaluator
 from sparring.orchestrator.machine.finding import Finding
 from sparring.orchestrator.settings import read_settings, saved_settings
+from sparring.orchestrator.settings.run import own_fields
 from sparring.protos.advice import FLAGS
 from sparring.protos.errors import SparringError, UsageError
 
@@ -80,6 +84,44 @@ def test_wrong_values_are_refused_with_a_sentence(change: dict[str, Any], senten
     with pytest.raises(UsageError) as caught:
         read_settings({**BASE, **change})
     assert re.search(sentence, caught.value.told(FLAGS))
+
+
+class Somewhere(NiceLauncher):
+    """Also hosts policies, and has a setting for that."""
+
+    class Hosting(LauncherSettings):
+        serve_room: str = Field("attic", description="which room the policy is in")
+
+    hosting_settings = Hosting
+
+
+def test_settings_of_a_place_for_policies_are_its_launchers_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Somewhere()
+    place.name = "somewhere"
+    known = {**all_launchers(), "somewhere": place}
+    monkeypatch.setattr(registry, "all_launchers", lambda: known)
+    run = read_settings({**BASE, "serve_on": "somewhere", "serve_room": "cellar", "launcher": "none"})
+    assert run.policy.hosting == Somewhere.Hosting(serve_room="cellar")
+    assert read_settings(run.flat()) == run
+    assert read_settings({**BASE, "serve_on": "somewhere"}).flat()["serve_room"] == "attic"
+    elsewhere = read_settings(saved_settings(run.flat(), {"serve_on": "here"}))
+    assert "serve_room" not in elsewhere.flat()
+    with pytest.raises(UsageError) as refused:
+        read_settings({**BASE, "serve_room": "cellar"})
+    assert refused.value.told(FLAGS) == "--serve-room goes with --serve-on somewhere."
+    with pytest.raises(UsageError, match="takes no 'serve_room': the policy is served from this process"):
+        Evaluator().evaluate(Forward(), benchmark="toy", tasks="short", serve_room="cellar")
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"), [("room", "begin with serve_"), ("serve_on", "'serve_on', and so has every run")]
+)
+def test_settings_of_a_place_for_policies_are_told_by_their_names(name: str, sentence: str) -> None:
+    place = Somewhere()
+    place.name = "nice"
+    place.hosting_settings = create_model("Hosting", __base__=LauncherSettings, **{name: (str, "")})
+    with pytest.raises(SparringError, match=sentence):
+        own_fields(place)
 
 
 def test_a_launcher_checks_the_machine_before_anything_starts() -> None:

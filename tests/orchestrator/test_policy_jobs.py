@@ -19,6 +19,7 @@ from sparring.orchestrator.launchers.slurm.job import PENDING, RUNNING, Job, Job
 from sparring.orchestrator.launchers.slurm.server_jobs import ServerJobs
 from sparring.orchestrator.launchers.slurm.server_news import ServerNews
 from sparring.orchestrator.launchers.slurm.server_script import ServerScript
+from sparring.orchestrator.launchers.slurm.settings import SlurmHostingSettings
 from sparring.orchestrator.launchers.slurm.shared_files import SharedFiles
 from sparring.orchestrator.retry import DEFAULT_RULES, RetryRules
 from sparring.orchestrator.serving.policy_host import PolicyAccess, PolicyHostFailed, ServerEnd
@@ -499,6 +500,9 @@ def test_a_place_that_hosts_nothing_is_told() -> None:
 
 
 def test_what_was_said_of_one_place_says_nothing_about_another() -> None:
-    saved = settings(serve_on="slurm", serve_slurm={"gres": "gpu:1"}).flat()
-    assert read_settings(saved_settings(saved, {"serve_on": "here"})).policy.serve_slurm == {}
-    assert read_settings(saved_settings(saved, {})).policy.serve_slurm == {"gres": "gpu:1"}
+    asked = {"gres": "gpu:1"}
+    saved = settings(serve_on="slurm", serve_slurm=asked).flat()
+    assert "serve_slurm" not in read_settings(saved_settings(saved, {"serve_on": "here"})).flat()
+    assert read_settings(saved_settings(saved, {})).policy.hosting == SlurmHostingSettings(serve_slurm=asked)
+    kept = read_settings(saved_settings(saved, {"launcher": "none"}))
+    assert kept.flat()["serve_slurm"] == asked, "who starts the workers is another matter"

@@ -22,13 +22,13 @@ APART = {
 OTHERS: dict[str, Any] = {
     "task": "long", "policy": "live:other", "retries_of": {"simulator": 0}, "max_queue_delay": 0.1, "metrics": ":0",
     "launcher": "none", "listen": "127.0.0.1:0", "video": "all", "slot_memory": "512m", "render_device": "software",
-    "until": "half-width=0.05", "alpha": 0.1, "track_step": 1, "serve_slurm": {"partition": "gpu"},
+    "until": "half-width=0.05", "alpha": 0.1, "track_step": 1,
 }  # fmt: skip
 """Another value, where it cannot be told from the type."""
 BESIDE: dict[str, Any] = {
     "alpha": {"until": "half-width=0.05"}, "futility": {"against": "/elsewhere"},
     "track_step": {"track": "wandb"}, "track_arg": {"track": "wandb"},
-    **{name: {"serve_on": "slurm"} for name in ("serve_folder", "serve_replicas", "serve_slurm")},
+    **{name: {"serve_on": "slurm"} for name in ("serve_folder", "serve_replicas")},
 }  # fmt: skip
 """What a setting goes with, and would be refused without."""
 

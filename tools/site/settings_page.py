@@ -59,6 +59,11 @@ def settings_page() -> str:
                 f"## The launcher `{launcher.name}`\n\nWith `--launcher {launcher.name}` only.",
                 table(_HEAD, own),
             ]
+        if hosting := list(_rows_of(launcher.hosting_settings)):
+            parts += [
+                f"## Policies on `{launcher.name}`\n\nWith `--serve-on {launcher.name}` only.",
+                table(_HEAD, hosting),
+            ]
     parts.append(
         "## Benchmarks\n\nWhat `--benchmark-arg KEY=VALUE` takes. In a file: `benchmark_arg: {KEY: VALUE}`; in Python: "
         "`benchmark_arg={...}`."

@@ -12,11 +12,7 @@ from sparring.orchestrator.cli.finished import finished_results
 from sparring.orchestrator.cli.options import accept_option, given, setting_options
 from sparring.orchestrator.cli.viewing import view_flags, view_options
 from sparring.orchestrator.results.document import read_document
-from sparring.orchestrator.settings import (
-    launcher_fields,
-    read_settings,
-    saved_settings,
-)
+from sparring.orchestrator.settings import hosting_fields, launcher_fields, read_settings, saved_settings
 
 _MORE: Final = "episodes"
 _ALSO_NOW: Final = (
@@ -29,7 +25,6 @@ _ALSO_NOW: Final = (
     "policy_tls_key",
     "serve_on",
     "serve_replicas",
-    "serve_slurm",
     "serve_folder",
     "launcher",
     "listen",
@@ -52,7 +47,7 @@ _ALSO_NOW: Final = (
 @click.option("--json", "as_json", is_flag=True, help="print the results as JSON, and nothing else, on standard output")
 @accept_option
 @view_options
-@setting_options([*_ALSO_NOW, *launcher_fields()])
+@setting_options([*_ALSO_NOW, *launcher_fields(), *hosting_fields()])
 def resume(
     folder: Path,
     as_json: bool,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +15,7 @@ from sparring.orchestrator.launchers.slurm.own_address import found_address
 from sparring.orchestrator.launchers.slurm.script import check_printable, comment, job_name
 from sparring.orchestrator.launchers.slurm.server_jobs import ServerJobs
 from sparring.orchestrator.launchers.slurm.server_script import LABEL, ServerScript
-from sparring.orchestrator.launchers.slurm.settings import SlurmSettings
+from sparring.orchestrator.launchers.slurm.settings import SlurmHostingSettings, SlurmSettings
 from sparring.orchestrator.launchers.slurm.shared_files import SharedFiles
 from sparring.orchestrator.machine.owner import owner
 from sparring.orchestrator.retry import RetryRules
@@ -58,10 +58,16 @@ class SlurmHosting(ClusterHosting):
         given = own.advertise if isinstance(own, ClusterSettings) else ""
         execution = secrets.token_hex(3)
         files = SharedFiles.of(self._shared, folder, execution, encrypted=False)
-        script = self._script(folder, files, execution, given or found_address(policy.serve_slurm))
+        script = self._script(folder, files, execution, given or found_address(self._options))
         return ServerJobs(
             script, files, folder, replicas=policy.serve_replicas, rules=rules, timeout=policy.policy_timeout
         )
+
+    @property
+    def _options(self) -> Mapping[str, str]:
+        own = self._run.policy.hosting
+        assert isinstance(own, SlurmHostingSettings)
+        return own.serve_slurm
 
     @property
     def _shared(self) -> Path | None:
@@ -80,7 +86,7 @@ class SlurmHosting(ClusterHosting):
             comment=comment(owner(), folder),
             folder=folder,
             logs=files.logs,
-            options=self._run.policy.serve_slurm,
+            options=self._options,
             token=files.token,
             alive=files.beside("alive"),
             towards=towards,

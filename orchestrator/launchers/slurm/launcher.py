@@ -35,7 +35,7 @@ from sparring.orchestrator.launchers.slurm.script import (
     read_comment,
 )
 from sparring.orchestrator.launchers.slurm.secret_notes import secret_notes
-from sparring.orchestrator.launchers.slurm.settings import SlurmSettings
+from sparring.orchestrator.launchers.slurm.settings import SlurmHostingSettings, SlurmSettings
 from sparring.orchestrator.launchers.slurm.shared_files import SharedFiles
 from sparring.orchestrator.launchers.slurm.steps import keep_steps, step_command
 from sparring.orchestrator.launchers.slurm.worker_jobs import WorkerJobs
@@ -74,6 +74,7 @@ class SlurmLauncher(Launcher[SlurmSettings]):
     name = "slurm"
     summary = "jobs of a Slurm cluster: an array of workers from a login node, or steps inside an allocation"
     settings = SlurmSettings
+    hosting_settings = SlurmHostingSettings
 
     def slot_count(self, run: RunSettings) -> int | None:
         return slots_of(self.own(run))

@@ -8,8 +8,9 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, field_validator
 
+from sparring.orchestrator.launchers.base import LauncherSettings
 from sparring.orchestrator.launchers.cluster import ClusterSettings
-from sparring.orchestrator.settings.batch_options import read_batch_options
+from sparring.orchestrator.launchers.slurm.batch_options import read_batch_options
 from sparring.orchestrator.settings.group import Listed
 
 _OURS: Final[Mapping[str, str]] = {
@@ -20,6 +21,16 @@ _OURS: Final[Mapping[str, str]] = {
     "output": "slurm_folder",
 }
 """Options of sbatch that are not the user's to give, and the setting that says the same."""
+_OURS_OF_SERVERS: Final[Mapping[str, str]] = {
+    "array": "serve_replicas",
+    "ntasks": "serve_replicas",
+    "nodes": "serve_replicas",
+    "error": "serve_folder",
+    "output": "serve_folder",
+    "requeue": "serve_on",
+    "no-requeue": "serve_on",
+}
+"""The same for jobs of policy servers."""
 
 
 class SlurmSettings(ClusterSettings):
@@ -53,3 +64,18 @@ class SlurmSettings(ClusterSettings):
     @classmethod
     def _options(cls, given: Any) -> Any:
         return read_batch_options(given, _OURS)
+
+
+class SlurmHostingSettings(LauncherSettings):
+    """What the jobs of policy servers ask Slurm for."""
+
+    serve_slurm: dict[str, str] = Field(
+        default_factory=dict,
+        description="an option of sbatch for the policy server's job (--serve-on slurm), KEY=VALUE, such as "
+        "gres=gpu:1, partition=gpu, time=8:00:00; true for one without a value; may be repeated",
+    )
+
+    @field_validator("serve_slurm", mode="before")
+    @classmethod
+    def _options(cls, given: Any) -> Any:
+        return read_batch_options(given, _OURS_OF_SERVERS)
