@@ -64,7 +64,7 @@ def test_what_is_no_list_of_actions_is_told(content: bytes, sentence: str) -> No
 
 
 def test_what_would_fill_the_memory_is_told_before_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(action_list, "_MOST_UNPACKED", 1000)
+    monkeypatch.setattr(action_list, "MOST_UNPACKED", 1000)
     assert len(unpack(pack(np.zeros((100, 1))))) == 100
     with pytest.raises(UnreadableActions, match="cut off"):
         unpack(pack(np.zeros((200, 1))))
