@@ -273,7 +273,9 @@ class Benchmark(ABC):
         replays: Whether the same actions give the same episode again, so that films and checks can be made afterwards;
             `sparring check benchmark` finds out.
         protocols: Named rules of evaluations that are known for it, beside its own defaults.
-        fixed: What no setting changes and people ask about, in words: when success is checked, which cameras there are.
+        fixed: What no setting changes and moves a score, in words: when success is checked, which cameras there are.
+            Part of each protocol, and of its hash.
+        fixed_by_layout: What of that is otherwise for policies behind another project's servers, by their layout.
     """
 
     name: ClassVar[str]
@@ -294,6 +296,7 @@ class Benchmark(ABC):
     replays: ClassVar[bool] = True
     protocols: ClassVar[Sequence[Protocol]] = ()
     fixed: ClassVar[Mapping[str, str]] = {}
+    fixed_by_layout: ClassVar[Mapping[str, Mapping[str, str]]] = {}
 
     @abstractmethod
     def tasks(self, selection: str) -> Sequence[Task]:

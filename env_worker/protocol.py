@@ -28,6 +28,10 @@ LAYOUTS: Final = (
 """Names of layouts: LeRobot's, and those of the bridges."""
 _SEED_EFFECT: Final = Effect(other="neither way: other random numbers")
 _LAYOUT_EFFECT: Final = Effect(other="not moved by it alone: it is done by the bridge to that project's servers")
+_CONVENTION: Final = "a convention that no setting changes"
+_CONVENTION_EFFECT: Final = Effect(
+    other="down to 0 % for a policy that was trained otherwise; not moved where it is as in training"
+)
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ class WholeProtocol:
         settings: Of the benchmark, all that move a score.
         rules: Of episodes, all that move a score.
         layout: As in `Protocol`.
+        conventions: What no setting changes: cameras, gripper, rotations, when success is checked. Empty: not known.
     """
 
     name: str
@@ -80,6 +85,7 @@ class WholeProtocol:
     settings: Mapping[str, Any]
     rules: Mapping[str, Any]
     layout: str
+    conventions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def sha256(self) -> str:
@@ -96,6 +102,7 @@ class WholeProtocol:
             "settings": dict(self.settings),
             "rules": dict(self.rules),
             "layout": self.layout,
+            **({"conventions": dict(self.conventions)} if self.conventions else {}),
         }
 
     @property
@@ -174,7 +181,13 @@ def in_effect(
         {name: getattr(settings, name) for name in settings_that_move(benchmark)},
         rules.that_move(),
         protocol.layout,
+        conventions_of(benchmark, protocol.layout),
     )
+
+
+def conventions_of(benchmark: Benchmark, layout: str) -> dict[str, str]:
+    """Returns what no setting of a benchmark changes, for policies that are shown it by a layout."""
+    return {**benchmark.fixed, **benchmark.fixed_by_layout.get(layout, {})}
 
 
 def settings_that_move(benchmark: Benchmark) -> list[str]:
@@ -195,13 +208,15 @@ def rules_of(benchmark: Benchmark) -> dict[str, ProtocolRule]:
             found[f"rules.{rule.name}"] = ProtocolRule(rule.name, rule.metadata["help"], rule.metadata["effect"])
     what = "how policies behind that project's servers are shown the benchmark"
     found["layout"] = ProtocolRule("layout", what, _LAYOUT_EFFECT)
+    for name in dict.fromkeys([*benchmark.fixed, *(name for by in benchmark.fixed_by_layout.values() for name in by)]):
+        found[f"conventions.{name}"] = ProtocolRule(name, _CONVENTION, _CONVENTION_EFFECT)
     return found
 
 
 def value_of(protocol: WholeProtocol, place: str) -> Any:
     """Returns the value that a protocol has at a place, as `rules_of` names it; None: it does not know it."""
     group, _, name = place.partition(".")
-    found = protocol.values[group]
+    found = protocol.values.get(group, {})
     return found.get(name) if name else found
 
 

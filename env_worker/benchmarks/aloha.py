@@ -85,6 +85,15 @@ class Aloha(Benchmark):
             differs=("how many actions are played before the policy looks again is the checkpoint's in both",),
         ),
     )
+    fixed: ClassVar[Mapping[str, str]] = {
+        "success": "a reward of 4, checked after every step; the first one ends the episode",
+        "cameras": "top: observation.images.top",
+        "state": "14 numbers: six angles and the gripper of the left arm, then of the right",
+        "actions": "what the state shall be; MuJoCo clips them to the motors' range",
+        "gripper": "0 closed, 1 open",
+        "initial states": "drawn by the episode's seed",
+        "control rate": "50 Hz",
+    }
     extra: ClassVar[str] = "aloha"
     environment: ClassVar[Path | None] = Path(env_worker.__file__).resolve().parent / "environments" / "aloha"
     smoke: ClassVar[SmokeTest | None] = SmokeTest(

@@ -51,7 +51,7 @@ from sparring.env_worker.benchmarks._libero.observations import (
     sensors_of,
 )
 from sparring.env_worker.benchmarks._libero.placements import Placements
-from sparring.env_worker.benchmarks._libero.protocols import FIXED, PROTOCOLS
+from sparring.env_worker.benchmarks._libero.protocols import FIXED, FIXED_BY_LAYOUT, PROTOCOLS
 from sparring.env_worker.benchmarks._libero.scene import PrivilegedScene
 from sparring.env_worker.benchmarks._libero.settings import LiberoSettings as LiberoSettings
 from sparring.env_worker.benchmarks._libero.tasks import TASKS, LiberoTask, find
@@ -104,6 +104,7 @@ class Libero(Benchmark):
     expert: ClassVar[str] = "sparring.policy_server.policies.libero_expert:LiberoExpert"
     protocols: ClassVar[Sequence[Protocol]] = PROTOCOLS
     fixed: ClassVar[Mapping[str, str]] = FIXED
+    fixed_by_layout: ClassVar[Mapping[str, Mapping[str, str]]] = FIXED_BY_LAYOUT
     tasks_per_process: ClassVar[int] = 4  # robosuite does not give back all memory of a simulator that was closed
 
     def tasks(self, selection: str) -> Sequence[Task]:

@@ -197,6 +197,7 @@ class Metaworld(Benchmark):
         "cameras": "corner2, moved to where LeRobot's data sets were made, turned by 180 degrees: observation.image",
         "state": "the first four numbers; environment_state has all 39, the goal among them",
         "actions": "4 numbers; Meta-World clips those outside [-1, 1]",
+        "gripper": "as given: 1 closes",
         "settling steps": "none",
         "sentence": "those of LeRobot's data sets",
     }

@@ -88,6 +88,14 @@ class Pusht(Benchmark):
             differs=("how many actions are played before the policy looks again is the checkpoint's in both",),
         ),
     )
+    fixed: ClassVar[Mapping[str, str]] = {
+        "success": "more than 95 % of the target covered, checked after every step; the first one ends the episode",
+        "cameras": "the board from above: observation.image",
+        "state": "where the disc is, in a square of 512",
+        "actions": "where the disc shall go, in the same square; passed on as they come",
+        "initial states": "drawn by the episode's seed",
+        "control rate": "10 Hz",
+    }
     extra: ClassVar[str] = "pusht"
     environment: ClassVar[Path | None] = Path(env_worker.__file__).resolve().parent / "environments" / "pusht"
     smoke: ClassVar[SmokeTest | None] = SmokeTest(

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
+from sparring.orchestrator.results.document_parts import RunProtocol
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.several_protocols import protocols_side_by_side
 from sparring.protos.advice import Hint
@@ -14,6 +15,9 @@ from sparring.protos.errors import UsageError
 
 _OURS: Final = ("sparring", "grpcio", "protobuf", "python", "av")
 """Packages of a worker that decide nothing about what a simulator does."""
+
+_KINDS: Final = ("settings", "rules", "conventions")
+"""Of what protocols are made, beside the seed and the layout."""
 
 
 def obstacles(first: Results, second: Results) -> list[str]:
@@ -69,15 +73,23 @@ def _protocols(first: Results, second: Results) -> Iterator[str]:
         there, here = first.protocols[label], second.protocols[label]
         if there.sha256 == here.sha256 or there.benchmark != here.benchmark:
             continue
-        if there.name == here.name and (there.settings, there.rules) == (here.settings, here.rules):
+        if there.name == here.name and all(_same(kind, there, here) for kind in (*_KINDS, "layout")):
             continue  # another seed: other episodes by the same rules
         yield f"{label} was played by {there.label} ({there.sha256[:12]}) and by {here.label} ({here.sha256[:12]})."
-        for kind in ("settings", "rules"):
+        for kind in _KINDS:
+            if _same(kind, there, here):
+                continue
             values = getattr(there, kind), getattr(here, kind)
             for name in sorted(values[0].keys() | values[1].keys()):
                 said = [side.get(name, "not known") for side in values]
                 if said[0] != said[1]:
                     yield f"{label}, {name}: {_two(name, said)}."
+
+
+def _same(kind: str, there: RunProtocol, here: RunProtocol) -> bool:
+    """Returns whether two protocols have the same rules of a kind, as far as both say."""
+    values = getattr(there, kind), getattr(here, kind)
+    return values[0] == values[1] or (kind == "conventions" and not all(values))
 
 
 def _known_in_both(first: Results, second: Results) -> list[str]:

@@ -108,7 +108,7 @@ def _by_id(rows: Sequence[EpisodeRow]) -> dict[EpisodeId, EpisodeRow]:
 def _differences(first: RunProtocol, second: RunProtocol) -> Iterator[ProtocolDifference]:
     known = _rules(first.benchmark)
     places = {"seed": (first.seed, second.seed), "layout": (first.layout, second.layout)}
-    for kind in ("settings", "rules"):
+    for kind in ("settings", "rules", "conventions"):
         values = getattr(first, kind), getattr(second, kind)
         for name in {**values[0], **values[1]}:
             places[f"{kind}.{name}"] = values[0].get(name), values[1].get(name)

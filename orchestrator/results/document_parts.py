@@ -103,6 +103,10 @@ class RunProtocol(DocumentPart):
     settings: dict[str, Any] = Field(description="of the benchmark, all that can move a score")
     rules: dict[str, Any] = Field(description="of episodes, all that can move a score")
     layout: str = Field(description="how policies behind that project's servers are shown the benchmark")
+    conventions: dict[str, str] = Field(
+        default_factory=dict,
+        description="what no setting changes: cameras, gripper, rotations, when success is checked; empty: not known",
+    )
     changed: list[str] = Field(
         default_factory=list, description="rules that are otherwise than the protocol has them; empty: none"
     )

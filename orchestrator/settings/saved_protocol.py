@@ -22,6 +22,7 @@ class SavedProtocol(BaseModel):
     settings: dict[str, Any]
     rules: dict[str, Any]
     layout: str = ""
+    conventions: dict[str, str] = {}
 
     @model_validator(mode="after")
     def _is_what_its_hash_says(self) -> SavedProtocol:
@@ -36,4 +37,4 @@ class SavedProtocol(BaseModel):
 
     def whole(self) -> WholeProtocol:
         """Returns the protocol."""
-        return WholeProtocol(self.name, self.version, self.benchmark, self.seed, self.settings, self.rules, self.layout)
+        return WholeProtocol(**self.model_dump(exclude={"sha256"}))

@@ -16,8 +16,9 @@ from rich.console import Console, RenderableType
 from rows import ROW
 from support import Sparring, read_csv
 
-from sparring.env_worker.protocol import LAYOUTS, OURS_NAME, protocols_of, rules_of, whole
+from sparring.env_worker.protocol import LAYOUTS, OURS_NAME, differences, protocols_of, rules_of, whole
 from sparring.env_worker.registry import all_benchmarks, get_benchmark
+from sparring.orchestrator.comparison.comparable import obstacles
 from sparring.orchestrator.comparison.differences import PairCounts
 from sparring.orchestrator.comparison.protocols import side_by_side
 from sparring.orchestrator.display.lines import result_lines
@@ -45,18 +46,18 @@ rules: {max_steps: 4}
 BOMB = "summary: [&a0 [x, x], " + ", ".join(f"&a{k + 1} [*a{k}, *a{k}]" for k in range(25)) + "]"
 """A line that stands for 2**26 entries."""
 KNOWN = {
-    ("libero", "ours", 1): "15bac5d62de3",
-    ("libero", "lerobot-0.6", 1): "53dee2eebb7d",
-    ("libero", "openpi", 1): "813167e18f27",
-    ("libero", "vla-eval", 1): "8d01f314143f",
-    ("libero", "gr00t", 1): "acd1b081e356",
-    ("metaworld", "ours", 1): "b28ca9557a9d",
-    ("metaworld", "lerobot-0.6", 1): "b28ca9557a9d",
-    ("metaworld", "metaworld-paper", 1): "e229da8b8aa3",
-    ("pusht", "ours", 1): "611b34200f95",
-    ("pusht", "lerobot-0.6", 1): "611b34200f95",
-    ("aloha", "ours", 1): "a775e88ac3db",
-    ("aloha", "lerobot-0.6", 1): "a775e88ac3db",
+    ("libero", "ours", 1): "2f95418ced73",
+    ("libero", "lerobot-0.6", 1): "0d17d3c53771",
+    ("libero", "openpi", 1): "38be12a720fb",
+    ("libero", "vla-eval", 1): "a1019703b27b",
+    ("libero", "gr00t", 1): "1611daf2507d",
+    ("metaworld", "ours", 1): "3d3278f09441",
+    ("metaworld", "lerobot-0.6", 1): "3d3278f09441",
+    ("metaworld", "metaworld-paper", 1): "3fb13eeebe51",
+    ("pusht", "ours", 1): "8069562ab8e9",
+    ("pusht", "lerobot-0.6", 1): "8069562ab8e9",
+    ("aloha", "ours", 1): "fc88f24c708c",
+    ("aloha", "lerobot-0.6", 1): "fc88f24c708c",
 }
 """What each version of a protocol was when it came: one that is changed is another version."""
 
@@ -83,6 +84,66 @@ def test_every_rule_of_ours_says_what_it_decides_and_which_way_it_moves_a_score(
     for place, rule in rules_of(get_benchmark(name)).items():
         assert rule.what != f"a setting of {name}", place
         assert rule.effect.told("a", "b") != "not known" or (rule.effect.more and rule.effect.less), place
+
+
+IN_WORDS = {
+    "as-given": "as given",
+    "sign": "its sign: below 0 opens",
+    "zero-one-inverted": "0 to 1 becomes 1 to -1, and then its sign: 1 opens",
+}
+
+
+@pytest.mark.parametrize("name", ["openpi", "vla-eval", "gr00t"])
+def test_what_a_protocol_says_of_cameras_and_grippers_is_what_its_bridge_does(name: str) -> None:
+    libero = get_benchmark("libero")
+    found, layout = whole(libero, protocols_of(libero)[name]).conventions, PRESETS[name]["libero"]
+    assert all(shown in found["cameras"] for shown in layout.images)
+    assert ("scaled to 224" if layout.side == 224 else "as large as they are rendered") in found["images"]
+    assert found["gripper"].startswith(IN_WORDS[layout.gripper])
+    turned = [part.partition(":")[2] for parts in layout.states.values() for part in parts if "quat" in part]
+    assert turned
+    assert all(part.startswith("axis-angle") for part in turned)
+    assert found["rotation"].startswith("axis-angle from 0 to 2 pi")
+    prefixes = {shown.rpartition(".")[0] or shown for shown in layout.states}
+    assert all(prefix in found["state"] for prefix in prefixes)
+
+
+def test_conventions_are_rules_that_hashes_and_differences_tell() -> None:
+    libero = get_benchmark("libero")
+    ours, groot = (whole(libero, protocols_of(libero)[name]) for name in ("ours", "gr00t"))
+    told = {one.rule.name: (one.first, one.second, one.effect) for one in differences(libero, ours, groot)}
+    assert told["gripper"][0].startswith("as given")
+    assert told["gripper"][1].endswith("1 opens")
+    assert "0 %" in told["gripper"][2]
+    assert {"cameras", "rotation", "state"} <= told.keys()
+    assert "success" not in told
+    other = replace(ours, conventions={**ours.conventions, "success": "checked at the end"})
+    assert other.sha256 != ours.sha256
+    kept = RunProtocol.of(groot, [])
+    assert kept.conventions == groot.conventions
+    assert RunProtocol.model_validate_json(kept.model_dump_json()) == kept
+
+
+@pytest.mark.parametrize("name", ["libero", "metaworld", "pusht", "aloha"])
+def test_every_protocol_says_when_success_is_checked_which_cameras_there_are_and_what_actions_are(name: str) -> None:
+    benchmark = get_benchmark(name)
+    for protocol in protocols_of(benchmark).values():
+        assert {"success", "cameras", "actions", "state"} <= whole(benchmark, protocol).conventions.keys()
+
+
+def test_other_conventions_are_other_rules_and_unknown_ones_are_none() -> None:
+    libero = get_benchmark("libero")
+    ours = whole(libero, protocols_of(libero)["ours"])
+    other = replace(ours, conventions={**ours.conventions, "gripper": "turned round"})
+    runs = [_by(RunProtocol.of(one, [])) for one in (ours, other, replace(ours, conventions={}))]
+    refused = obstacles(runs[0], runs[1])
+    assert any(re.search("libero, gripper: as given.* and turned round", sentence) for sentence in refused), refused
+    assert obstacles(runs[0], runs[2]) == []
+
+
+def _by(protocol: RunProtocol) -> Results:
+    """A run that was played by it, of which nothing else is known."""
+    return replace(_played(*PLAYED_BY_ALL[1], []), protocols={"libero": protocol})
 
 
 def test_a_name_stands_for_seed_arguments_and_rules() -> None:

@@ -93,11 +93,38 @@ PROTOCOLS: Final[Sequence[Protocol]] = (
 
 FIXED: Final[Mapping[str, str]] = {
     "success": "checked after every step; the first one ends the episode",
-    "cameras": "agentview and robot0_eye_in_hand, turned by 180 degrees, as observation.images.image and .image2",
-    "state": "position, axis-angle (0 to 2 pi, its sign not made canonical), gripper joints",
-    "actions": "7 numbers; robosuite clips those outside [-1, 1], and takes the gripper's sign: -1 opens",
+    "cameras": "agentview as observation.images.image, robot0_eye_in_hand as observation.images.image2",
+    "images": "turned by 180 degrees, as large as they are rendered",
+    "state": "position, rotation, gripper joints, as observation.state",
+    "rotation": "axis-angle from 0 to 2 pi",
+    "actions": "7 numbers; robosuite clips those outside [-1, 1]",
+    "gripper": "as given; robosuite takes its sign: -1 opens",
     "order": "episode k begins in number k of the task's initial states, modulo 50, where initial_states is official",
     "sentence": "from the name of the task's file, without its scene",
     "control rate": "20 Hz",
 }
-"""What the protocols above have in common."""
+"""What no setting changes."""
+
+_AS_OPENPI: Final = {
+    "cameras": "agentview as observation/image, robot0_eye_in_hand as observation/wrist_image",
+    "images": "turned by 180 degrees, then scaled to 224 with black bars",
+    "state": "position, rotation, gripper joints, as observation/state",
+}
+_AS_VLA_EVAL: Final = {
+    "cameras": "agentview, and robot0_eye_in_hand as wrist, which a server may do without",
+    "state": "position, rotation, gripper joints, as states, which a server may do without",
+    "rotation": "axis-angle from 0 to 2 pi; at most pi for a server that asks for states without quat_no_antipodal",
+    "gripper": "its sign: below 0 opens",
+}
+_AS_GROOT: Final = {
+    "cameras": "agentview as video.image, robot0_eye_in_hand as video.wrist_image",
+    "state": "position, rotation, gripper joints, as state.x, y, z, roll, pitch, yaw and gripper",
+    "rotation": "axis-angle from 0 to 2 pi, called roll, pitch and yaw",
+    "gripper": "0 to 1 becomes 1 to -1, and then its sign: 1 opens",
+}
+FIXED_BY_LAYOUT: Final[Mapping[str, Mapping[str, str]]] = {
+    "openpi": _AS_OPENPI,
+    "vla-eval": _AS_VLA_EVAL,
+    "gr00t": _AS_GROOT,
+}
+"""What of that is otherwise for policies behind their servers: the bridge does it."""

@@ -49,9 +49,9 @@ def show_protocol(name: str, benchmark: str | None, as_yaml: bool, as_json: bool
         click.echo(f"{owner.name}: {whole.label} ({whole.sha256[:12]})")
         click.echo(f"{known.summary}\n")
         _print(("rule", "value", "what it decides"), _rules(owner, whole))
-        if owner.fixed:
-            click.echo("\nIn all protocols of this benchmark:\n")
-            _print(("", ""), list(owner.fixed.items()))
+        if whole.conventions:
+            click.echo("\nWhat no setting changes:\n")
+            _print(("", ""), list(whole.conventions.items()))
         if known.differs:
             click.echo("\nWhat is not as in the original:\n")
             click.echo("\n".join(f"- {sentence}" for sentence in known.differs))
@@ -117,7 +117,11 @@ def _found(name: str, benchmark: str | None) -> list[tuple[Benchmark, WholeProto
 def _rules(owner: Benchmark, whole: WholeProtocol) -> list[tuple[str, str, str]]:
     from sparring.env_worker.protocol import rules_of, value_of
 
-    return [(rule.name, _told(value_of(whole, place)), rule.what) for place, rule in rules_of(owner).items()]
+    return [
+        (rule.name, _told(value_of(whole, place)), rule.what)
+        for place, rule in rules_of(owner).items()
+        if not place.startswith("conventions.")
+    ]
 
 
 def _told(value: Any) -> str:
