@@ -111,10 +111,13 @@ def early_stopping(settings: RunSettings, plan: Plan, recorded: Iterable[Episode
     which = Hint("until") if asked.until is not None else Hint("against")
     if settings.plan.rules.metric != "success":
         raise UsageError(f"{which} is about success rates: it goes with {Hint('metric', value='success')}.")
-    if labels := planned_side_by_side(plan, protocols_played(settings)):
+    protocols = protocols_played(settings)
+    if labels := planned_side_by_side(plan, protocols):
+        # Evaluations may have names of their own, which are no protocols.
+        such_as = f", such as {Hint('protocol', value=labels[0])}" if protocols[labels[0]].name == labels[0] else ""
         raise UsageError(
-            f"{which} is about one success rate, and each of several protocols has its own ({', '.join(labels)}): play "
-            f"one at a time, such as {Hint('protocol', value=labels[0])}."
+            f"{which} is about one success rate, and this run plays the same tasks by several rules, each of which has "
+            f"a rate of its own ({', '.join(labels)}): play one at a time{such_as}."
         )
     try:
         from sparring.orchestrator.comparison.stopping import PreciseEnough

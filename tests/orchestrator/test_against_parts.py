@@ -11,7 +11,7 @@ from support import Sparring
 
 PARTS: list[dict[str, Any]] = [
     {"benchmark": "toy", "task": "short", "name": "a"},
-    {"benchmark": "toy", "task": "short", "name": "b", "seed": 5, "rules": {"max_steps": 3}},
+    {"benchmark": "toy", "task": "long", "name": "b", "seed": 5, "rules": {"max_steps": 3}},
 ]
 
 
@@ -39,3 +39,12 @@ def test_parts_with_other_rules_or_seeds_are_refused(
     assert sentence in told
     assert not (tmp_path / "after").exists()
     assert play(usage, tmp_path, "after", {}, "--against", "before")[0] == 0
+
+
+def test_the_same_tasks_by_two_rules_are_refused_without_naming_a_protocol_that_there_is_not(
+    usage: Sparring, tmp_path: Path
+) -> None:
+    code, told = play(usage, tmp_path, "both", {"task": "short"}, "--until", "half-width=0.1")
+    assert code == 2
+    assert "each of which has a rate of its own (a, b): play one at a time." in told
+    assert not (tmp_path / "both").exists()
