@@ -103,6 +103,7 @@ class GrootServer:
         self.modalities: dict[str, Any] = {"video": {"modality_keys": ["image", "wrist_image"], "delta_indices": [0]}}
         self.error = ""
         self.stalls = 0.0
+        self.dies = False
         self.garbage = b""
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.REP)
@@ -126,6 +127,9 @@ class GrootServer:
                 request = msgpack.unpackb(self._socket.recv(), object_hook=self.arrays, strict_map_key=False)
                 answer = msgpack.packb(self._answer(request), default=self.packed)
                 asked = request["endpoint"] == "get_action"
+                if asked and self.dies:
+                    self._socket.close(linger=0)
+                    return
                 self._stop.wait(self.stalls if asked else 0)
                 self._socket.send(self.garbage if asked and self.garbage else answer)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 from bridges.foreign_servers import (
     ActServer,
@@ -18,7 +19,7 @@ from bridges.foreign_servers import (
     says_garbage,
     says_nothing,
 )
-from bridges.telling import OFFER, made_up
+from bridges.telling import HORIZON, OFFER, SIZE, actions_for, made_up
 
 from sparring.policy_server.errors import PolicyFailed, PolicyUnreachable
 from sparring.policy_server.local import LocalPolicy
@@ -91,6 +92,32 @@ def test_a_fault_is_told_in_time_and_the_next_episode_is_another_try(
         assert time.monotonic() - began < 20  # of a busy machine, whose deadline was half a second
         for name, value in usual.items():
             setattr(server, name, value)
-        if said != LATE:  # one that stalls may be at it for longer than the next one waits
+        again = policy if said != LATE else LocalPolicy(lambda: load_policy(address, arguments), name=address)
+        session = again.open(OFFER, benchmark="libero")
+        for number in (1, 2):  # what the one before was asked is answered to nobody any more
+            session.start(instruction="go", seed=number)
+            shown = {name: made_up(number)[name] for name in session.needs.named}
+            answer = session.act(shown, step=0).actions
+            assert np.array_equal(answer[:, :-1], answer_to(server)[: len(answer), :-1])
+
+
+def answer_to(server: Any) -> Any:
+    """What a server has to answer to what it was shown last."""
+    seen = server.seen[-1]
+    if isinstance(server, VlaEvalServer):
+        return server.tell(seen)[None]
+    asked = {name: value for name, value in seen.items() if name != "path"}
+    return actions_for(asked, size=SIZE, horizon=getattr(server, "horizon", HORIZON))
+
+
+def test_a_server_of_groot_that_dies_is_no_late_one() -> None:
+    """ZeroMQ says nothing of it, and waits for the next server at the address."""
+    with groot() as (server, address, arguments):
+        policy = LocalPolicy(lambda: load_policy(address, {"timeout": 0.5, **arguments}), name=address)
+        session = policy.open(OFFER, benchmark="libero")
+        session.start(instruction="go", seed=0)
+        server.dies = True
+        with pytest.raises(PolicyUnreachable, match=r"went away in the middle of an episode .*nobody listens"):
+            session.act(made_up(0), step=0)
+        with pytest.raises(PolicyUnreachable, match=r"no gr00t server answers .*the episode starts again"):
             session.start(instruction="go", seed=0)
-            assert session.act(ours, step=0).actions.shape[1] == 7

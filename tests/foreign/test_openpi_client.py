@@ -1,18 +1,34 @@
-"""openpi's own client (openpi-client 0.1.2) and our server with `--also openpi`."""
+"""openpi's own client (openpi-client 0.1.2) and our server, both ways: a server of its codec is a policy of ours.
+
+openpi's server is not on PyPI: it is written here after what it does, with the client package's own `msgpack_numpy`.
+"""
 
 from __future__ import annotations
 
 import threading
+import traceback
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 import pytest
+from bridges.foreign_servers import listening
 from bridges.served import Telling, serving
-from bridges.telling import made_up
+from bridges.telling import OFFER, SIZE, actions_for, made_up
+from openpi_client import msgpack_numpy
 from openpi_client.image_tools import resize_with_pad
 from openpi_client.websocket_client_policy import WebsocketClientPolicy
+from websockets.sync.server import ServerConnection
 
 from sparring.policy_server.bridges.layout import scaled
+from sparring.policy_server.bridges.rotations import axis_angle
+from sparring.policy_server.errors import PolicyFailed
+from sparring.policy_server.local import LocalPolicy
+from sparring.policy_server.policies import load_policy
+
+
+def test_this_is_the_version() -> None:
+    assert version("openpi-client") == "0.1.2"
 
 
 def shown(seed: int, sentence: str = "put the bowl on the stove") -> dict[str, Any]:
@@ -93,3 +109,62 @@ def test_its_api_key_is_our_token() -> None:
 def test_images_are_scaled_as_openpi_scales_them(shape: tuple[int, ...]) -> None:
     image = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
     assert np.array_equal(scaled(image, 224), resize_with_pad(image, 224, 224))
+
+
+class Server:
+    """Answers by all that it is shown, and notes it."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, Any]] = []
+        self.connections = 0
+        self.fails = False
+
+    def handle(self, connection: ServerConnection) -> None:
+        self.connections += 1
+        packer = msgpack_numpy.Packer()
+        connection.send(packer.pack({"reset_pose": np.zeros(7)}))
+        for message in connection:
+            self.seen.append(msgpack_numpy.unpackb(message))
+            try:
+                answer = {"actions": self.tell(self.seen[-1]), "policy_timing": {"infer_ms": np.float64(1.5)}}
+                connection.send(packer.pack({**answer, "server_timing": {"infer_ms": 2.0}}))
+            except Exception:
+                connection.send(traceback.format_exc())
+                connection.close(1011, "Internal server error. Traceback included in previous frame.")
+                raise
+
+    def tell(self, seen: dict[str, Any]) -> Any:
+        if self.fails:
+            raise RuntimeError("CUDA error: out of memory")
+        return actions_for(seen, size=SIZE, horizon=10).astype(np.float64)
+
+
+def test_a_server_of_its_codec_is_a_policy_of_ours() -> None:
+    server = Server()
+    with listening(server.handle) as port:
+        address = f"openpi://127.0.0.1:{port}"
+        session = LocalPolicy(lambda: load_policy(address, {"timeout": 10}), name=address).open(
+            OFFER, benchmark="libero"
+        )
+        before = server.connections
+        for episode in range(2):
+            session.start(task="libero_goal/1", instruction=f"do {episode}", seed=episode)
+            for look in range(3):
+                ours = made_up(3 * episode + look)
+                chunk = session.act(ours, step=5 * look)
+                state = [ours["robot0_eef_pos"], axis_angle(ours["robot0_eef_quat"]), ours["robot0_gripper_qpos"]]
+                expected = {
+                    "observation/image": resize_with_pad(ours["observation.images.image"], 224, 224),
+                    "observation/wrist_image": resize_with_pad(ours["observation.images.image2"], 224, 224),
+                    "observation/state": np.concatenate(state),
+                    "prompt": f"do {episode}",
+                }
+                seen = server.seen[-1]
+                assert seen.keys() == expected.keys()
+                assert all(np.array_equal(seen[name], value) for name, value in expected.items())
+                assert seen["observation/state"].dtype == np.float64
+                assert np.array_equal(chunk.actions, server.tell(expected)[:5])
+        assert server.connections == before + 2, "one for each episode: its server may remember something for it"
+        server.fails = True
+        with pytest.raises(PolicyFailed, match="failed: RuntimeError: CUDA error: out of memory"):
+            session.act(made_up(9), step=15)

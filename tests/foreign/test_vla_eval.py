@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from typing import Any
 
 import anyio
@@ -21,6 +22,10 @@ from sparring.policy_server.bridges.rotations import axis_angle
 from sparring.policy_server.errors import PolicyFailed
 from sparring.policy_server.local import LocalPolicy
 from sparring.policy_server.policies import load_policy
+
+
+def test_this_is_the_version() -> None:
+    assert version("vla-eval") == "0.8.0"
 
 
 def shown(seed: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""LeRobot's own robot client (of the LeRobot that is installed here) and our server with `--also lerobot-async`."""
+"""LeRobot's own robot client (of LeRobot 0.6.1 and 0.4.4) and our server with `--also lerobot-async`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pickle
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,10 @@ IMAGE, STATE = "observation.images.front", "observation.state"
 SIDES = (24, 32, 3)
 HORIZON = 8
 TOKEN = "a-token-of-more-than-16-characters"
+
+
+def test_this_is_the_version() -> None:
+    assert version("lerobot") in ("0.4.4", "0.6.1")
 
 
 class Telling(Policy):

@@ -1,9 +1,10 @@
-"""LeRobot's own asynchronous policy server (of the LeRobot that is installed here) as a policy of ours."""
+"""LeRobot's own asynchronous policy server (of LeRobot 0.6.1 and 0.4.4) as a policy of ours."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,10 @@ OFFER = Offer(SHOWN, action_low=(-1.0,) * 4, action_high=(1.0,) * 4)
 LAYOUT: dict[str, Any] = {"images": {name: name for name in CAMERAS}, "states": {STATE: STATE}, "dtype": "float32"}
 PLAY = 6
 SENTENCE = "Reach a goal position"
+
+
+def test_this_is_the_version() -> None:
+    assert version("lerobot") in ("0.4.4", "0.6.1")
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,13 @@
 """PushT and ALOHA here and in LeRobot's own loop: the same observations, rewards, success and eval_info.json.
 
-For an interpreter that has LeRobot and what `sparring env create` installs for either: make test-gym.
+LeRobot 0.6.1 with gym-pusht 0.1.8, pymunk 6 and gym-aloha 0.1.5, for an interpreter that has LeRobot and what
+`sparring env create` installs for either: make test-gym.
 """
 
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,12 @@ TOP = "observation.images.top"
 CUBE = "AlohaTransferCube-v0"
 
 choose_backend()  # as a worker does, before anything imports MuJoCo
+
+
+def test_these_are_the_versions() -> None:
+    found = {name: version(name) for name in ("lerobot", "gym-pusht", "gym-aloha")}
+    assert found == {"lerobot": "0.6.1", "gym-pusht": "0.1.8", "gym-aloha": "0.1.5"}
+    assert version("pymunk").startswith("6.")
 
 
 def make(benchmark: str, task: str, **settings: Any) -> Any:

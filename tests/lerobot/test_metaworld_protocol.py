@@ -1,4 +1,4 @@
-"""Meta-World's protocol `lerobot-0.6` against LeRobot's own environment: its rules, and the same actions."""
+"""Meta-World's protocol `lerobot-0.6` against LeRobot 0.6.1's own environment: its rules, and the same actions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def theirs() -> Any:
 def test_the_rules_are_those_of_lerobot_0_6() -> None:
     from lerobot.configs.eval import EvalPipelineConfig
 
-    assert version("lerobot").startswith("0.6.")
+    assert version("lerobot") == "0.6.1"
     env = theirs()
     simulator = BENCHMARK.make(BENCHMARK.tasks("drawer-open-v3")[0], BENCHMARK.read_settings(PROTOCOL.settings))
     assert simulator.max_steps == env._max_episode_steps == 500

@@ -15,7 +15,7 @@ import zmq
 
 from sparring.policy_server.bridges.arrays import GROOT, MOST_BYTES, BadMessage
 from sparring.policy_server.bridges.layout import BridgeLayout
-from sparring.policy_server.bridges.peer import Peer, said_plainly
+from sparring.policy_server.bridges.peer import Peer, PeerUnreachable, knock, said_plainly
 from sparring.policy_server.policies.base import Instruction, Observation
 from sparring.protos.errors import SparringError
 from sparring.protos.tensor import Array
@@ -92,6 +92,10 @@ class GrootPeer(Peer):
             self._socket.send(GROOT.write(request))
             answer = GROOT.read(self._socket.recv())
         except zmq.Again as error:
+            try:
+                knock(self._endpoint)  # ZeroMQ does not say that a server has gone: it waits for another
+            except PeerUnreachable:
+                raise self._gone("nobody listens there any more") from error
             raise self._late() from error
         except zmq.ZMQError as error:
             raise self._gone(error) from error
