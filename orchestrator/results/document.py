@@ -199,7 +199,10 @@ def read_document(folder: Path) -> RunDocument:
     try:
         content = check_depth(parse_json(read_bytes(path, MOST_TEXT)))
     except OSError as error:
-        raise UsageError(f"{str(folder)!r} is not the output folder of a run: {RUN_FILE}: {error.strerror}.") from error
+        if not folder.exists():
+            raise UsageError(f"there is no folder {str(folder)!r}.") from error
+        why = f"it has no {RUN_FILE}" if isinstance(error, FileNotFoundError) else f"{RUN_FILE}: {error.strerror}"
+        raise UsageError(f"{str(folder)!r} is not the output folder of a run: {why}.") from error
     except (ValueError, RecursionError) as error:  # of JSON, or of UTF-8
         raise UsageError(f"{str(path)!r} is damaged: {error}.") from error
     if not isinstance(content, dict) or type(content.get("schema")) is not int or content["schema"] < 1:

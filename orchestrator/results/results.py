@@ -382,7 +382,7 @@ def _read(folder: Path) -> tuple[RunDocument, JournalContents]:
 def _check_folder(folder: Path) -> None:
     """Says what is wrong with a folder that no run can have written."""
     if not folder.exists():
-        raise UsageError(f"there is no {str(folder)!r}.")
+        raise UsageError(f"there is no folder {str(folder)!r}.")
     if not folder.is_dir():
         raise UsageError(f"{str(folder)!r} is not a folder; give the output folder of a run.")
     if not (folder / RUN_FILE).exists():

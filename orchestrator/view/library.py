@@ -59,7 +59,7 @@ class Library:
         for folder in folders:
             if not folder.is_dir():
                 raise UsageError(
-                    f"{str(folder)!r} is not a folder." if folder.exists() else f"there is no {str(folder)!r}."
+                    f"{str(folder)!r} is not a folder." if folder.exists() else f"there is no folder {str(folder)!r}."
                 )
         self._folders = folders
         self._lock = threading.Lock()

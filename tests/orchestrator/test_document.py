@@ -124,7 +124,8 @@ def change(folder: Path, **changes: Any) -> None:
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        (lambda f: (f / "run.json").unlink(), "not the output folder of a run: run.json: No such file"),
+        (lambda f: (f / "run.json").unlink(), "not the output folder of a run: it has no run.json"),
+        (shutil.rmtree, "there is no folder '.*'"),
         (lambda f: (f / "run.json").write_text("{"), "is damaged"),
         (lambda f: (f / "run.json").write_bytes(b"\xff\xfe"), "is damaged"),
         (lambda f: (f / "run.json").write_text("[]"), "is damaged: it names no schema"),

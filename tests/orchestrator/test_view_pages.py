@@ -331,7 +331,7 @@ def test_flags_that_cannot_be_end_a_run_before_it_begins(
 
 def test_view_refuses_what_is_no_folder(usage: Sparring) -> None:
     done = usage("view", "nowhere")
-    assert (done.returncode, done.stderr.strip()) == (2, "error: there is no 'nowhere'.")
+    assert (done.returncode, done.stderr.strip()) == (2, "error: there is no folder 'nowhere'.")
 
 
 def test_view_of_a_folder_without_runs_says_so(
