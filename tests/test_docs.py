@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from pages.blocks import PAGES, blocks_of
-from pages.commands import unknown_flags
+from pages.commands import commands_of, unknown_flags
 from requirements import REQUIREMENTS
 from support import ROOT
 
@@ -195,8 +195,11 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
 def test_every_block_of_code_says_how_it_is_tested(page: Path) -> None:
     for block in blocks_of(page):
         assert [name for name in block.requires if name not in REQUIREMENTS] == [], block.where
-        for named in re.findall(r"\b(?:tests|examples)/[\w./]+", block.why):
+        for named in re.findall(r"\b(?:tests|examples)/[\w./]+", block.why + block.not_here):
             assert (ROOT / named.rstrip(".")).exists(), f"{block.where} says that {named} tests it, which is not there"
+        commands = commands_of(block.code) if block.language == "sh" and block.how == "run" else []
+        others = [command.line for command in commands if not command.is_run_here]
+        assert bool(others) == bool(block.not_here), f"{block.where}: <!-- not here: ... --> is for {others}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -113,6 +113,19 @@ def test_libero_with_its_assets_mounted(compose: Compose, tmp_path: Path, libero
     assert [(row["task"], row["outcome"]) for row in episodes(tmp_path)] == [("libero_goal/1", "success")]
 
 
+def test_a_policy_beside_the_user_is_mounted_and_evaluated(compose: Compose, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "my_module.py").write_text(
+        "import numpy as np\nfrom sparring import Policy, PolicySpec\n\n\nclass MyPolicy(Policy):\n"
+        "    spec = PolicySpec([], action_dim=4, chunk_length=10)\n\n    def act(self, observations, states):\n"
+        "        return [np.zeros((10, 4)) for _ in observations]\n"
+    )
+    mine = {"SPARRING_POLICIES": str(tmp_path / "mine"), "SPARRING_POLICY": "my_module:MyPolicy"}
+    done = compose(*UP, SPARRING_TASK="reach-v3", SPARRING_EPISODES="1", SPARRING_ARGS="--max-steps 20", **mine)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [(row["outcome"], row["steps"]) for row in episodes(tmp_path)] == [("failure", "20")]
+
+
 def test_a_policy_that_does_not_exist_ends_it_with_a_sentence(compose: Compose) -> None:
     done = compose(*UP, SPARRING_POLICY="no_such_module:Policy")
     assert done.returncode != 0

@@ -5,6 +5,7 @@ A block has a language, and the language says what is done with it. A comment ri
     <!-- run: with --episodes 1; requires libero; everything; at once -->
     <!-- checked: why it is not run -->
     <!-- not run: why it is not even checked -->
+    <!-- not here: which test runs its commands such as make and pip, or why none does -->
     <!-- before: code that readers do not see, and that the block needs -->
 """
 
@@ -37,7 +38,7 @@ LANGUAGES: Final = (*RUN, *DATA, *SHOWN, "dockerfile")
 
 How = Literal["run", "checked", "not run"]
 
-_COMMENT: Final = re.compile(r"<!--\s*(run|checked|not run|before)\b:?(.*?)-->", re.DOTALL)
+_COMMENT: Final = re.compile(r"<!--\s*(run|checked|not run|not here|before)\b:?(.*?)-->", re.DOTALL)
 _FILE: Final = re.compile(r"#\s*([\w./-]+\.(?:py|ya?ml|toml|json))\s*$")
 _COMMAND: Final = re.compile(r"(sparring|make|pip|docker|python|pytest|import|from \S+ import)\s")
 
@@ -57,6 +58,7 @@ class Block:
         code: What readers see.
         how: What tests do with it.
         why: Why it is not run, where it is not.
+        not_here: Which test runs the commands in it that are not run here, or why none does; empty: there are none.
         before: Code that comes before it, for tests only.
         flags: What `sparring` commands are given beside what readers see: fewer episodes.
         requires: What must be there, by the names of tests/requirements.py.
@@ -70,6 +72,7 @@ class Block:
     code: str
     how: How = "run"
     why: str = ""
+    not_here: str = ""
     before: str = ""
     flags: str = ""
     requires: tuple[str, ...] = ()
@@ -109,6 +112,7 @@ class _Said:
 
     how: How = "run"
     why: str = ""
+    not_here: str = ""
     before: str = ""
     options: list[str] = field(default_factory=list)
 
@@ -151,7 +155,10 @@ def _listen(html: str, said: _Said, where: str) -> None:
         else:
             if len(text) < 8:
                 raise BlockError(f"{where}: say why: <!-- {kind}: because … -->")
-            said.how, said.why = kind, text
+            if kind == "not here":
+                said.not_here = text
+            else:
+                said.how, said.why = kind, text
 
 
 def _block(page: Path, line: int, language: str, code: str, said: _Said) -> Block:
@@ -177,4 +184,6 @@ def _block(page: Path, line: int, language: str, code: str, said: _Said) -> Bloc
             case _:
                 raise BlockError(f"{where}: <!-- run: … --> takes `with FLAGS`, `requires NAMES`, `everything` and "
                                  f"`at once`, not {option!r}")  # fmt: skip
-    return Block(page, line, language, code, said.how, said.why, said.before, flags, requires, everything, at_once)
+    return Block(
+        page, line, language, code, said.how, said.why, said.not_here, said.before, flags, requires, everything, at_once
+    )

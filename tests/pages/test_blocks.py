@@ -23,13 +23,13 @@ def test_a_block_has_what_its_comments_say(tmp_path: Path) -> None:
     page = written(
         tmp_path,
         "# A\n\n<!-- run: with --episodes 1; requires docker; everything -->\n<!-- before: x=1 -->\n"
-        "```sh\nsparring ls\n```\n\n"
+        "<!-- not here: make setup is what CI begins with -->\n```sh\nmake setup\nsparring ls\n```\n\n"
         "```python\n# mine.py\n1\n```\n\n<!-- checked: needs a GPU -->\n\n```sh\nmake setup\n```\n",
     )
     first, second, third = blocks_of(page)
     assert (first.flags, first.requires, first.everything, first.before) == ("--episodes 1", ("docker",), True, "x=1\n")
-    assert first.apart
-    assert (second.file, second.line, second.how, second.apart) == ("mine.py", 9, "run", False)
+    assert (first.apart, first.not_here) == (True, "make setup is what CI begins with")
+    assert (second.file, second.line, second.how, second.apart) == ("mine.py", 11, "run", False)
     assert (third.how, third.why) == ("checked", "needs a GPU")
 
 
