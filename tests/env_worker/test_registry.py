@@ -28,6 +28,7 @@ from sparring.orchestrator.settings import parse_pairs
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import FLAGS
 from sparring.protos.errors import SparringError, UsageError
+from sparring.protos.tracebacks import cause_of, traceback_of
 
 
 def test_versions_of_a_third_party_s_benchmark_and_of_what_it_names_are_recorded() -> None:
@@ -130,6 +131,21 @@ def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "\n".join(["[sparring.benchmarks]", *points, "[sparring.launchers]", "process = odd_plugins:Launches"])
     )
     return tmp_path
+
+
+def test_the_traceback_of_a_plug_in_begins_in_its_own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    described = tmp_path / "half-1.0.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: half\nVersion: 1.0\n")
+    (described / "entry_points.txt").write_text("[sparring.benchmarks]\nhalf = half_installed:Half\n")
+    (tmp_path / "half_installed.py").write_text("import no_such_package\n")
+    with pytest.raises(SparringError) as broken:
+        get_benchmark("half")
+    cause = cause_of(broken.value)
+    assert cause is not None
+    frames = [line for line in traceback_of(cause).splitlines() if line.startswith("  File")]
+    assert frames == [f'  File "{tmp_path / "half_installed.py"}", line 1, in <module>']
 
 
 def test_a_plug_in_that_is_odd_or_takes_a_name_of_ours_harms_nobody_either(usage: Sparring, odd: Path) -> None:
