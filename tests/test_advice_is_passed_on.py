@@ -9,14 +9,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from rooms import ROOMS, code_files, tree_of
 from support import ROOT
-
-ROOMS = ("protos", "policy_server", "env_worker", "orchestrator")
 
 
 @cache
 def trees() -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text()) for room in ROOMS for path in (ROOT / room).rglob("*.py")}
+    return {path: tree_of(path.read_text()) for path in code_files()}
 
 
 @cache

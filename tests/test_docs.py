@@ -13,11 +13,11 @@ import pytest
 from pages.blocks import PAGES, blocks_of
 from pages.commands import commands_of, unknown_flags
 from requirements import REQUIREMENTS
+from rooms import ROOMS, code_files, tree_of
 from support import ROOT
 
 from sparring.orchestrator.results.row import COLUMNS
 
-ROOMS = ("protos", "policy_server", "env_worker", "orchestrator")
 FOLDERS = (*ROOMS, "benchmarks", "constraints", "docker", "docs", "examples", "src", "tests", "tools")
 ENTRY_POINTS = {"sparring.benchmarks", "sparring.launchers", "sparring.policies"}
 
@@ -29,13 +29,12 @@ def name(page: Path) -> str:
 def classes() -> dict[str, list[Path]]:
     """The files of every public class, by its name."""
     found: dict[str, list[Path]] = defaultdict(list)
-    for room in ROOMS:
-        for path in (ROOT / room).rglob("*.py"):
-            if not path.stem.endswith(("_pb2", "_pb2_grpc")):
-                defined = [node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]
-                for name in defined:
-                    if not name.startswith("_"):
-                        found[name].append(path)
+    for path in code_files():
+        if not path.stem.endswith(("_pb2", "_pb2_grpc")):
+            defined = [node.name for node in tree_of(path.read_text()).body if isinstance(node, ast.ClassDef)]
+            for name in defined:
+                if not name.startswith("_"):
+                    found[name].append(path)
     return found
 
 
@@ -119,8 +118,8 @@ def given_up(name: str) -> set[str]:
 
 
 def test_words_that_were_given_up_do_not_come_back() -> None:
-    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
-        found = {word for name in (path.stem, *identifiers(ast.parse(path.read_text()))) for word in given_up(name)}
+    for path in code_files():
+        found = {word for name in (path.stem, *identifiers(tree_of(path.read_text()))) for word in given_up(name)}
         assert not found, f"{path}: " + "; ".join(f"{word!r} is {GIVEN_UP[word]}" for word in found)
         assert path.stem not in GIVEN_UP_FILES, path
 
@@ -221,9 +220,9 @@ def described(tree: ast.AST, name: str = "") -> Iterator[tuple[str, str]]:
 
 def test_docstrings_of_functions_say_what_they_do() -> None:
     """They begin with a verb: Returns, Makes, Called (of what others override). Those of rules say the rule instead."""
-    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+    for path in code_files():
         if not {"compliance", "rules"} & {*path.parts} and "_pb2" not in path.stem:
-            for name, line in described(ast.parse(path.read_text())):
+            for name, line in described(tree_of(path.read_text())):
                 assert re.match(r"([A-Z][a-z]+s|Called)\b", line), f"{path}: {name}: {line}"
 
 

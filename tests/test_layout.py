@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from rooms import code_files, tree_of
 from support import ROOT
 
 ROOMS = {
@@ -116,11 +117,6 @@ MOST_LINES = 400
 """Of a file: one concept is seldom longer, and where it is, there are two."""
 
 
-@cache
-def tree_of(text: str) -> ast.Module:
-    return ast.parse(text)
-
-
 def imports_of(path: Path) -> set[str]:
     return _imports(path.read_text())
 
@@ -225,7 +221,7 @@ def test_the_check_of_folders_sees_a_wrong_import(tmp_path: Path, monkeypatch: p
 
 
 def test_files_are_short() -> None:
-    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+    for path in code_files():
         lines = len(path.read_text().splitlines())
         assert lines <= MOST_LINES or "_pb2" in path.stem, f"{path} has {lines} lines: which two concepts are in it?"
 
@@ -249,7 +245,7 @@ def long_functions(text: str) -> list[str]:
 
 
 def test_functions_are_short() -> None:
-    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+    for path in code_files():
         known = LONG_FUNCTIONS.get(path.relative_to(ROOT).as_posix())
         assert long_functions(path.read_text()) == ([known] if known else []), f"{path}: what are its parts?"
     assert long_functions("def f():\n" + "    pass\n" * 60) == ["f"]
@@ -271,9 +267,12 @@ def compared(path: Path, names: set[str], what: str = "launchers?") -> list[str]
     """
     found = []
     for node in ast.walk(tree_of(path.read_text())):
-        sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
-        if isinstance(node, ast.Match):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+        elif isinstance(node, ast.Match):
             sides = [node.subject, *(p.value for p in ast.walk(node) if isinstance(p, ast.MatchValue))]
+        else:
+            continue
         constants = (n.value for side in sides for n in ast.walk(side) if isinstance(n, ast.Constant))
         known = {value for value in constants if isinstance(value, str)} & names
         if known and any(re.search(rf"(?<![a-z])({what})(?![a-z])", ast.unparse(side).lower()) for side in sides):
@@ -284,7 +283,7 @@ def compared(path: Path, names: set[str], what: str = "launchers?") -> list[str]
 def test_nobody_compares_the_name_of_a_launcher() -> None:
     names = launcher_names()
     assert {"process", "docker", "none"} <= names
-    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+    for path in code_files():
         if not path.is_relative_to(ROOT / "orchestrator" / "launchers"):
             assert compared(path, names) == [], f"{path}: what differs is the launcher's own business"
 
@@ -316,7 +315,7 @@ def names_of_plug_ins(what: str) -> set[str]:
 def test_nobody_compares_the_name_of_what_is_one_file(what: str, home: str) -> None:
     names = names_of_plug_ins(what)
     assert len(names) > 1
-    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+    for path in code_files():
         if not path.is_relative_to(ROOT / home):
             assert compared(path, names, what) == [], f"{path}: what differs is its own business"
 
@@ -365,7 +364,7 @@ def strangers(path: Path) -> list[str]:
 
 def test_no_wait_loses_a_cancellation() -> None:
     """Python 3.11's asyncio.wait_for() loses one that comes at the moment of what it waits for; timeout() does not."""
-    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+    for path in code_files():
         assert "asyncio.wait_for(" not in path.read_text(), path
 
 

@@ -9,8 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-ROOMS: Final = ("protos", "policy_server", "env_worker", "orchestrator")
+from rooms import code_files, tree_of
+from support import ROOT
+
 LIMIT: Final = re.compile(r"(^|_)(MOST|LONGEST|LARGEST|DEEPEST|MAX|MIN|LIMIT|DEPTH)(_|$)")
 
 SHOWN: Final = ("orchestrator/display/", "orchestrator/report/", "orchestrator/trackers/moving_picture.py")
@@ -20,16 +21,15 @@ PLAYED: Final = ("policy_server/policies/_aloha/", "policy_server/policies/_libe
 
 
 def limits() -> Iterator[tuple[Path, str]]:
-    for room in ROOMS:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            place = path.relative_to(ROOT)
-            if "_pb2" in path.name or str(place).startswith(SHOWN + PLAYED):
-                continue
-            for node in ast.parse(path.read_text()).body:
-                targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
-                for target in targets:
-                    if isinstance(target, ast.Name) and target.id.isupper() and LIMIT.search(target.id):
-                        yield place, target.id
+    for path in code_files():
+        place = path.relative_to(ROOT)
+        if "_pb2" in path.name or str(place).startswith(SHOWN + PLAYED):
+            continue
+        for node in tree_of(path.read_text()).body:
+            targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
+            for target in targets:
+                if isinstance(target, ast.Name) and target.id.isupper() and LIMIT.search(target.id):
+                    yield place, target.id
 
 
 @cache
