@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
 
 import numpy as np
 
 from sparring.env_worker.benchmark import NOTHING, Names, Observation, Simulator, Step
+from sparring.env_worker.episode.attachment import Attachment
 from sparring.env_worker.episode.film_file import FilmFile, GifFile, Mp4File
-from sparring.env_worker.episode.observers import EpisodeObserver
 from sparring.env_worker.episode.overlay import Overlay
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
-from sparring.protos.pieces import MOST_BYTES, AttachmentMissing, check_size, size_of
+from sparring.protos.pieces import MOST_BYTES, check_size, size_of
 from sparring.protos.record import EpisodeRecord
 from sparring.protos.tensor import Array
 
@@ -41,8 +39,8 @@ class FilmLook:
         return cls(tuple(style.cameras), title if style.overlay else "", style.gif)
 
 
-class Film(EpisodeObserver):
-    """Films an episode: every `stride`-th frame.
+class Film(Attachment):
+    """Films an episode, every `stride`-th frame, into an mp4 or a GIF.
 
     Args:
         simulator: Whose cameras.
@@ -58,6 +56,7 @@ class Film(EpisodeObserver):
     def __init__(
         self, simulator: Simulator, *, fps: float, look: FilmLook | None = None, last: int = 0, most: int = MOST_BYTES
     ) -> None:
+        super().__init__()
         look = look or FilmLook()
         check_camera(simulator)
         assert simulator.camera is not None
@@ -65,10 +64,6 @@ class Film(EpisodeObserver):
         self._looks = frozenset(look.cameras or [simulator.camera]) & simulator.offers.observations.keys()
         control_hz = simulator.offers.control_hz
         self.stride = max(1, round(control_hz / fps)) if control_hz > 0 else 1
-        self.file: BinaryIO | None = None
-        """An mp4 or a GIF, when the episode has ended; None if there is none."""
-        self.missing = ""
-        """Why there is none, in a sentence."""
         self._last = last
         self._most = most
         self._overlay = Overlay(look.title) if look.title else None
@@ -96,7 +91,6 @@ class Film(EpisodeObserver):
             check_size("video", size_of(self.file), self._most)
 
     def close(self) -> None:
-        """Frees the disk."""
         self._film.close()
         self.file = None
 
@@ -111,14 +105,6 @@ class Film(EpisodeObserver):
             if self._overlay is not None:
                 frame = self._overlay.under(frame, step=step, reward=reward, success=self._success)
             self._film.add(frame)
-
-    @contextmanager
-    def _or_missing(self) -> Iterator[None]:
-        try:
-            yield
-        except AttachmentMissing as error:
-            self.missing = error.sentence
-            self.close()
 
 
 def check_camera(simulator: Simulator) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import fnmatch
 import json
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, BinaryIO, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import numpy as np
 
 from sparring.env_worker.benchmark import NOTHING, Names, Observation, Simulator, Step
 from sparring.env_worker.episode.array_spool import ArraySpool, temporary_file
-from sparring.env_worker.episode.observers import EpisodeObserver
+from sparring.env_worker.episode.attachment import Attachment
 from sparring.protos.errors import UsageError
 from sparring.protos.pieces import MOST_BYTES, AttachmentMissing, check_size, size_of
 from sparring.protos.record import EpisodeRecord
@@ -24,8 +23,8 @@ FORMAT: Final = 4
 may be."""
 
 
-class Recording(EpisodeObserver):
-    """Collects an episode; docs/recordings.md describes the file.
+class Recording(Attachment):
+    """Collects an episode in an .npz archive of plain arrays; docs/recordings.md describes it.
 
     A recording that becomes too large, or has no room on the disk, is given up: the episode goes on, and counts.
 
@@ -39,10 +38,7 @@ class Recording(EpisodeObserver):
     def __init__(
         self, about: Mapping[str, Any], *, watched: Names = NOTHING, every: int = 1, most: int = MOST_BYTES
     ) -> None:
-        self.file: BinaryIO | None = None
-        """An .npz archive of plain arrays, when the episode has ended; None if there is none."""
-        self.missing = ""
-        """Why there is none, in a sentence."""
+        super().__init__()
         self._about = about
         self._watched = watched
         self._every = every
@@ -86,7 +82,6 @@ class Recording(EpisodeObserver):
         self._drop_seen()
 
     def close(self) -> None:
-        """Frees the disk."""
         self._drop_seen()
         if self.file is not None:
             self.file.close()
@@ -113,14 +108,6 @@ class Recording(EpisodeObserver):
         except OSError as error:
             raise AttachmentMissing(f"it could not be written on the worker: {error.strerror}.") from error
         check_size("recording", size_of(self.file), self._most)
-
-    @contextmanager
-    def _or_missing(self) -> Iterator[None]:
-        try:
-            yield
-        except AttachmentMissing as error:
-            self.missing = error.sentence
-            self.close()
 
     def _drop_seen(self) -> None:
         if self._seen is not None:

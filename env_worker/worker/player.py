@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from sparring.env_worker.benchmark import Benchmark, Simulator, Task
 from sparring.env_worker.conditions import conditions_of, versions_of
+from sparring.env_worker.episode.attachment import Attachment
 from sparring.env_worker.episode.film import Film, FilmLook, check_camera
 from sparring.env_worker.episode.kept_actions import KeptActions
 from sparring.env_worker.episode.live_frames import FrameRequest, LiveFrames
@@ -45,7 +46,7 @@ from sparring.protos.spec import Offer
 
 log = logging.getLogger(__name__)
 
-_Attachments = Mapping[AttachmentKind, Film | Recording]
+_Attachments = Mapping[AttachmentKind, Attachment]
 
 
 class Sessions(Protocol):
@@ -234,8 +235,8 @@ class Player:
         order: Order,
         assignment: pb.Assignment,
         session: Session | None,
-    ) -> dict[AttachmentKind, Film | Recording]:
-        attachments: dict[AttachmentKind, Film | Recording] = {}
+    ) -> dict[AttachmentKind, Attachment]:
+        attachments: dict[AttachmentKind, Attachment] = {}
         if lease.film_later:
             check_camera(stage.simulator)
         if lease.film:

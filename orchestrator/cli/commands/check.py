@@ -16,6 +16,7 @@ from sparring.env_worker.compliance import verdicts_of
 from sparring.env_worker.compliance.subject import EPISODES, STEPS
 from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.cli.options import given, setting_options
+from sparring.orchestrator.cli.server_access import server_access_options
 from sparring.orchestrator.compliance.launcher import settings_of_check
 from sparring.orchestrator.compliance.launcher import verdicts_of as launcher_verdicts
 from sparring.orchestrator.display.screen import count
@@ -66,12 +67,7 @@ def launcher(name: str, **values: Any) -> int:
 
 @check.command("policy-server", short_help="try every rule of the protocol")
 @click.argument("address")
-@click.option("--token-file", type=click.Path(path_type=Path), help="file with the secret that it wants")
-@click.option(
-    "--ca", type=click.Path(path_type=Path), help="PEM file with its CA; turns TLS on, as tls://HOST:PORT does"
-)
-@click.option("--tls-cert", type=click.Path(path_type=Path), help="PEM certificate to show to it, if it wants one")
-@click.option("--tls-key", type=click.Path(path_type=Path), help="PEM private key of --tls-cert")
+@server_access_options
 @click.option("--benchmark", "of", default="", help="the benchmark of --task")
 @click.option("--task", default="", help="a task that its policy knows, if it cares")
 @click.option(

@@ -11,6 +11,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from sparring.orchestrator.cli.server_access import server_access_options
 from sparring.orchestrator.display.screen import show
 from sparring.policy_server.client import Description, PolicyClient, PolicyProgram
 from sparring.protos.advice import FLAGS, Hint
@@ -30,12 +31,7 @@ class _OwnFlags:
 
 @click.command(short_help="show what a policy server hosts")
 @click.argument("address")
-@click.option("--token-file", type=click.Path(path_type=Path), help="file with the secret that it wants")
-@click.option(
-    "--ca", type=click.Path(path_type=Path), help="PEM file with its CA; turns TLS on, as tls://HOST:PORT does"
-)
-@click.option("--tls-cert", type=click.Path(path_type=Path), help="PEM certificate to show to it, if it wants one")
-@click.option("--tls-key", type=click.Path(path_type=Path), help="PEM private key of --tls-cert")
+@server_access_options
 @click.option(
     "--timeout", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True, help="seconds to wait for it"
 )
