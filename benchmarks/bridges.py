@@ -1,8 +1,9 @@
-"""Round trips per second through each bridge, and by a foreign client at the same server: two images and a state there.
+"""Round trips per second through each bridge, both ways, against the foreign server itself: two images and a state.
 
-The servers are processes of their own and compute nothing: openpi's as its client package speaks, vla-eval's own model
-server, one of pyzmq for GR00T, one of Python's http.server for /act in X-VLA's form, and LeRobot's own policy server.
-The bridge and the foreign client take turns, round after round.
+A foreign server is asked by our bridge and by a foreign client, and our server by the same client: they take turns,
+round after round. Servers are processes of their own and compute nothing: openpi's as its client package speaks,
+vla-eval's own model server, one of pyzmq for GR00T, one of Python's http.server for /act in X-VLA's form, and LeRobot's
+own policy server.
 
     python benchmarks/bridges.py [--rounds 5] [--seconds 1] [--wire NAME...]
 
@@ -18,7 +19,7 @@ import base64
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from statistics import median
@@ -32,10 +33,11 @@ from common import child, conclude, show
 from contenders import serve_as_openpi
 
 from sparring.policy_server.bridges.endpoint import Endpoint
+from sparring.policy_server.bridges.layout import STATE
 from sparring.policy_server.bridges.peer import Peer
 from sparring.policy_server.bridges.presets import preset
-from sparring.policy_server.bridges.wires import WIRES
-from sparring.policy_server.policies.base import Instruction, Observation
+from sparring.policy_server.bridges.wires import SERVED, WIRES
+from sparring.policy_server.policies.base import Instruction, Observation, Policy, PolicySpec, TensorSpec
 from sparring.protos.spec import Offer, spec_of
 
 SIDE: Final = 256
@@ -207,6 +209,36 @@ def serve(wire: str) -> None:
             socket.send(msgpack.packb(answer, default=_packed))
 
 
+class Nothing(Policy):
+    """Answers at once, whatever it sees: our server's policy."""
+
+    instant = True
+
+    def __init__(self, chunk: int, state: str) -> None:
+        shown = ("observation.images.image", "observation.images.image2")
+        self.spec = PolicySpec(
+            {**{name: TensorSpec("uint8", (SIDE, SIDE, 3)) for name in shown}, state: TensorSpec("float32", (8,))},
+            action_dim=7,
+            chunk_length=chunk,
+        )
+
+    def act(self, observations: Sequence[Observation], states: Sequence[Any]) -> list[Any]:
+        return [CHUNK[: self.spec.chunk_length]] * len(observations)
+
+
+async def serve_ours(wire: str) -> None:
+    """Serves our policy to a wire's clients until it is ended; says where."""
+    from sparring.policy_server.options import ServerOptions
+    from sparring.policy_server.server import PolicyServer
+
+    policy = Nothing(1 if wire == "vla-eval" else len(CHUNK), STATE)
+    layout = "" if wire == "lerobot-async" else "/libero"
+    server = PolicyServer(policy, ServerOptions(policy="nothing", also=(f"{wire}:0{layout}",)))
+    await server.start(["127.0.0.1:0"])
+    _say(f"127.0.0.1:{server.also[0].port}")
+    await asyncio.Event().wait()
+
+
 def _say(address: str) -> None:
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
@@ -226,28 +258,43 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a turn")
     parser.add_argument("--wire", nargs="+", choices=tuple(FOREIGN), default=_BY_DEFAULT, help="which are measured")
     parser.add_argument("--serve", choices=tuple(FOREIGN), help="be one of the servers")
+    parser.add_argument("--ours", action="store_true", help="and be our own")
     options = parser.parse_args()
     if options.serve:
-        serve(options.serve)
+        asyncio.run(serve_ours(options.serve)) if options.ours else serve(options.serve)
         return
     rows, ratios = [], {}
-    with ExitStack() as stack:
-        for wire in options.wire:
-            server = stack.enter_context(child(__file__, "--serve", wire))
-            assert server.stdout is not None
-            address = server.stdout.readline().strip()
-            if not address:
-                raise SystemExit(f"the server of {wire} did not start; is it installed in this environment?")
-            asks = {"ours": bridge(wire, address), "theirs": FOREIGN[wire](address)}
+    for wire in options.wire:
+        with ExitStack() as stack:
+            address = _started(stack, "--serve", wire)
+            theirs = "foreign client, foreign server"
+            asks = {theirs: FOREIGN[wire](address), "bridge": bridge(wire, address)}
+            if wire in SERVED:
+                asks["our server"] = FOREIGN[wire](_started(stack, "--serve", wire, "--ours"))
             rates: dict[str, list[float]] = {name: [] for name in asks}
             for _ in range(options.rounds):
                 for name, ask in asks.items():
                     rates[name].append(_rate(ask, options.seconds))
-            ours, theirs = median(rates["ours"]), median(rates["theirs"])
-            ratios[wire] = ours / theirs
-            rows.append([wire, f"{ours:,.0f}", f"{theirs:,.0f}", f"{ours / theirs:.2f}"])
-    show("round trips per second (median over rounds)", ["", "bridge", "foreign client", "ratio"], rows)
-    conclude("bridges", target="at least half of the foreign client's", met=min(ratios.values()) >= 0.5, ratios=ratios)
+        found = {name: median(each) for name, each in rates.items()}
+        row = [wire, f"{found[theirs]:,.0f}"]
+        for name in ("bridge", "our server"):
+            if name in found:
+                ratios[f"{wire}: {name}"] = ratio = found[name] / found[theirs]
+                row += [f"{found[name]:,.0f}", f"{ratio:.2f}"]
+        rows.append([*row, *["-"] * (6 - len(row))])
+    columns = ["", "foreign client", "bridge", "ratio", "foreign client at our server", "ratio"]
+    show("round trips per second (median over rounds)", columns, rows)
+    conclude("bridges", target="at least half of the foreign pair's", met=min(ratios.values()) >= 0.5, ratios=ratios)
+
+
+def _started(stack: ExitStack, *arguments: str) -> str:
+    """Starts a server of ours or of theirs; returns its address."""
+    server = stack.enter_context(child(__file__, *arguments))
+    assert server.stdout is not None
+    address = server.stdout.readline().strip()
+    if not address:
+        raise SystemExit(f"the server of {arguments[1]} did not start; is it installed in this environment?")
+    return address
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def test_a_blank_image_is_found_whatever_is_known(usage: Sparring) -> None:
 def test_a_robot_that_does_not_move_is_found(usage: Sparring) -> None:
     done = usage(*TOY, "--policy", "toy_policies:Forward", "--policy-arg", "gain=0.001")
     assert done.returncode == 3
-    assert "the robot does not move" in done.stdout
+    assert "the robot does not move. Bring actions to the action space" in done.stdout
     far = usage(*TOY, "--policy", "toy_policies:Forward", "--policy-arg", "gain=1000")
     assert "times as large as the action space" in far.stdout
 

@@ -52,12 +52,12 @@ def moves(evidence: Evidence) -> None:
     expect(
         moving.max() > _HARDLY,
         f"in {len(evidence.actions)} steps no action was larger than {moving.max():.2g} of the action space: the "
-        "robot does not move. Are actions in other units, or not what the network says but normalised once more?",
+        "robot does not move. Bring actions to the action space in the policy: undo the normalisation of its training.",
     )
     expect(
         moving.min() < 1 / _HARDLY,
-        f"every number of an action was up to {moving.min():.3g} times as large as the action space: are they in other "
-        "units, or still normalised?",
+        f"every number of an action was up to {moving.min():.3g} times as large as the action space: other units, or "
+        "still normalised. Bring them to the action space in the policy.",
     )
 
 
@@ -107,8 +107,8 @@ def do_as_in_training(evidence: Evidence) -> None:
         )
     expect(
         len(strange) <= len(followed) / 2,
-        f"{_listed(strange)}: something else than in training. Are the numbers of an action in another order, or of "
-        "another kind of control?",
+        f"{_listed(strange)}: something else than in training. The numbers of an action are in another order, or of "
+        "another kind of control: put them in the benchmark's order in the policy.",
     )
     if not levels:  # of which the last one has been followed like the others
         _check_gripper(evidence, script)

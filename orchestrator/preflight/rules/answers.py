@@ -88,7 +88,7 @@ def _check_outputs(evidence: Evidence, answers: Array, known: Array, varied: Arr
         expect(
             follows < _FOLLOWS or 1 / _FACTOR < factor < _FACTOR,
             f"{what} follows training's, and is {factor:.3g} times as large: actions are in other units, or "
-            "normalised with other statistics.",
+            "normalised with other statistics. Give the policy the statistics of its training, or scale its answers.",
         )
 
 

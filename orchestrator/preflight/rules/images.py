@@ -56,7 +56,8 @@ def has_the_range(evidence: Evidence, name: str) -> None:
         )
         expect(
             level > _DARK or known < _LIGHT,
-            f"its mean is {level:.3g}, between 0 and 1, and was {known:.3g} in training: nearly black.",
+            f"its mean is {level:.3g}, between 0 and 1, and was {known:.3g} in training: nearly black. Make it of "
+            "values from 0 to 255.",
         )
         return
     expect(
@@ -103,7 +104,8 @@ def hangs_right(evidence: Evidence, name: str) -> None:
     if scores[best] < _ALIKE:
         expect(
             scores[best] >= _UNLIKE or not evidence.same_task,
-            f"{said}: of this very sentence they show something else. Is it another camera, or another scene?",
+            f"{said}: of this very sentence they show something else, another camera or another scene. Which camera "
+            f"the policy looks at is set by {_chosen_by(evidence)}.",
         )
         raise NotApplicable(f"{said}: too little to tell.")
     if _better(scores[best], scores[AS_IT_IS]):
@@ -202,6 +204,10 @@ def _other_image(evidence: Evidence, name: str, feature: Feature, known: Array) 
     if advice is None:
         return f"{best!r} hangs as in training: have the policy look at that."
     return f"{best!r} hangs as in training: {advice}."
+
+
+def _chosen_by(evidence: Evidence) -> Hint:
+    return Hint("policy_arg", "images") if evidence.policy.is_foreign else Hint("rename")
 
 
 def _feature(evidence: Evidence, name: str) -> Feature:

@@ -62,14 +62,19 @@ def can_be_normalised(evidence: Evidence, name: str) -> None:
     )
     for statistic in needed:
         values = feature.statistics[statistic]
-        expect(np.all(np.isfinite(values)), f"{statistic} of {feature.name!r} is not finite: {values.tolist()}.")
+        expect(
+            np.all(np.isfinite(values)),
+            f"{statistic} of {feature.name!r} is not finite: {values.tolist()}. Save its processors with the "
+            "statistics of its data set.",
+        )
     for number, width in enumerate(_width(feature)):
         if width < _CONSTANT:
             moved = np.abs(evidence.seen(name)[:, number] - _middle(feature)[number]).max()
             expect(
                 moved < 10 * _CONSTANT,
                 f"its number {number} was always {_middle(feature)[number]:.4g} in training, and differs by "
-                f"{moved:.3g} here: normalised, that is a huge number. Was it trained on this benchmark?",
+                f"{moved:.3g} here: normalised, that is a huge number. Train it on what this benchmark shows, "
+                "or without this number.",
             )
 
 
