@@ -27,6 +27,7 @@ BEGINS = "it begins as in training: same numbers, same order, signs and units."
 SIZE = "it has the size that it was trained on."
 IS_SENTENCE = "The instruction is a sentence, and not a task's name."
 RANGE = "its values have the range that it was trained on."
+ACTIONS = "The training set's actions have the range of the action space."
 SENTENCE_RULE = "The instruction is one of the training set's, word by word."
 BEGUN = np.array([0.1, 0.6, 0.2, 3.1, 0.02, -0.02], np.float32)
 
@@ -121,6 +122,26 @@ def test_sentences(said: str, kind: str, words: str, known: DataSet, tmp_path: P
     found = judged(frame(), known, tmp_path, instruction=said, ask=reads_them)[SENTENCE_RULE]
     assert found.kind == kind
     assert words in found.detail
+
+
+def test_no_sentence_is_found_where_the_policy_reads_one(known: DataSet, tmp_path: Path) -> None:
+    found = judged(frame(), known, tmp_path, instruction=" ", ask=reads_them)
+    assert "does not know what to do" in failed(found)[IS_SENTENCE]
+
+
+def test_an_image_that_was_scaled_before_it_was_made_bytes_is_found_without_a_data_set(tmp_path: Path) -> None:
+    found = judged(frame(**{TOP: still(scene(1) // 255)}), None, tmp_path)
+    assert "scaled to 0 to 1 before it was made bytes" in failed(found)[f"{TOP}: the image shows something."]
+
+
+def test_a_gripper_from_0_to_1_is_told_where_it_goes_from_minus_1_to_1(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    actions = rng.uniform(-1, 1, (12, 4))
+    actions[:, 3] = np.arange(12) % 2
+    trained = data_set(tmp_path / "known", [frame()] * 3, actions=actions)
+    found = judged(frame(), trained, tmp_path)[ACTIONS]
+    assert found.kind == "skipped"
+    assert "went from 0 to 1 in training, and goes from -1 to 1 here" in found.detail
 
 
 def test_names_that_differ_are_paired_by_their_ends_by_what_is_left_or_as_given(tmp_path: Path) -> None:
