@@ -110,6 +110,7 @@ def test_a_signal_that_comes_before_the_run_has_a_number_is_passed_on(
         (PLAN, "with --output"),
         (("run",), "with --output"),
         (("--slurm", "array=3", *PLAN, "--output", "out"), "array is not to be given"),
+        (("--slurm", "output=o", *PLAN, "--output", "out"), "output is not to be given"),
         (("--slurm", "time", *PLAN, "--output", "out"), "is not KEY=VALUE"),
         (("serve", "--policy", "zero"), "say what to run"),
         ((*PLAN, "--output", "out", "--epsodes", "3"), "No such option"),
@@ -132,3 +133,25 @@ def test_a_dry_run_prints_the_script(usage: Sparring, tmp_path: Path) -> None:
     assert "#SBATCH --time=10\n" in done.stdout
     assert "-m sparring run --benchmark toy" in done.stdout
     assert not (tmp_path / "out").exists()
+
+
+SLURM = ("--launcher", "slurm", "--workers", "2")
+
+
+@pytest.mark.parametrize(
+    ("options", "flags", "added"),
+    [
+        ((), SLURM, True),
+        (("--slurm", "cpus-per-task=4"), SLURM, True),
+        (("--slurm", "nodes=2", "--slurm", "ntasks-per-node=2"), SLURM, False),  # steps have their place in there
+        ((), (*SLURM, "--slurm-by", "srun"), False),
+        ((), ("--slots", "2"), False),
+    ],
+)
+def test_workers_are_jobs_where_the_runs_own_job_has_no_room_for_them(
+    usage: Sparring, options: tuple[str, ...], flags: tuple[str, ...], added: bool
+) -> None:
+    done = usage("submit", "--dry-run", *options, *PLAN, *flags, "--output", "out")
+    assert done.returncode == 0, done.stderr
+    assert ("--slurm-by=sbatch" in done.stdout) == added
+    assert ("#SBATCH --ntasks=1\n" in done.stdout) == ("nodes=2" not in options)

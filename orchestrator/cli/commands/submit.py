@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from sparring.orchestrator.settings import parse_pairs
 from sparring.protos.errors import UsageError
 
+if TYPE_CHECKING:
+    from sparring.orchestrator.settings import RunSettings
+
 _MOST: Final = 100
 _NO_SETTINGS: Final = ("config", "as_json", "debug", "pdb", "index", "dry_run", "accept_changes")
 """Flags of a run that are none of its settings."""
+_OURS: Final = {"output": "output", "error": "output"}
+"""Options of sbatch that are not the user's to give, and the setting that says the same."""
 
 
 @click.command(
@@ -44,6 +50,7 @@ def submit(slurm: tuple[str, ...], max_requeues: int, dry_run: bool, arguments: 
         sparring submit --slurm time=4:00:00 run --benchmark metaworld --task mt50 --policy expert --output results
 
     When its time limit comes, the run stops, keeps what it has, and the job is started again, until the plan is done.
+    With --launcher slurm its workers are jobs of their own; with --slurm nodes=… they are steps of this one.
     """  # noqa: D301 - click wants the very character
     # Not at the top: --help needs none of it.
     from sparring.orchestrator.launchers.slurm import commands
@@ -55,6 +62,8 @@ def submit(slurm: tuple[str, ...], max_requeues: int, dry_run: bool, arguments: 
     folder = _output(arguments[1:])
     check_printable(folder)
     options = _options(slurm)
+    if _starts_jobs(_checked(arguments[1:]), options):
+        arguments = (*arguments, "--slurm-by=sbatch")
     script = Submission(
         name=re.sub(r"[^A-Za-z0-9_.-]+", "-", f"sparring-run-{folder.name}"),
         folder=folder,
@@ -66,7 +75,6 @@ def submit(slurm: tuple[str, ...], max_requeues: int, dry_run: bool, arguments: 
     if dry_run:
         click.echo(script.text(), nl=False)
         return 0
-    _check(arguments[1:])
     folder.parent.mkdir(parents=True, exist_ok=True)
     number = commands.submit(script.text())
     click.echo(f"submitted job {number}; its log: {str(script.log).replace('%j', number)}")
@@ -93,8 +101,18 @@ def _output(arguments: tuple[str, ...]) -> Path:
     return Path(given).absolute()
 
 
-def _check(arguments: tuple[str, ...]) -> None:
-    """Checks the run's flags now, and not when the job starts, which may be tomorrow.
+def _starts_jobs(run: RunSettings, options: Mapping[str, str]) -> bool:
+    """Returns whether a run's workers are to be jobs, where its flags leave it open: its own has no room for steps."""
+    from sparring.orchestrator.launchers.slurm.settings import SlurmSettings
+    from sparring.orchestrator.launchers.slurm.submission import ROOM
+
+    own = run.worker.own
+    is_open = isinstance(own, SlurmSettings) and own.slurm_by == "auto"
+    return is_open and not options.keys() & ROOM
+
+
+def _checked(arguments: tuple[str, ...]) -> RunSettings:
+    """Reads the run's flags now, and not when the job starts, which may be tomorrow.
 
     Raises:
         UsageError: If there is something wrong with them.
@@ -105,16 +123,14 @@ def _check(arguments: tuple[str, ...]) -> None:
 
     with run.make_context("sparring run", list(arguments), resilient_parsing=False) as context:
         values = {name: value for name, value in context.params.items() if name not in _NO_SETTINGS}
-        read_settings(given(values), context.params["config"])
+        return read_settings(given(values), context.params["config"])
 
 
 def _options(given: tuple[str, ...]) -> dict[str, str]:
-    from pydantic import ValidationError
-
-    from sparring.orchestrator.launchers.slurm.settings import SlurmSettings
+    from sparring.orchestrator.settings.batch_options import read_batch_options
 
     try:
-        return SlurmSettings.model_validate({"slurm": parse_pairs(given, "--slurm", text=True)}).slurm
-    except ValidationError as error:
-        said = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise UsageError(f"--slurm: {said}.") from error
+        options: dict[str, str] = read_batch_options(parse_pairs(given, "--slurm", text=True), _OURS)
+    except ValueError as error:
+        raise UsageError(f"--slurm: {error}.") from error
+    return options

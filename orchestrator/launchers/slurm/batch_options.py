@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 _NOBODYS: Final = (
+    "array",
     "comment",
     "job-name",
     "open-mode",

@@ -114,12 +114,10 @@ class SlurmLauncher(Launcher[SlurmSettings]):
         given = run.worker.listen_address
         if given is not None:
             return given
-        own = self.own(run)
-        return Address("tcp", "0.0.0.0" if own.advertise else found_address(own.slurm))
+        return Address("tcp", "0.0.0.0" if self.own(run).advertise else self._found_address(run))
 
     def advertise(self, run: RunSettings, listen: Address) -> str:
-        own = self.own(run)
-        return own.advertise or (found_address(own.slurm) if listen.is_every_interface else listen.host)
+        return self.own(run).advertise or (self._found_address(run) if listen.is_every_interface else listen.host)
 
     def preview(self, run: RunSettings, slots: Mapping[str, int]) -> Sequence[str]:
         check_cluster(run)
@@ -213,6 +211,9 @@ class SlurmLauncher(Launcher[SlurmSettings]):
     def _by_steps(self, run: RunSettings) -> bool:
         by = self.own(run).slurm_by
         return by == "srun" or (by == "auto" and inside_allocation())
+
+    def _found_address(self, run: RunSettings) -> str:
+        return found_address(self.own(run).slurm, by_steps=self._by_steps(run))
 
     def _command(self, run: RunSettings, label: str, orchestrator: Address) -> list[str]:
         part, slots = run.plan.part(label), self.own(run).slots_per_worker

@@ -8,22 +8,23 @@ import socket
 from collections.abc import Mapping
 
 from sparring.orchestrator.launchers.cluster import address_towards
-from sparring.orchestrator.launchers.slurm.commands import SlurmFailed, call, inside_allocation
+from sparring.orchestrator.launchers.slurm.commands import SlurmFailed, call
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
 
 
-def found_address(options: Mapping[str, str]) -> str:
+def found_address(options: Mapping[str, str], *, by_steps: bool = False) -> str:
     """Returns the number of this machine in the network that nodes are in: the one that it would talk to them from.
 
     Args:
         options: Of sbatch, for the jobs that are to reach it.
+        by_steps: Whether these are steps of the allocation that this program is in; jobs may be on any node.
 
     Raises:
         UsageError: If it cannot be found out.
     """
     try:
-        node = _a_node(options)
+        node = _a_node(options, by_steps=by_steps)
         told = call("scontrol", "--oneliner", "show", "node", node)
     except SlurmFailed as error:
         raise UsageError(f"{error.sentence} Give the name of this machine with {Hint('advertise')}.") from error
@@ -32,9 +33,9 @@ def found_address(options: Mapping[str, str]) -> str:
     return address_towards(address, f"the node {node!r}")
 
 
-def _a_node(options: Mapping[str, str]) -> str:
+def _a_node(options: Mapping[str, str], *, by_steps: bool) -> str:
     """Returns a node that workers may run on, another one than this machine if there is one."""
-    if inside_allocation() and (nodes := os.environ.get("SLURM_JOB_NODELIST")):
+    if by_steps and (nodes := os.environ.get("SLURM_JOB_NODELIST")):
         names = call("scontrol", "show", "hostnames", nodes).split()
     else:
         partition = ("--partition", options["partition"]) if "partition" in options else ()

@@ -14,6 +14,8 @@ from typing import Final
 
 from sparring.orchestrator.launchers.slurm.script import leave_seconds, option_line
 
+ROOM: Final = ("nodes", "ntasks", "ntasks-per-node")
+"""Options of sbatch by which the job has room for workers beside the run."""
 INTERRUPTED: Final = 130
 """Exit code of a run that was told to stop and can go on."""
 TERMINATED: Final = 128 + 15
@@ -44,8 +46,7 @@ class Submission:
         """Returns the script."""
         settings = {
             "job-name": self.name,
-            "nodes": "1",
-            "ntasks": "1",
+            **({} if self.options.keys() & ROOM else {"nodes": "1", "ntasks": "1"}),
             "output": str(self.log),
             "open-mode": "append",
             "requeue": "true",
@@ -76,7 +77,8 @@ class Submission:
             '        echo "the time limit is near: this job is started again, and the run goes on"',
             '        scontrol requeue "$SLURM_JOB_ID" && sleep 60  # Slurm ends this script',
             "    fi",
-            f'    echo "error: the run is not finished after {self.most} times; give the same command again" >&2',
+            f'    echo "error: the run is not finished, and its job is not started again (most: {self.most})." \\',
+            '        "Give the same command again." >&2',
             "fi",
             'exit "$code"',
         ]
