@@ -17,7 +17,7 @@ from sparring.orchestrator.launchers.cluster import share_workers
 from sparring.orchestrator.launchers.slurm import commands, end_jobs, steps, worker_jobs
 from sparring.orchestrator.launchers.slurm.commands import SlurmUnreachable
 from sparring.orchestrator.launchers.slurm.guard import guarded
-from sparring.orchestrator.launchers.slurm.job import COMPLETING, RUNNING, Job, JobEnd
+from sparring.orchestrator.launchers.slurm.job import COMPLETING, PENDING, RUNNING, Job, JobEnd
 from sparring.orchestrator.launchers.slurm.part_workers import PartWorkers
 from sparring.orchestrator.launchers.slurm.settings import SlurmSettings
 from sparring.orchestrator.launchers.slurm.shared_files import SharedFiles
@@ -125,6 +125,27 @@ def test_nothing_is_submitted_again_until_a_look_shows_whether_it_was_taken(slur
 
     asyncio.run(play())
     assert slurm.calls.count("submit") == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"), [(PENDING, "launch failed requeued held"), (COMPLETING, "None")], ids=["held", "completing"]
+)
+def test_a_job_that_does_not_come_to_anything_is_replaced_although_slurm_still_knows_it(
+    slurm: MadeUpSlurm, monkeypatch: pytest.MonkeyPatch, state: str, reason: str
+) -> None:
+    """Its node could not start it, or does not answer while the job is coming to its end."""
+    monkeypatch.setattr(worker_jobs, "_COMPLETING_SECONDS", 2 * LOOK)
+
+    async def play() -> None:
+        jobs = jobs_of_one_worker(asyncio.get_running_loop().create_future())
+        task = asyncio.create_task(run_until(jobs, lambda: slurm.calls.count("submit") == 2))
+        while not slurm.queue:
+            await asyncio.sleep(LOOK / 5)
+        slurm.queue[:] = [Job("7_0", state, 1, NAME, "", reason)]
+        await task
+
+    asyncio.run(play())
+    assert slurm.calls.count("submit") == 2
 
 
 @pytest.mark.parametrize("delivers", [True, False])

@@ -22,6 +22,11 @@ def ended(run: subprocess.Popen[str], seconds: float = 150) -> str:
     return said
 
 
+def base_folder() -> Path:
+    """Where the cluster has its state."""
+    return Path(os.environ.get("CLUSTER_UP_BASE", "/var/lib/cluster-up"))
+
+
 @dataclass(frozen=True)
 class Cluster:
     """A real Slurm of three nodes on this machine."""
@@ -42,9 +47,15 @@ class Cluster:
         self._call(self.folder / "cluster-node", "drop", node)
 
     def kill_controller(self) -> None:
-        """Has nobody answer Slurm's commands until it is repaired; jobs go on."""
-        pid = int(Path(os.environ.get("CLUSTER_UP_BASE", "/var/lib/cluster-up"), "run", "slurmctld.pid").read_text())
-        psutil.Process(pid).kill()
+        """Has nobody answer Slurm's commands until it is repaired; jobs go on.
+
+        It notes changes every five seconds only. Newer jobs would be unknown to it, and others would get their numbers.
+        """
+        state = base_folder() / "state" / "job_state"
+        before = state.stat().st_mtime_ns
+        self._call("scancel", self._call("sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true").strip())
+        wait_for(lambda: state.stat().st_mtime_ns > before)
+        psutil.Process(int((base_folder() / "run" / "slurmctld.pid").read_text())).kill()
 
     def jobs(self, run: str, *states: str) -> dict[str, str]:
         """The jobs of the run in a folder of that name, each with its node."""

@@ -46,10 +46,9 @@ _NEVER: Final = (
 _TOO_MUCH: Final = re.compile(r"(Assoc|QOS)Max\w*Per(Job|Node)(Limit)?|QOSMin\w+")
 """And those of one that asks for more, or less, than an account or a quality of service allows for one job: Slurm takes
 such jobs, unless it is told otherwise, and lets them wait."""
-_SOMEBODYS: Final = (
-    *("JobHeldAdmin", "JobHeldUser", "PartitionDown", "PartitionInactive"),
-    *("launch failed requeued held", "launch_failed_requeued_held"),
-)
+_NOT_LAUNCHED: Final = ("launch failed requeued held", "launch_failed_requeued_held")
+"""And that of one that its node could not start: Slurm has put it back in its queue, and does not try again."""
+_SOMEBODYS: Final = ("JobHeldAdmin", "JobHeldUser", "PartitionDown", "PartitionInactive", *_NOT_LAUNCHED)
 """And those of jobs that wait until somebody does something about it."""
 
 
@@ -102,6 +101,11 @@ class Job:
         """Whether it waits for what will never come."""
         never = self.reason.startswith(_NEVER) or _TOO_MUCH.fullmatch(self.reason)
         return self.state == PENDING and bool(never)
+
+    @property
+    def was_not_launched(self) -> bool:
+        """Whether its node could not start it, and Slurm holds it for that."""
+        return self.state == PENDING and self.reason.startswith(_NOT_LAUNCHED)
 
     @property
     def waits_for_somebody(self) -> bool:

@@ -54,6 +54,7 @@ class WorkerJobs:
         self._watches: dict[str, _Watch] = {}
         self._completing: dict[str, float] = {}
         self._nodes: dict[str, str] = {}
+        self._replaced: set[str] = set()  # some of them Slurm goes on to tell of
         self._next_submission = 0.0
         self._unreachable = ""
         self._told_waiting = ""
@@ -108,7 +109,8 @@ class WorkerJobs:
         name, known = self._parts[part].name, {place.job for place in part.places}
         for job in jobs:
             place = part.place_of(job.task)
-            if job.name == name and not job.has_ended and job.number not in known and place and not place.job:
+            is_new = job.name == name and not job.has_ended and job.number not in known | self._replaced
+            if is_new and place and not place.job:
                 log.info("job %s of this run was submitted after all", job.number)
                 place.job, place.restarts = job.number, job.restarts
 
@@ -120,12 +122,13 @@ class WorkerJobs:
         elif job.state == COMPLETING:
             if now - self._completing.setdefault(place.job, now) > _COMPLETING_SECONDS:
                 await self._ended(part, place, JobEnd(COMPLETING, nodes=job.nodes, reason=job.reason))
+        elif job.was_not_launched:
+            await self._end(part, place, job, job.reason)
         elif job.restarts > place.restarts:
             await self._started_again(part, place, job)
         elif watch is not None and watch.given_up.done():
-            await self._cancel([place.job])
             why = f"its worker is given up: {watch.given_up.result().removesuffix('.')}"
-            await self._ended(part, place, JobEnd("CANCELLED", nodes=job.nodes, reason=why))
+            await self._end(part, place, job, why)
         elif job.state == RUNNING:
             if place.job not in self._nodes:
                 self._nodes[place.job] = job.nodes
@@ -151,13 +154,18 @@ class WorkerJobs:
         log.warning("worker %s: %s", name, why)
         self._order.explain(name, f"worker {name} ended: {why}.")
         if not part.started_again(place, job.restarts, results=results):
-            await self._cancel([place.job])
-            await self._ended(part, place, JobEnd("CANCELLED", reason="Slurm starts it again and again"))
+            await self._end(part, place, job, "Slurm starts it again and again")
+
+    async def _end(self, part: PartWorkers, place: WorkerPlace, job: Job, why: str) -> None:
+        """Cancels a job that is of no use any more, for another to have its place."""
+        await self._cancel([place.job])
+        await self._ended(part, place, JobEnd("CANCELLED", nodes=job.nodes, reason=why))
 
     async def _ended(self, part: PartWorkers, place: WorkerPlace, end: JobEnd) -> None:
         name, results = self._account(part, place)
         job, script = place.job, self._parts[part]
         self._forget(job)
+        self._replaced.add(job)
         self._order.explain(name, f"worker {name}: its job {end}.")
         words = await asyncio.to_thread(last_words, script.log_of(job), _LINES)
         if end.cannot_be_logged:
