@@ -21,6 +21,7 @@ from work_streams import HELLO, OURS, PLAIN, TOKEN, Service, Stream, access
 from sparring.orchestrator.coordination import work_service, worker_stream
 from sparring.orchestrator.coordination.admission import Admission
 from sparring.orchestrator.coordination.bounds import MAX_MESSAGE, MAX_SLOTS, MAX_UNTAKEN
+from sparring.orchestrator.coordination.worker_stream import WorkerStream
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import FLAGS, render
@@ -368,6 +369,11 @@ def test_a_stranger_that_says_nothing_is_sent_away(
     in_service(test)
 
 
+def soon_silent(context: Any, silence: float, untaken: Callable[[], int]) -> WorkerStream:
+    """A stream that is over after a second of silence; its worker has as long as ever to register."""
+    return WorkerStream(context, 1.0, untaken)
+
+
 @pytest.mark.parametrize("how", ["breaks", "ends", "is silent"])
 def test_when_a_workers_stream_ends_its_leases_are_anothers(
     in_service: Callable[..., None], monkeypatch: pytest.MonkeyPatch, how: str
@@ -376,13 +382,12 @@ def test_when_a_workers_stream_ends_its_leases_are_anothers(
         async with service.worker(worker="other") as other:
             await other.hear("assignment")
             if how == "is silent":
-                monkeypatch.setattr(work_service, "SILENCE_SECONDS", 0.1)  # for the stream that is opened now
+                monkeypatch.setattr(work_service, "WorkerStream", soon_silent)  # for the stream that is opened now
             async with service.worker() as gone:
                 await gone.hear("assignment")
                 for slot in (0, 1):
                     await gone.say(ready=pb.Ready(slot=slot))
                     await gone.hear("lease")
-                monkeypatch.setattr(work_service, "SILENCE_SECONDS", 30.0)
                 await other.say(ready=pb.Ready(slot=0))
                 if how == "ends":
                     await gone.end()
