@@ -173,7 +173,7 @@ class Execution:
         access = await self._host(stack, sockets, listen, watched)
         policy = await first(asyncio.ensure_future(self._describe(access)), watched)
         self._files.claim(policy)
-        for sentence in foreign_layouts(settings):
+        for sentence in foreign_layouts(settings, waits=settings.policy.policy_timeout):
             self._files.warn(sentence)
         access = self._access = replace(access, program=policy.program_sha256)
         if coordinator.ended.done():

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 from sparring.orchestrator.settings import RunSettings
+from sparring.protos.advice import Hint
+from sparring.protos.errors import UsageError
+
+if TYPE_CHECKING:
+    from sparring.policy_server.bridges.policy import ForeignPolicy
+
+_SPARE_SECONDS: Final = 10
+"""For what passes between a run and a foreign server beside its answer."""
 
 
-def foreign_layouts(settings: RunSettings) -> list[str]:
+def foreign_layouts(settings: RunSettings, *, waits: float | None = None) -> list[str]:
     """Returns a sentence for each benchmark of a run whose policy is behind a foreign server; none for other policies.
 
     One more for each protocol that names the layout of another project's servers.
 
+    Args:
+        settings: Of the run.
+        waits: Seconds that the run waits for an answer before it takes the policy for hung; None: as long as it takes.
+
     Raises:
-        UsageError: If no layout is known for one of them, or it cannot be.
+        UsageError: If no layout is known for one of them, or it cannot be; or its server has longer for an answer.
     """
     # Not before it is called: a run imports nothing of the policy server.
     from sparring.policy_server.bridges.wires import is_foreign
@@ -28,7 +41,24 @@ def foreign_layouts(settings: RunSettings) -> list[str]:
     assert isinstance(policy, ForeignPolicy)
     for part in settings.plan.parts:
         policy.spec_for(part.benchmark)
-    return [*policy.warnings, *dict.fromkeys(_other_layouts(settings, policy.wire))]
+    slow = [] if waits is None else _slow_to_load(policy, waits)
+    return [*policy.warnings, *dict.fromkeys(_other_layouts(settings, policy.wire)), *slow]
+
+
+def _slow_to_load(policy: ForeignPolicy, waits: float) -> Iterator[str]:
+    """Says that a server may load its checkpoint for longer than the run waits; refuses one that may answer so late."""
+    if policy.timeout >= waits:
+        raise UsageError(
+            f"{policy.address} has {policy.timeout:g} s for an answer ({Hint('policy_arg', 'timeout')}), and the run "
+            f"waits for {waits:g} s until it takes the policy for hung: give "
+            f"{Hint('policy_timeout', value=round(policy.timeout) + _SPARE_SECONDS)}."
+        )
+    if policy.load_timeout >= waits:
+        yield (
+            f"{policy.address} has {policy.load_timeout:g} s to load its checkpoint, and the run waits for {waits:g} s "
+            "until it takes the policy for hung: if loading takes longer, give "
+            f"{Hint('policy_timeout', value=round(policy.load_timeout) + _SPARE_SECONDS)}."
+        )
 
 
 def _other_layouts(settings: RunSettings, bridge: str) -> Iterator[str]:

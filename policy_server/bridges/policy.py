@@ -100,6 +100,21 @@ class ForeignPolicy(Policy):
         """What its server speaks, by which its layouts are known."""
         return self._wire
 
+    @property
+    def address(self) -> str:
+        """Where its server is."""
+        return str(self._endpoint)
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that its server has for an answer."""
+        return self._timeout
+
+    @property
+    def load_timeout(self) -> float:
+        """Seconds that its server has to load what it is told to; 0: it is told nothing."""
+        return float(self._options.get("load_timeout", self._peer_class.defaults.get("load_timeout", 0.0)))
+
     def layout_for(self, benchmark: str) -> BridgeLayout:
         """Returns what is shown to the server on a benchmark, and how its answers are played.
 
