@@ -20,8 +20,8 @@ def returns_table(comparison: ReturnComparison, names: tuple[str, str]) -> Rende
         comparison: What it is of.
         names: What the runs are called.
     """
-    rows = [(label, cells, "") for label, cells in returns_lines(comparison)]
-    table = FigureTable(returns_headings(names), rows, all_returns(comparison))
+    rows = ((label, cells, "") for label, cells in returns_lines(comparison))
+    table = FigureTable.of_tasks(returns_headings(names), rows, all_returns(comparison))
     warnings = [Text(sentence, style="yellow") for sentence in returns_warnings(comparison)]
     return Group(table, Text(), Text(returns_verdict(comparison, names), style="bold"), *warnings)
 

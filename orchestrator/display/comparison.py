@@ -25,7 +25,7 @@ def comparison_table(comparison: Comparison, names: tuple[str, str]) -> Renderab
         comparison: What it is of.
         names: What the runs are called.
     """
-    table = FigureTable(comparison_headings(names), list(task_lines(comparison)), overall_cells(comparison))
+    table = FigureTable.of_tasks(comparison_headings(names), task_lines(comparison), overall_cells(comparison))
     told = (Text(sentence, style=style) for sentence, style in comparison_sentences(comparison, names))
     return Group(table, Text(), *told)
 

@@ -9,29 +9,29 @@ from rich.text import Text
 
 from sparring.orchestrator.comparison.protocols import ProtocolResult
 from sparring.orchestrator.display.comparison import comparison_headings, overall_cells
+from sparring.orchestrator.display.figures import FigureTable
 from sparring.orchestrator.display.screen import count
-from sparring.orchestrator.display.table import plain_table
 
 
 def protocols_table(found: Sequence[ProtocolResult]) -> RenderableType:
     """Makes the tables: each protocol against the first, by pairs of the same episode; and each task by each."""
     names = [one.label for one in found]
     headings = comparison_headings((names[0], "here"))[:-1]
-    table = plain_table("protocol", headings)
+    table = FigureTable("protocol", headings)
     for one in found:
         summary = one.results.overall
         if one.against is not None:
-            table.add_row(Text(one.label), *overall_cells(one.against)[:-1])
+            table.add_row(one.label, overall_cells(one.against)[:-1])
         else:
             rate = _percent(summary.success_rate)
-            table.add_row(Text(one.label), str(summary.judged), rate, style="bold" if one is found[0] else "")
-    tasks = plain_table("task", names)
+            table.add_row(one.label, [str(summary.judged), rate], "bold" if one is found[0] else "")
+    tasks = FigureTable("task", names)
     for label in found[0].results.tasks:
         rates = [one.results.tasks[label].success_rate for one in found]
-        tasks.add_row(Text(label), *map(_percent, rates))
+        tasks.add_row(label, [*map(_percent, rates)])
     if tasks.row_count > 1:
         rates = [one.results.overall.success_rate for one in found]
-        tasks.add_row("overall", *map(_percent, rates), style="bold")
+        tasks.add_row("overall", [*map(_percent, rates)], "bold")
     compared = [one.against for one in found if one.against is not None]
     pairs = "in pairs of the same episode with" if compared and all(one.paired for one in compared) else "against"
     lines: list[RenderableType] = [Text(f"by protocols, {pairs} {names[0]}:"), table, Text()]

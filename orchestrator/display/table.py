@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from sparring.orchestrator.display.errors import rows_in_short
+from sparring.orchestrator.display.figures import FigureTable
 from sparring.orchestrator.display.lines import (
     Level,
     cautions,
@@ -40,16 +40,16 @@ def results_table(results: Results, most: int | None = None, missing: int | None
         most: How many tasks of a benchmark have a line; None: all.
         missing: How many episodes have not been run, where the results are of some tasks only.
     """
-    table = plain_table("task", headings(results))
+    table = FigureTable("task", headings(results))
     for line in result_lines(results, most):
-        cells: list[RenderableType] = list(line.cells)
+        cells: list[str | Text] = list(line.cells)
         if line.errors:
             cells[1] = Text(line.cells[1], style="red bold")
-        table.add_row(Text(line.name), *cells, style=_STYLES.get(line.level, ""))
+        table.add_row(line.name, cells, _STYLES.get(line.level, ""))
     lines: list[RenderableType] = [table, Text()]
-    means = plain_table("mean of", ["n", "", "95 % interval"])
-    for cells_of_mean in mean_lines(results):
-        means.add_row(*map(Text, cells_of_mean))
+    means = FigureTable("mean of", ["n", "", "95 % interval"])
+    for whose, *figures in mean_lines(results):
+        means.add_row(whose, figures)
     if means.row_count:
         lines += [means, Text()]
     lines += [Text(sentence, style="dim") for sentence in counts(results)]
@@ -64,15 +64,6 @@ def print_table(results: Results, console: Console, missing: int | None = None) 
     """Prints the table."""
     console.print()
     show(results_table(results, missing=missing), console)
-
-
-def plain_table(first: str, others: Sequence[str]) -> Table:
-    """Returns an empty table without lines: a column of words, and others of numbers."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column(first, no_wrap=True)
-    for heading in others:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
 
 
 def _errors(results: Results) -> list[RenderableType]:

@@ -17,7 +17,7 @@ TASK = "button-press-topdown-wall-v3"
 def shown(width: int, *, terminal: bool = True) -> list[str]:
     console = Console(file=io.StringIO(), force_terminal=terminal, width=width, color_system=None)
     with console.capture() as captured:
-        console.print(FigureTable(HEADINGS, [(TASK, FIGURES, "green")], [*FIGURES[:-1], ""]), highlight=False)
+        console.print(FigureTable.of_tasks(HEADINGS, [(TASK, FIGURES, "green")], [*FIGURES[:-1], ""]), highlight=False)
     return [line.rstrip() for line in captured.get().splitlines()]
 
 

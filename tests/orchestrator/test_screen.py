@@ -13,6 +13,7 @@ from rich.table import Table
 
 from sparring.env_worker.benchmark import Task
 from sparring.orchestrator.display.errors import errors_list
+from sparring.orchestrator.display.listing import print_listing
 from sparring.orchestrator.display.progress import LiveDisplay, PlainDisplay, Tally
 from sparring.orchestrator.display.screen import count, error_console, show
 from sparring.orchestrator.display.table import results_table
@@ -161,6 +162,31 @@ def test_errors_under_the_table_are_told_once_each() -> None:
     located = RAISED.format(0).replace("errors/", "out/errors/")
     assert f"  {located} - the same error, 9 episodes (9 attempts); the last: good #8\n  it hung - good #9\n" in said
     assert "sparring show out --errors" in said
+
+
+@pytest.mark.parametrize("task", ["gym_aloha/AlohaTransferCubeLong-v0", "KITCHEN_SCENE10_" + "put_it_down_" * 5])
+def test_no_figure_of_the_table_is_cut_off_at_80_columns(task: str) -> None:
+    rows = [
+        replace(episode(100), task=task, index=n, outcome="success" if n % 3 else "error", error="it broke")
+        for n in range(9)
+    ]
+    file = io.StringIO()
+    results = Results(Plan({"toy": [Task(task, "Go", task, number=0)]}, 9, 0), rows, 1.0, Path("out"))
+    show(results_table(results), Console(file=file, force_terminal=True, color_system=None, width=80))
+    lines = [line.rstrip() for line in file.getvalue().splitlines()]
+    assert "…" not in file.getvalue()
+    assert max(map(len, lines)) <= 80
+    assert lines[lines.index(task) + 1].split() == "6 3 100.0 % * 20.7 - 100.0 66.7 - 100.0".split()
+    assert lines[lines.index("overall") + 1].split() == "6 3 100.0 % * 20.7 - 100.0 66.7 - 100.0".split()
+
+
+def test_no_word_of_a_listing_is_cut_off(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    monkeypatch.setenv("COLUMNS", "40")
+    print_listing(("tracker", "here"), [("tensorboard", "install it: pip install 'sparring[tensorboard,and,more]'")])
+    said = capsys.readouterr().out
+    assert "…" not in said
+    assert said.replace("\n", "").replace(" ", "").endswith("'sparring[tensorboard,and,more]'")
 
 
 HOSTILE = "\x1b]0;pwned\x07\x1b[2J"

@@ -8,11 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from sparring.orchestrator.cli.server_access import server_access_options
-from sparring.orchestrator.display.screen import show
+from sparring.orchestrator.display.listing import print_listing
 from sparring.policy_server.client import Description, PolicyClient, PolicyProgram
 from sparring.protos.advice import FLAGS, Hint
 from sparring.protos.errors import SparringError
@@ -62,10 +61,7 @@ def describe(
     if as_json:
         click.echo(json.dumps(_document(found), allow_nan=False))
         return
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    for what, value in _lines(found):
-        table.add_row(Text(what, style="bold"), Text(value))
-    show(table)
+    print_listing(("", ""), [(Text(what, style="bold"), value) for what, value in _lines(found)])
 
 
 def _document(found: Description) -> dict[str, object]:

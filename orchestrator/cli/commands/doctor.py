@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from sparring.env_worker.gl import advice, choose_backend
@@ -21,7 +20,7 @@ from sparring.env_worker.registry import all_benchmarks, broken_benchmarks, inst
 from sparring.env_worker.rendering.choice import choose_devices
 from sparring.env_worker.rendering.device import AUTO, BACKEND_VARIABLE, DEVICE_VARIABLE, OSMESA, Device
 from sparring.env_worker.rendering.probe import Drawn, NotDrawn, count_devices, try_device
-from sparring.orchestrator.display.screen import show
+from sparring.orchestrator.display.listing import print_listing
 from sparring.orchestrator.launchers.base import Launcher
 from sparring.orchestrator.launchers.registry import working_launchers
 from sparring.orchestrator.machine.environments import environment_state, recipes, state
@@ -49,11 +48,9 @@ _AMPLE_GIB: Final = 2.0
 @click.command(short_help="check this machine")
 def doctor() -> int:
     """Looks at rendering, versions, ports, GPU and disk, and says what to do. Exit code 1 if something must be done."""
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     findings = list(examine())
-    for finding in findings:
-        table.add_row(_MARKS[finding.state], Text(finding.what), Text(render(finding.detail, FLAGS)))
-    show(table)
+    rows = [(_MARKS[finding.state], finding.what, render(finding.detail, FLAGS)) for finding in findings]
+    print_listing(("", "", ""), rows)
     return 1 if any(finding.state == "bad" for finding in findings) else 0
 
 

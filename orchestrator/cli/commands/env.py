@@ -6,11 +6,9 @@ import time
 from pathlib import Path
 
 import click
-from rich.table import Table
-from rich.text import Text
 
 from sparring.env_worker.registry import get_benchmark
-from sparring.orchestrator.display.screen import show
+from sparring.orchestrator.display.listing import print_listing
 from sparring.orchestrator.machine.environments import create as create_environment
 from sparring.orchestrator.machine.environments import environment_state, recipes, state, venvs_folder
 from sparring.orchestrator.machine.environments import remove as remove_environment
@@ -66,13 +64,13 @@ def remove(name: str) -> None:
 @env.command("ls", short_help="list environments and their state")
 def ls() -> None:
     """Lists the environments there are, and their state."""
-    table = Table("environment", "state", "detail", box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    rows = []
     for name in recipes():
         found = environment_state(name)
         needless = found.kind == "missing" and state(get_benchmark(name)).kind == "here"
         detail = "not needed: what it requires is installed here" if needless else found.detail
-        table.add_row(Text(name), Text(found.kind), Text(detail))
-    show(table)
+        rows.append((name, found.kind, detail))
+    print_listing(("environment", "state", "detail"), rows)
     click.echo(f"They are kept in {_short(venvs_folder())!r}.")
 
 
