@@ -28,7 +28,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +50,9 @@ SEED: Final = 1000
 CHUNK: Final = {"metaworld": 50, "libero": 10}
 SAMPLED: Final = 1.0
 """Seconds between two samples of memory."""
+COLUMNS: Final = ("evaluation, s", "whole, s", "CPU, s", "MiB", "renders")
+TIMED: Final = 3
+"""How many of these are seconds, and told as ratios, too."""
 CLOSE: Final = 1e-3
 """Largest difference of two answers that are the same: batches and precision change last bits, which grow."""
 
@@ -71,6 +74,12 @@ class Load:
             return self.tasks
         suite, numbers = self.tasks.split("/")
         return ",".join(f"{suite}/{number}" for number in numbers.split(","))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.benchmark}: {self.names}, {self.episodes} episode(s) of each, {self.steps} steps, "
+            f"chunks of {CHUNK[self.benchmark]}"
+        )
 
 
 @dataclass(frozen=True)
@@ -255,7 +264,8 @@ def main() -> None:
     parser.add_argument("--libero-steps", type=int, default=100)
     options = parser.parse_args()
 
-    numbers = {}
+    numbers: dict[str, dict[str, Any]] = {}
+    titles, rows, missing = [], list[Sequence[str]](), list[str]()
     with tempfile.TemporaryDirectory(prefix="sparring-bench-") as name:
         for benchmark in options.benchmark:
             # One episode of each LIBERO task: of later ones, vla-eval and openpi have no seed.
@@ -264,7 +274,13 @@ def main() -> None:
             checkpoint = Path(name) / benchmark / "checkpoint"
             load = Load(benchmark, getattr(options, benchmark), episodes, steps, checkpoint)
             numbers[benchmark] = _compare(load, options, Path(name) / benchmark)
-    played = [row for rows in numbers.values() for row in rows.values() if "missing" not in row]
+            titles.append(f"{load}\n")
+            rows += _rows(benchmark, numbers[benchmark])
+            missing += [f"{benchmark}: {who}: {row['missing']}\n" for who, row in _without(numbers[benchmark])]
+    ratios = [column for timed in COLUMNS[:TIMED] for column in (timed, "ratio")]
+    show("".join(titles).rstrip(), ["", *ratios, *COLUMNS[TIMED:], "rewards", "chunks"], rows)
+    sys.stdout.writelines(missing)
+    played = [row for found in numbers.values() for row in found.values() if "missing" not in row]
     equal = [row["rewards equal"] and row["chunks"][0] == row["chunks"][1] for row in played]
     conclude(
         "against_peers",
@@ -291,7 +307,7 @@ def _compare(load: Load, options: argparse.Namespace, folder: Path) -> dict[str,
                     missing[contender.name] = turn
                 else:
                     turns[contender.name].append(turn)
-    return _report(load, {name: (missing[name], turns[name]) for name in turns})
+    return _numbers({name: (missing[name], turns[name]) for name in turns})
 
 
 def _environment(notes: Path, load: Load, **more: str) -> dict[str, str]:
@@ -354,35 +370,42 @@ def _found(wanted: Any, given: Any) -> int:
     return sum(bool((np.abs(given - chunk).max(axis=1) < CLOSE).any()) for chunk in wanted)
 
 
-def _report(load: Load, found: dict[str, tuple[str, list[Turn]]]) -> dict[str, Any]:
-    columns = ("eval, s", "whole, s", "CPU, s", "MiB", "renders")
+def _numbers(found: dict[str, tuple[str, list[Turn]]]) -> dict[str, Any]:
+    """The medians of each contender by the names of the columns, or why there are none."""
     first = next((turns[0] for _, turns in found.values() if turns), None)
-    rows, missing, numbers = [], [], dict[str, Any]()
+    kinds = (lambda t: t.told.seconds, lambda t: t.whole, lambda t: t.cpu, lambda t: t.memory, lambda t: t.renders)
+    numbers: dict[str, Any] = {}
     for name, (why, turns) in found.items():
         if not turns or first is None:
-            missing.append(f"{name}: {why}\n")
             numbers[name] = {"missing": why}
             continue
-        kinds = (lambda t: t.told.seconds, lambda t: t.whole, lambda t: t.cpu, lambda t: t.memory, lambda t: t.renders)
         values = [median(kind(turn) for turn in turns) for kind in kinds]
-        equal = all(_same(turn.told.rewards, first.told.rewards) for turn in turns)
         same = min(_found(first.answers, turn.answers) for turn in turns)
-        rows.append(
-            [
-                name,
-                *(f"{value:,.1f}" if number < 3 else f"{value:,.0f}" for number, value in enumerate(values)),
-                "equal" if equal else "differ",
-                f"{same} of {len(first.answers)}",
-            ]
-        )
-        numbers[name] = dict(zip(columns, values, strict=True)) | {
-            "rewards equal": equal,
+        numbers[name] = dict(zip(COLUMNS, values, strict=True)) | {
+            "rewards equal": all(_same(turn.told.rewards, first.told.rewards) for turn in turns),
             "chunks": [same, len(first.answers)],
         }
-    title = f"{load.benchmark}: {load.names}, {load.episodes} episode(s) of each, {load.steps} steps, chunks of "
-    show(f"{title}{CHUNK[load.benchmark]}", ["", *columns, "rewards", "chunks"], rows)
-    sys.stdout.writelines(missing)
     return numbers
+
+
+def _rows(benchmark: str, numbers: dict[str, Any]) -> Iterator[Sequence[str]]:
+    """The table's rows of one benchmark; ratios are to the last contender, which is Sparring."""
+    played = {who: row for who, row in numbers.items() if "missing" not in row}
+    for who, row in played.items():
+        last = list(played.values())[-1]
+        timed = [f"{row[c]:,.1f} {row[c] / last[c]:.1f}×".split() for c in COLUMNS[:TIMED]]
+        same, of = row["chunks"]
+        yield [
+            f"{benchmark}: {who}",
+            *(cell for pair in timed for cell in pair),
+            *(f"{row[column]:,.0f}" for column in COLUMNS[TIMED:]),
+            "equal" if row["rewards equal"] else "differ",
+            f"{same} of {of}",
+        ]
+
+
+def _without(numbers: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [(who, row) for who, row in numbers.items() if "missing" in row]
 
 
 def _same(some: dict[str, float], others: dict[str, float]) -> bool:

@@ -30,39 +30,15 @@ from common import conclude, cpu_of_descendants, recorded, show
 HERE = Path(__file__).resolve().parent.parent
 ONCE = ("--episodes", "1", "--max-steps", "1", "--slots", "1")
 LOOK = ("--policy", "zero", "--policy-arg", "observations=[observation.image]")
+REACH = ("run", "--benchmark", "metaworld", "--task", "reach-v3")
+DOCKER = (*REACH, "--launcher", "docker", "--image", "metaworld={image}")
 RUNS = {
     "help": ("--help",),
     "toy": ("run", "--benchmark", "toy", "--task", "short", "--policy", "zero", *ONCE),
-    "expert": ("run", "--benchmark", "metaworld", "--task", "reach-v3", "--policy", "expert", *ONCE),
-    "act": ("run", "--benchmark", "metaworld", "--task", "reach-v3", "--policy", "lerobot:{checkpoint}", *ONCE),
-    "containers": (
-        *(
-            "run",
-            "--launcher",
-            "docker",
-            "--benchmark",
-            "metaworld",
-            "--task",
-            "reach-v3",
-            "--image",
-            "metaworld={image}",
-        ),
-        *(*LOOK, *ONCE),
-    ),
-    "act-containers": (
-        *(
-            "run",
-            "--launcher",
-            "docker",
-            "--benchmark",
-            "metaworld",
-            "--task",
-            "reach-v3",
-            "--image",
-            "metaworld={image}",
-        ),
-        *("--policy", "lerobot:{checkpoint}", *ONCE),
-    ),
+    "expert": (*REACH, "--policy", "expert", *ONCE),
+    "act": (*REACH, "--policy", "lerobot:{checkpoint}", *ONCE),
+    "containers": (*DOCKER, *LOOK, *ONCE),
+    "act-containers": (*DOCKER, "--policy", "lerobot:{checkpoint}", *ONCE),
     "eval": ("run", "--benchmark", "metaworld", "--task", "mt50", "--policy", "expert", "--episodes", "5"),
 }
 DEADLINE = 900.0
@@ -122,6 +98,7 @@ def main() -> None:
     )
     parser.add_argument("--image", default="sparring/metaworld", help="of containers, from this checkout")
     parser.add_argument("--image-there", default="sparring/metaworld", help="of containers, from the other one")
+    parser.add_argument("--slots", help="of eval; by default each checkout's own number, which was another at b4ce5c9")
     parser.add_argument("--rounds", type=int, default=9, help="runs of each; medians are shown")
     parser.add_argument("--allowed", type=float, default=1.05, help="largest ratio to the other one that passes")
     options = parser.parse_args()
@@ -140,7 +117,8 @@ def main() -> None:
             command = [str(python), "-c", _MAKE, str(checkpoint)]
             subprocess.run(command, env=contenders["here"].environment, check=True, stdout=subprocess.DEVNULL)
         for title in options.runs:
-            samples = _measure(contenders, RUNS[title], options.rounds)
+            more = ("--slots", options.slots) if title == "eval" and options.slots else ()
+            samples = _measure(contenders, (*RUNS[title], *more), options.rounds)
             _check_equal(title, samples)
             numbers[title] = {who: _medians(found) for who, found in samples.items()}
             rows = [[who, *(f"{number:.2f}" for number in numbers[title][who].values())] for who in samples]

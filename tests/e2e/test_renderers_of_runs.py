@@ -82,10 +82,11 @@ def test_a_device_that_aborts_costs_a_slots_restart_on_another(
 
 
 @pytest.mark.everything
+@pytest.mark.parametrize("how", [("--in-process",), ("--slots", "1")], ids=["in this process", "in a slot"])
 def test_a_run_goes_on_with_the_same_renderer_or_is_asked(
-    sparring: Sparring, looks: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sparring: Sparring, looks: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: tuple[str, ...]
 ) -> None:
-    plan = (*PLAN, "--task", "reach-v3", "--in-process")
+    plan = (*PLAN, "--task", "reach-v3", *how)
     assert sparring(*plan, "--episodes", "1").returncode == 0
     (first,) = {row["renderer"] for row in read_csv(tmp_path / "out")}
     assert "Mesa" in first

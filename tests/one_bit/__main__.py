@@ -55,10 +55,13 @@ NOTICED_BY: Final[dict[str, str]] = {
     "metaworld-after-a-reset": f"{METAWORLD}::test_nothing_is_left_of_the_episode_before[reach-v3]",
     "metaworld-looking": f"{METAWORLD}::test_looking_does_not_change_physics",
     "metaworld-not-looking": f"{METAWORLD}::test_same_bits_as_lerobots_recipe[reach-v3]",
+    "metaworld-prepared": f"{METAWORLD}"
+    "::test_what_draws_images_may_be_made_before_the_first_episode_and_nothing_is_otherwise[push-v3]",
     "metaworld-rotation": f"{SHORTCUTS}[pick-place-v3]",
     "metaworld-fingers": f"{SHORTCUTS}[pick-place-v3]",
     "replayed": "tests/env_worker/test_replay.py::test_a_replay_is_the_episode",
     "written": "tests/protos/test_wire.py::test_one_tensor_is_the_same_bytes_as_protobufs",
+    "framed": "tests/policy_server/test_framed.py::test_a_session_near_by_uses_frames_and_answers_as_gRPC_does",
     "deterministic": "tests/policy_server/test_torch_proof.py"
     "::test_deterministic_mode_holds_whatever_the_kernels_do[a usual one-8]",
     "lerobot-loop": "tests/lerobot/test_own_loop.py::test_a_session_alone_does_what_select_action_does[tiny_rnn]",

@@ -78,7 +78,12 @@ def _libero_contexts() -> None:
     """Making what draws before the first episode leaves something behind."""
     from sparring.env_worker.benchmarks.libero import LiberoSimulator
 
-    prepare, reset = LiberoSimulator.prepare_images, LiberoSimulator.reset
+    _leaves_something(LiberoSimulator, lambda simulator: simulator._environment.sim.data._data.qpos)
+
+
+def _leaves_something(kind: Any, state: Callable[[Any], Any]) -> None:
+    """Changes the state that episodes begin in, in a simulator whose images were prepared."""
+    prepare, reset = kind.prepare_images, kind.reset
 
     def prepared(self: Any) -> None:
         prepare(self)
@@ -87,10 +92,10 @@ def _libero_contexts() -> None:
     def again(self: Any, **episode: Any) -> Any:
         seen = reset(self, **episode)
         if getattr(self, "was_prepared", False):
-            flip(self._environment.sim.data._data.qpos)
+            flip(state(self))
         return seen
 
-    LiberoSimulator.prepare_images, LiberoSimulator.reset = prepared, again  # type: ignore[method-assign]
+    kind.prepare_images, kind.reset = prepared, again
 
 
 def _libero_snapshots() -> None:
@@ -140,6 +145,13 @@ def _metaworld_images() -> None:
 
     render = MetaworldSimulator._render
     MetaworldSimulator._render = lambda self: flipped(render(self))  # type: ignore[method-assign]
+
+
+def _metaworld_contexts() -> None:
+    """Making what draws before the first episode leaves something behind."""
+    from sparring.env_worker.benchmarks.metaworld import MetaworldSimulator
+
+    _leaves_something(MetaworldSimulator, lambda simulator: simulator._env.data.qpos)
 
 
 def _metaworld_rotations() -> None:
@@ -223,6 +235,19 @@ def _replayed() -> None:
     replay.replay_episode = changed
 
 
+def _framed() -> None:
+    """What comes back over frames has another bit."""
+    from sparring.policy_server.framed_session import FramedSession
+
+    act = FramedSession.act
+
+    def changed(self: Any, *arguments: Any, **more: Any) -> Any:
+        chunk = act(self, *arguments, **more)
+        return replace(chunk, actions=flipped(chunk.actions))
+
+    FramedSession.act = changed  # type: ignore[method-assign]
+
+
 def _written() -> None:
     """What goes over a wire, written without protobuf, has another last bit."""
     from sparring.protos.wire import ObservationCodec
@@ -267,10 +292,12 @@ CHANGES: Final[dict[str, Callable[[], None]]] = {
     "metaworld-reset": _metaworld_resets,
     "metaworld-after-a-reset": lambda: _metaworld_steps(_metaworld_state, lambda sim, _: sim.episodes > 1),
     "metaworld-looking": lambda: _metaworld_steps(_metaworld_state, lambda _, look: len(look) > 1),
+    "metaworld-prepared": _metaworld_contexts,
     "metaworld-rotation": _metaworld_rotations,
     "metaworld-fingers": _metaworld_fingers,
     "replayed": _replayed,
     "written": _written,
+    "framed": _framed,
     "deterministic": _in_company,
     "lerobot-loop": _lerobot_answers,
     "lerobot-light": _lerobot_answers,
