@@ -7,9 +7,11 @@ Every one of them would leave a file behind if what it brings were run. That the
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import pickle
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -383,6 +385,16 @@ def test_links_out_of_the_folder(folder: Path, tmp_path: Path, name: str, lerobo
     assert open_checkpoint(str(folder), trust=True).type == "act"
 
 
+def test_links_out_of_a_folder_inside(folder: Path, tmp_path: Path, lerobot_is_not_asked: None) -> None:
+    """Some families keep parts of a network in folders of their own."""
+    (folder / "vae").mkdir()
+    (folder / "vae" / "config.json").symlink_to("../config.json")
+    assert open_checkpoint(str(folder)).trusted == ()
+    (tmp_path / "elsewhere").write_text("{}")
+    (folder / "vae" / "weights.json").symlink_to(tmp_path / "elsewhere")
+    assert "vae/weights.json is a link to" in refusal(folder)
+
+
 def test_links_that_stay_inside(folder: Path, tmp_path: Path) -> None:
     """`checkpoints/last` is a link, and so is every file of the hub's cache."""
     (tmp_path / "last").symlink_to(folder)
@@ -472,6 +484,27 @@ def test_kernels_are_code_too() -> None:
         pytest.skip("this transformers takes them from a package that is not installed")
     with pytest.raises(UsageError, match="someone/kernels"), CodeGuard(trust=False, told=pytest.fail)():
         hub_kernels.get_kernel("someone/kernels")
+
+
+def test_kernels_of_the_package_itself_are_code_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Some of transformers' networks fetch theirs past the function that the others call."""
+    (tmp_path / "kernels.py").write_text("def get_kernel(repo_id):\n    return repo_id\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "kernels", raising=False)
+    with pytest.raises(UsageError, match="someone/kernels"), CodeGuard(trust=False, told=pytest.fail)():
+        importlib.import_module("kernels").get_kernel("someone/kernels")
+    assert importlib.import_module("kernels").get_kernel("someone/kernels") == "someone/kernels"
+    monkeypatch.delitem(sys.modules, "kernels")
+
+
+def test_modules_that_an_adapter_names_are_not_imported_even_if_it_was_not_seen() -> None:
+    """Of adapters in other repositories, or of a file that changes after it was looked at."""
+    tp_layer = pytest.importorskip("peft.tuners.lora.tp_layer")
+    auto = pytest.importorskip("peft.auto")
+    for library in (tp_layer, auto):
+        with pytest.raises(UsageError, match="the module 'evil'"), CodeGuard(trust=False, told=pytest.fail)():
+            library.importlib.import_module("evil")
+        assert library.importlib.import_module("json") is json, "outside of it, all is as ever"
 
 
 def test_what_is_loaded_when_a_policy_first_acts(folder: Path, marker: Path) -> None:

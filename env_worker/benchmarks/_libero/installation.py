@@ -12,8 +12,10 @@ import importlib.util
 import io
 import os
 import pickle  # behind an unpickler that knows numpy arrays and nothing else
+import stat
 import tempfile
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,7 @@ def write_config(assets: Path) -> Path:
         The folder of the installed package, which holds `bddl_files` and `init_files`.
 
     Raises:
-        LiberoSetupFailed: the package is not installed.
+        LiberoSetupFailed: the package is not installed, or there is no safe place for it.
     """
     spec = importlib.util.find_spec("libero")
     if spec is None or spec.origin is None:
@@ -49,7 +51,7 @@ def write_config(assets: Path) -> Path:
     try:
         _write(folder, package, assets)
     except OSError:  # a read-only home, as in a container
-        folder = Path(tempfile.gettempdir()) / f"sparring-libero-{os.getuid()}" / name
+        folder = _own_folder(Path(tempfile.gettempdir()) / f"sparring-libero-{os.getuid()}") / name
         _write(folder, package, assets)
     os.environ["LIBERO_CONFIG_PATH"] = str(folder)
     return package
@@ -73,6 +75,23 @@ def prepare_libero(assets: Path) -> Path:
     # The configuration's `assets` entry is ignored by get_assets_path(); its cache is not.
     libero._assets_path_cache = str(assets)
     return package
+
+
+def _own_folder(folder: Path) -> Path:
+    """Makes a folder where everybody may write, and returns it.
+
+    Raises:
+        LiberoSetupFailed: somebody else has made it, or may write to it: LIBERO would read what they put there.
+    """
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise LiberoSetupFailed(
+            f"{str(folder)!r} is not yours alone, and LIBERO would read its settings from there: remove it, or name "
+            "another place for temporary files with TMPDIR."
+        )
+    return folder
 
 
 def _write(folder: Path, package: Path, assets: Path) -> None:

@@ -28,9 +28,11 @@ _DOORS: Final = (
     ("diffusers.utils.dynamic_modules_utils", "get_cached_module_file"),
     ("diffusers.utils.dynamic_modules_utils", "get_class_in_module"),
     ("transformers.integrations.hub_kernels", "get_kernel"),
+    ("kernels", "get_kernel"),
 )
-_PIPELINES: Final = "lerobot.processor.pipeline"
-_MODULES: Final = frozenset({_PIPELINES, *(name for name, _ in _DOORS)})
+_IMPORTERS: Final = ("lerobot.processor.pipeline", "peft.tuners.lora.tp_layer", "peft.auto")
+"""Modules that import whatever module a file names: the class of a step, what an adapter was made with."""
+_MODULES: Final = frozenset({*_IMPORTERS, *(name for name, _ in _DOORS)})
 _ASKS: Final = ("transformers.dynamic_module_utils", "TIME_OUT_REMOTE_CODE")
 """How many seconds transformers waits for somebody at the terminal to say whether code may be run; 0: it never asks."""
 _NAMING: Final = (
@@ -146,7 +148,7 @@ def _close_doors_of(module: ModuleType) -> None:
         original = getattr(module, function, None) if module.__name__ == name else None
         if original is not None and not hasattr(original, "guarded_by_sparring"):
             setattr(module, function, _guarded(original))
-    if module.__name__ == _PIPELINES and getattr(module, "importlib", None) is importlib:
+    if module.__name__ in _IMPORTERS and getattr(module, "importlib", None) is importlib:
         module.importlib = _Imports()  # type: ignore[attr-defined]
 
 
@@ -207,7 +209,7 @@ def _only_weights(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Imports:
-    """Stands in for `importlib` where LeRobot imports the class that a step of a processor names."""
+    """Stands in for `importlib` where a library imports what a file names."""
 
     def import_module(self, name: str, package: str | None = None) -> Any:
         if _active:

@@ -129,9 +129,12 @@ def _links(folder: Path) -> Iterator[Demand]:
     """Finds links to files elsewhere. The hub's cache is made of links, from a snapshot to the repository's blobs."""
     real = _real(folder)
     inside = [real, *([real.parents[1] / "blobs"] if real.parent.name == "snapshots" else [])]
-    for path in sorted(folder.iterdir()):
+    found = sorted(folder.iterdir())  # and what is in its folders: some families keep parts of a network there
+    found += [path for part in found if part.is_dir() and not part.is_symlink() for path in sorted(part.iterdir())]
+    for path in found:
         if path.is_symlink() and not any(_real(path).is_relative_to(root) for root in inside):
-            yield Demand(_plain(path.name), f"is a link to {_shown(str(_real(path)))}, outside of the checkpoint")
+            name = _plain(str(path.relative_to(folder)))
+            yield Demand(name, f"is a link to {_shown(str(_real(path)))}, outside of the checkpoint")
 
 
 def _large(folder: Path) -> Iterator[Demand]:
