@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import zlib
-from tokenize import TokenError
 from typing import Final
 
 import numpy as np
 
+from sparring.protos import unreadable
 from sparring.protos.errors import SparringError
 from sparring.protos.tensor import Array
 
@@ -17,8 +17,6 @@ MOST_BYTES: Final = 4 << 20
 MOST_UNPACKED: Final = 32 << 20
 """The most that they may have unpacked: a packed file may be anybody's."""
 _LEVEL: Final = 6
-_UNREADABLE: Final = (ValueError, TypeError, SyntaxError, TokenError, EOFError, OverflowError, MemoryError)
-"""What NumPy raises of a header that nobody would write."""
 
 
 class UnreadableActions(SparringError):
@@ -47,6 +45,6 @@ def unpack(content: bytes) -> Array:
         actions: Array = np.lib.format.read_array(file, allow_pickle=False)
         if actions.ndim != 2 or not np.issubdtype(actions.dtype, np.number) or file.read(1):
             raise ValueError("they are no table of numbers")
-    except (*_UNREADABLE, zlib.error) as error:
+    except (*unreadable.ARRAY, zlib.error) as error:
         raise UnreadableActions(f"recorded actions cannot be read: {error}.") from error
     return actions

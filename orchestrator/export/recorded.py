@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import IO, Any, Final
 
 import numpy as np
 
+from sparring.protos import unreadable
 from sparring.protos.errors import UsageError
 from sparring.protos.spec import TensorSpec
 from sparring.protos.tensor import Array
@@ -18,7 +20,6 @@ from sparring.protos.tensor import Array
 _OBSERVATIONS: Final = "observations/"
 _MOST_BYTES: Final = 1 << 30
 """Of one array that is read as a whole: a small file may unpack to more than a machine has."""
-_BROKEN: Final = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True)
@@ -101,24 +102,26 @@ class RecordedEpisode:
     @property
     def actions(self) -> Array:
         """As executed, (steps, action_dim)."""
-        return self._array("actions")
+        return self._array("actions", axes=2)
 
     @property
     def rewards(self) -> Array:
         """Of each step."""
-        return self._array("rewards")
+        return self._array("rewards", axes=1)
 
     @property
     def looks(self) -> Array:
         """The steps before whose action the policy looked."""
-        return self._array("looks")
+        return self._array("looks", axes=1)
 
     def seen(self, name: str) -> Iterator[Array]:
         """Yields an observation, look by look; one of them at a time is in memory."""
         member = _OBSERVATIONS + name
         with self._reading(), zipfile.ZipFile(self.path) as archive, archive.open(self._member(member)) as file:
             dtype, shape = _read_header(file)
-            size = int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
+            size = math.prod(shape[1:]) * dtype.itemsize
+            if min(shape, default=-1) < 0 or size > _MOST_BYTES:
+                raise ValueError(f"{name!r} has the shape {shape}: no observation has")
             for _ in range(shape[0]):
                 content = file.read(size)
                 if len(content) != size:
@@ -128,7 +131,7 @@ class RecordedEpisode:
 
     def _about(self) -> About:
         with self._reading():
-            said = json.loads(self._array("about").tobytes())
+            said = json.loads(self._array("about", axes=1).tobytes())
             return About(
                 benchmark=str(said["benchmark"]),
                 task=str(said["task"]),
@@ -145,12 +148,14 @@ class RecordedEpisode:
     def _one(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return shape[2:] if self.about.history > 1 else shape[1:]
 
-    def _array(self, name: str) -> Array:
+    def _array(self, name: str, *, axes: int) -> Array:
         with self._reading():
             if self._member(name).file_size > _MOST_BYTES:
                 raise ValueError(f"{name!r} would unpack to {self._member(name).file_size} bytes")
             with zipfile.ZipFile(self.path) as archive, archive.open(self._member(name)) as file:
                 array: Array = np.lib.format.read_array(file, allow_pickle=False)
+            if array.ndim != axes or array.dtype.kind not in "fiub":
+                raise ValueError(f"{name!r} is {array.dtype} {array.shape}, and not numbers along {axes} axes")
         return array
 
     def _header(self, name: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
@@ -174,7 +179,7 @@ class _Reading:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, _BROKEN):
+        if isinstance(error, unreadable.ARCHIVE):
             why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
             raise UsageError(f"{str(self.path)!r} cannot be read as a recording: {why}.") from error
 

@@ -28,6 +28,7 @@ from sparring.orchestrator.results.json_text import MOST_TEXT, parse_json
 from sparring.orchestrator.results.reading import FILE_NAME, KeptEpisode, read_journal
 from sparring.orchestrator.results.results import RESULT_FILES
 from sparring.orchestrator.results.row import COLUMNS, EpisodeRow, is_sound
+from sparring.protos import unreadable
 from sparring.protos.action_list import MOST_BYTES as MOST_ACTIONS
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.trace import MOST_BYTES as MOST_TRACE
@@ -71,7 +72,7 @@ def opened(place: Path) -> Iterator[Source]:
     try:
         open_regular(place).close()  # no pipe, and no device
         archive = zipfile.ZipFile(place)
-    except (OSError, zipfile.BadZipFile) as error:
+    except unreadable.ARCHIVE as error:
         raise UsageError(f"{str(place)!r} is no output folder and no bundle: {_reason(error)}.") from error
     with archive:
         yield _Bundle(place, archive).source()
@@ -237,7 +238,7 @@ class _Bundle:
         try:
             with self._archive.open(name) as member:
                 content = member.read(most + 1)
-        except (KeyError, OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+        except unreadable.ARCHIVE as error:
             raise SparringError(f"{name!r} of the bundle {self._shown} cannot be read: {_reason(error)}.") from error
         if len(content) > most:
             raise SparringError(f"{name!r} of the bundle {self._shown} has more than {most:,} bytes.")

@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Container
 from pathlib import Path
 
+from sparring.protos import unreadable
 from sparring.protos.errors import UsageError
 
 
@@ -18,12 +19,15 @@ def check_archive(path: Path, most: int, members: Container[str] | None = None) 
         members: The ones that will be read, if not all.
 
     Raises:
-        UsageError: If it does.
+        UsageError: If it does, or cannot be read.
     """
     if not zipfile.is_zipfile(path):
         return
-    with zipfile.ZipFile(path) as archive:
-        read = [member for member in archive.infolist() if members is None or member.filename in members]
+    try:
+        with zipfile.ZipFile(path) as archive:
+            read = [member for member in archive.infolist() if members is None or member.filename in members]
+    except unreadable.ARCHIVE as error:
+        raise UsageError(f"{str(path)!r} is a damaged archive ({error}); was it copied to the end?") from error
     size = sum(member.file_size for member in read)
     if size > most:
         raise UsageError(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 
 from sparring.policy_server.policies.archives import check_archive
 from sparring.policy_server.policies.base import Array, Instruction, Observation, Policy, PolicySpec
+from sparring.protos import unreadable
 from sparring.protos.advice import Hint, together
 from sparring.protos.conditions import Conditions
 from sparring.protos.errors import UsageError
@@ -61,7 +61,7 @@ class ReplayPolicy(Policy):
             )
         try:
             self._tapes = _read_folder(path) if path.is_dir() else _read_archive(path)
-        except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+        except unreadable.ARCHIVE as error:
             raise UsageError(f"{file!r} cannot be read as recordings of plain arrays: {error}") from error
         found = {name: tape.actions for name, tape in self._tapes.items()}
         self.data_sha256 = _hash(found)

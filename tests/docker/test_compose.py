@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -64,6 +65,27 @@ def test_it_evaluates_the_expert_and_ends_with_the_runs_exit_code(compose: Compo
     ]
     made = (tmp_path / "outputs").stat()  # by Docker, for root
     assert (made.st_uid, made.st_gid, made.st_mode & 0o7022) == (10001, 10001, 0), "theirs, and nobody else may write"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can kill what is in a container past its engine")
+def test_a_worker_and_a_policy_server_that_die_are_started_again(
+    compose: Compose, engine: Engine, tmp_path: Path
+) -> None:
+    up = compose("up", "--no-build", "--detach", "--wait", SPARRING_TASK="reach-v3", SPARRING_EPISODES="100")
+    assert up.returncode == 0, up.stderr
+    project = {"filters": {"label": f"com.docker.compose.project=sparring-test-{os.getpid()}"}}
+    running = {c.labels["com.docker.compose.service"]: c for c in engine.client.containers.list(**project)}
+    assert "orchestrator" in running, "while it plays"
+    for name in ("policy-server", "worker-metaworld"):
+        # Past the engine, which starts nothing again that it was told to kill; all of it that listens or plays is gone.
+        os.kill(running[name].attrs["State"]["Pid"], signal.SIGKILL)
+    ended = running["orchestrator"].wait(timeout=300)
+    assert ended["StatusCode"] == 0, running["orchestrator"].logs().decode()
+    rows = episodes(tmp_path)
+    assert [row["outcome"] for row in rows] == ["success"] * 100
+    for name in ("policy-server", "worker-metaworld"):
+        running[name].reload()
+        assert running[name].attrs["RestartCount"] == 1, name
 
 
 def test_a_hostile_worker_reaches_two_sockets_and_can_replace_neither(

@@ -1,22 +1,27 @@
-"""Targets for what comes from other people's programs: arrays and pickles of their wires, settings and documents."""
+"""Targets for what other people's programs write: arrays and pickles of their wires, settings, documents, archives."""
 
 from __future__ import annotations
 
+import io
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgpack
 import numpy as np
 
+from sparring.orchestrator.export.recorded import RecordedEpisode
+from sparring.orchestrator.replay.bundle import opened
 from sparring.orchestrator.results.json_text import parse_json
 from sparring.orchestrator.settings.config_file import ConfigFile
 from sparring.policy_server.bridges import lerobot_async
 from sparring.policy_server.bridges.arrays import GROOT, OPENPI, VLA_EVAL, BadMessage
 from sparring.policy_server.bridges.pickles.reading import Made
 from sparring.policy_server.bridges.pickles.writing import TensorOf, pickled
-from sparring.protos.errors import UsageError
+from sparring.policy_server.policies.replay import ReplayPolicy
+from sparring.protos.errors import SparringError, UsageError
 
 SHOWN: Final = {"image": np.zeros((2, 2, 3), np.uint8), "state": np.ones(3, np.float32), "prompt": "go"}
 ACTION: Final = {"timestamp": 1.5, "timestep": 3, "action": TensorOf(np.zeros(2, np.float32))}
@@ -54,6 +59,31 @@ def document(data: bytes) -> None:
         return
 
 
+def archive(data: bytes) -> None:
+    with tempfile.NamedTemporaryFile(suffix=".npz") as file:
+        file.write(data)
+        file.flush()
+        path = Path(file.name)
+        with suppress(SparringError):
+            episode = RecordedEpisode(path)
+            for name in episode.observations:
+                list(episode.seen(name))
+            len(episode.actions)
+        with suppress(SparringError):
+            ReplayPolicy(file=file.name)
+        with suppress(SparringError), opened(path):
+            pass
+
+
+def _recording() -> bytes:
+    """The smallest recording that there is."""
+    file = io.BytesIO()
+    about = b'{"benchmark": "toy", "task": "short", "index": 0, "seed": 1, "instruction": "go", "success": true}'
+    arrays = {"about": np.frombuffer(about, np.uint8), "actions": np.zeros((1, 2)), "observations/x": np.zeros((1, 3))}
+    np.savez_compressed(file, **arrays)
+    return file.getvalue()
+
+
 STRANGERS: Final[dict[str, tuple[Callable[[bytes], None], list[bytes]]]] = {
     "pickle": (pickle, [pickled([Made(lerobot_async.ACTION, ACTION)])]),
     "arrays": (
@@ -61,6 +91,7 @@ STRANGERS: Final[dict[str, tuple[Callable[[bytes], None], list[bytes]]]] = {
         [wire.write(SHOWN) for wire in (OPENPI, VLA_EVAL, GROOT)] + [msgpack.packb({"endpoint": "ping"})],
     ),
     "settings": (settings, [b"benchmark: toy\ntask: [short, &a long, *a]\nrules: {max_steps: 4}\nseed: 1:30\n"]),
+    "archive": (archive, [_recording()]),
     "document": (document, [b'{"schema": 2, "episodes": 4, "tasks": {"toy": [{"name": "a"}]}}']),
 }
 """As those in `targets.py`."""

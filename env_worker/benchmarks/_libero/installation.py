@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparring.env_worker.assets import cache_folder
+from sparring.protos import unreadable
 from sparring.protos.errors import SparringError
 
 
@@ -122,7 +123,7 @@ def load_init_states(path: Path) -> npt.NDArray[np.float64]:
         with zipfile.ZipFile(path) as archive:
             member = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
             states = _NumpyUnpickler(io.BytesIO(archive.read(member))).load()
-    except (OSError, StopIteration, zipfile.BadZipFile, pickle.UnpicklingError, EOFError) as error:
+    except (*unreadable.ARCHIVE, StopIteration, pickle.UnpicklingError) as error:
         raise LiberoSetupFailed(f"cannot read the init states in {path}: {error}") from error
     if not isinstance(states, np.ndarray) or states.ndim != 2 or not len(states):
         raise LiberoSetupFailed(f"{path} does not hold a table of init states")
