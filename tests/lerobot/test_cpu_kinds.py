@@ -11,7 +11,7 @@ from support import ROOT, has_cpu_capability
 from tiny_models import LEROBOT
 
 FILES = [f"tests/lerobot/test_{name}.py" for name in ("families", "lerobot_policy", "own_loop", "xvla")]
-CHOSEN = "in_deterministic_mode and not 1-"
+CHOSEN = "(in_deterministic_mode and not 1-) or (do_together_what_they_do_alone and True)"
 
 # What rounds is torch, the same below both LeRobots; the newer one has all families of the older one, and more.
 KINDS = [("default", 1), ("avx2", 2)] if LEROBOT >= (0, 6) else []
