@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
 from sparring.protos.limits import MAX_EXTRA_BYTES
 from sparring.protos.spec import PolicySpec
-from sparring.protos.tensor import Array, dtype_code, dtype_of
+from sparring.protos.tensor import Array, dtype_code, dtype_of, encode
 
 # Tags of policy.proto: field number and wire type (0 a varint, 2 length-delimited).
 _REQUEST_OBSERVATION: Final = bytes([3 << 3 | 2])
@@ -58,9 +59,15 @@ class ObservationCodec:
         self.longest = self._size + MAX_EXTRA_BYTES
         """Bytes of the longest message that may come after the hello."""
 
+    @cached_property
+    def _are_stored_raw(self) -> bool:
+        """Whether tensor.py stores such elements as they are; what it stores otherwise goes the ordinary way."""
+        made_up = (encode(np.zeros(field.shape, field.dtype)) for field in self._fields)
+        return all(tensor.WhichOneof("storage") == "raw" for tensor in made_up)
+
     def write(self, episode: int, step: int, tensors: Mapping[str, Array]) -> bytes | None:
-        """Returns a RolloutRequest with this observation; None if the tensors are not exactly what is needed."""
-        if len(tensors) != len(self._fields):
+        """Returns a RolloutRequest with this observation; None if it has to go the ordinary way."""
+        if len(tensors) != len(self._fields) or not self._are_stored_raw:
             return None
         parts: list[Any] = [b""]
         for field in self._fields:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from sparring.protos import policy_pb2 as pb
+from sparring.protos import wire
 from sparring.protos.spec import PolicySpec, TensorSpec
-from sparring.protos.tensor import decode, encode_into
+from sparring.protos.tensor import Tensor, decode, encode, encode_into
 from sparring.protos.wire import ObservationCodec
 
 SPECS = {
@@ -99,6 +100,16 @@ def test_what_is_not_needed_is_left_to_the_ordinary_way() -> None:
     data = codec.write(1, 1, strided)
     assert data is not None
     assert pb.RolloutRequest.FromString(data).observation.tensors["image"].raw == bytes(60)
+
+
+def test_elements_that_are_not_stored_as_they_are_go_the_ordinary_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = needs()
+    codec = ObservationCodec(spec)
+    # As if tensor.py had another arm of `Tensor.storage`, which the image goes by.
+    monkeypatch.setattr(wire, "encode", lambda array: Tensor() if array.ndim == 3 else encode(array))
+    assert codec.write(1, 1, arrays(3, spec)) is None
+    states = PolicySpec({"state": SPECS["state"]}, action_dim=1)
+    assert ObservationCodec(states).write(1, 1, arrays(3, states)) is not None
 
 
 def test_damaged_messages_are_never_read_as_something_else() -> None:
