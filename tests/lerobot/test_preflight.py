@@ -13,11 +13,17 @@ import pytest
 import torch
 from checkpoints import ACTION, IMAGE, STATE, STATISTICS, act_config, save
 from lerobot.policies.factory import make_pre_post_processors
+from tiny_models import LEROBOT
 
+from sparring.orchestrator.execution.in_process import run_in_process
+from sparring.orchestrator.export.export import chosen_recordings, export
+from sparring.orchestrator.export.formats import ExportOptions
 from sparring.orchestrator.preflight.evidence import Evidence
 from sparring.orchestrator.preflight.facts import read_checkpoint
 from sparring.orchestrator.preflight.pictures import small
 from sparring.orchestrator.preflight.preflight import PreflightRequest, observe, preflight, verdicts_of
+from sparring.orchestrator.run.make_plan import make_plan
+from sparring.orchestrator.settings import read_settings
 
 SIDE = 64
 ON = {"benchmark": "metaworld", "task": "reach-v3", "benchmark_arg": {"resolution": SIDE}, "in_process": True}
@@ -25,6 +31,9 @@ NORMALISED = f"{STATE}: there are statistics to normalise it with."
 BEGINS = f"{STATE}: it begins as in training: same numbers, same order, signs and units."
 VALUES = f"{IMAGE}: its values have the range that it was trained on."
 COLOURS = f"{IMAGE}: red and blue are not exchanged."
+ANSWERS = "The policy answers frames of its training as the training set does."
+STEPS = 300
+"""Of a training."""
 RANGE = "The training set's actions have the range of the action space."
 
 Statistics = dict[str, dict[str, torch.Tensor]]
@@ -113,6 +122,33 @@ def test_statistics_that_fit_find_nothing(evidence: Evidence, checkpoint: Path, 
     kinds = {v.rule: v for v in verdicts_of(trained_with(evidence, checkpoint, tmp_path / "other", imagenet))}
     assert kinds[COLOURS].kind == "skipped"
     assert "ImageNet" in kinds[COLOURS].detail
+
+
+@pytest.mark.everything
+@pytest.mark.skipif(LEROBOT < (0, 6), reason="LeRobot 0.4 reads videos by what torchvision no longer has")
+def test_a_checkpoint_that_lerobot_trained_is_left_alone(tmp_path: Path) -> None:
+    """Trained by LeRobot on what Meta-World's expert did, until its answers are those of its training."""
+    from lerobot.configs.default import DatasetConfig
+    from lerobot.configs.train import TrainPipelineConfig
+    from lerobot.scripts.lerobot_train import train
+
+    seen = {"policy": "expert", "policy_arg": {"look": [IMAGE, STATE]}}
+    given = {**ON, **seen, "episodes": 2, "max_steps": 40, "seed": 7}
+    settings = read_settings({**given, "record": tmp_path / "seen", "output": tmp_path / "run"})
+    run_in_process(settings, make_plan(settings), tmp_path / "run")
+    export(chosen_recordings(tmp_path / "seen"), tmp_path / "set", "lerobot", ExportOptions([IMAGE, STATE]))
+    train(
+        TrainPipelineConfig(
+            dataset=DatasetConfig(repo_id="sparring/exported", root=str(tmp_path / "set"), video_backend="pyav"),
+            policy=act_config(SIDE, optimizer_lr=3e-4, optimizer_lr_backbone=3e-4, dropout=0.0),
+            output_dir=tmp_path / "trained", steps=STEPS, batch_size=8, num_workers=0, save_freq=STEPS,
+        )
+    )  # fmt: skip
+    checkpoint = tmp_path / f"trained/checkpoints/{STEPS:06d}/pretrained_model"
+    given = {**ON, "policy": f"lerobot:{checkpoint}", "policy_arg": {"device": "cpu"}}
+    found = preflight(**given, dataset=tmp_path / "set", steps=16)
+    assert [str(finding) for finding in found.findings] == []
+    assert {verdict.rule: verdict.kind for verdict in found.verdicts}[ANSWERS] == "ok"
 
 
 def test_an_image_of_another_size_is_found_where_the_policy_takes_any(checkpoint: Path) -> None:
