@@ -10,7 +10,7 @@ from sparring.orchestrator.run.films import EVENT, Films, difference
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
 from sparring.orchestrator.run.scheduler import Lease, Scheduler, SlotId
 from sparring.protos import evaluation_pb2 as pb
-from sparring.protos.advice import Dialect, render
+from sparring.protos.advice import Dialect, Hint, render
 from sparring.protos.pieces import AttachmentMissing
 from sparring.protos.record import EpisodeRecord
 from sparring.protos.tracebacks import Tracebacks
@@ -91,9 +91,15 @@ class Replays:
         """Keeps the film of a replay, if it is one of what was recorded."""
         row = self._journal.row(lease.episode)
         again = EpisodeRecord.from_message(result)
-        problem = difference(row, again) or result.missing
+        problem = difference(row, again)
         if again.outcome == "error":
             problem = self._tracebacks.told("simulator", problem, result.traceback)
+        elif problem:
+            problem += (
+                f" A simulator that does not repeat its episodes is filmed with {Hint('video_live', value=True)}."
+            )
+        else:
+            problem = result.missing
         if not problem:
             try:
                 filmed = replace(row, video=self._attachments.save_replay(lease, result, row.outcome))

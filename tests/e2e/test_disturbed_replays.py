@@ -18,6 +18,9 @@ import pytest
 from chaos.disk import SmallDisk
 from support import Sparring, StartSparring, processes_of, sampled, wait_for
 
+from sparring.orchestrator.replay.recorded_run import RecordedRun
+from sparring.protos.errors import UsageError
+
 pytestmark = pytest.mark.processes
 
 PLAN = ("run", "--benchmark", "toy", "--task", "short,long", "--policy", "toy_policies:Wanderer", "--episodes", "2")
@@ -60,6 +63,42 @@ def test_a_worker_that_is_killed_changes_nothing(
     else:
         assert (len(told["films"]), told["missing"]) == (4, {})
         assert sorted(path.suffix for path in (tmp_path / "run" / "films").iterdir()) == [".mp4"] * 4
+
+
+def test_actions_are_those_of_the_attempt_that_counts(
+    sparring: Sparring, start_sparring: StartSparring, tmp_path: Path
+) -> None:
+    """Episodes fail and are tried again, a slot and then the orchestrator are killed, and the run is resumed."""
+    (tmp_path / "flags").mkdir()
+    process = start_sparring(
+        "run", "--benchmark", "toy", "--task", "flaky,long", "--policy", "toy_policies:Wanderer", "--episodes", "4",
+        "--slots", "2", "--retries", "2", "--benchmark-arg", "step_seconds=0.02",
+        "--benchmark-arg", f"flag_folder={tmp_path / 'flags'}", "--output", "run",
+    )  # fmt: skip
+
+    def recorded() -> int:
+        try:
+            return len(RecordedRun.in_folder(tmp_path / "run").rows)
+        except UsageError:  # it is not there yet
+            return 0
+
+    wait_for(lambda: recorded() >= 1)
+    wait_for(lambda: victim(tmp_path, "slot") is not None)
+    slot = victim(tmp_path, "slot")
+    assert slot is not None
+    slot.send_signal(signal.SIGKILL)
+    wait_for(lambda: recorded() >= 3)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert 3 <= recorded() < 8, "the test kills nothing"
+    wait_for(lambda: processes_of(tmp_path) == [])
+    resumed = sparring("resume", "run")
+    assert resumed.returncode == 0, resumed.stderr
+    done = sparring("verify", "run", "--all", "--in-process", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [each["verdict"] for each in json.loads(done.stdout)["episodes"]] == ["same"] * 8
+    rows = RecordedRun.in_folder(tmp_path / "run").rows.values()
+    assert max(row.attempts for row in rows) > 1, "nothing was tried again"
 
 
 ELSEWHERE = """

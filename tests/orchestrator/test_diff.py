@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sqlite3
 import subprocess
@@ -255,6 +256,26 @@ def test_pictures_of_different_sizes_stand_side_by_side(usage: Sparring) -> None
     run(usage, *PLAN, "--policy", "toy_policies:Forward", "--output", "b")
     found = differences(usage, "--frames", "pictures", "--most", "1", "--in-process")
     assert [str(path) for path in Path("pictures").iterdir()] == list(found["pictures"].values())
+
+
+def test_where_no_picture_can_be_written_is_said_in_a_sentence(
+    usage: Sparring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(usage, *PLAN, "--policy", "toy_policies:Wanderer", "--output", "a")
+    run(usage, *PLAN, "--policy", "toy_policies:Forward", "--output", "b")
+    Path("file").touch()
+    done = run(usage, "diff", "a", "b", "--frames", "file", "--in-process", code=2)
+    assert done.stderr.splitlines()[-1] == "error: 'file' cannot be written: File exists."
+
+    def full(path: Path, rows: object) -> None:
+        path.write_bytes(b"half of it")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("sparring.orchestrator.cli.commands.diff.write_png", full)
+    done = run(usage, "diff", "a", "b", "--frames", "new/pictures", "--in-process", code=1)
+    picture = "new/pictures/short_0_step0.png"
+    assert done.stderr.splitlines()[-1] == f"error: the picture '{picture}' cannot be written: No space left on device."
+    assert not Path("new").exists(), "something was left"
 
 
 def test_a_smaller_picture_has_white_around_it(tmp_path: Path) -> None:

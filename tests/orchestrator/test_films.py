@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from coordinated import Hand, Run
+from toy_benchmark import Toy
 
 from sparring.orchestrator.run.films import Films
 from sparring.orchestrator.run.listeners import FilmCount
@@ -171,6 +172,8 @@ def test_a_replay_that_is_another_episode_is_told_counted_kept_in_the_journal_an
         (event,) = [event for event in run.journal.events() if event.kind == "film"]
         assert run.watcher.warnings == [event.message]
         assert re.match(f"toy/short#0: there is no film of it: .*{told}", event.message)
+        advised = " A simulator that does not repeat its episodes is filmed with --video-live."
+        assert event.message.endswith(advised) == ("then," in told)
         assert run.watcher.films[-1] == FilmCount(wanted=1, made=0, missing=1)
 
     in_run(test, episodes=1)
@@ -245,6 +248,23 @@ def test_without_actions_episodes_are_filmed_while_they_are_played(in_run: Calla
         assert videos(run) == {"short_0000_success.mp4": b"a film"}
 
     in_run(test, episodes=1, actions=False)
+
+
+def test_a_simulator_that_does_not_repeat_its_episodes_is_filmed_while_it_is_played(
+    in_run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Toy, "replays", False)
+
+    async def test(run: Run) -> None:
+        worker = Hand(run)
+        for number, outcome in ((1, SUCCESS), (2, FAILURE)):
+            lease = worker.takes()
+            assert (lease.film, lease.film_later, lease.film_seen, lease.replay) == (True, False, [], b"")
+            worker.finishes(lease, outcome, actions=actions(number), video=b"film %d" % number)
+        await run.coordinator.ended
+        assert videos(run) == {"short_0001_failure.mp4": b"film 2"}
+
+    in_run(test, video="failures")
 
 
 def test_a_film_of_an_episode_that_is_not_in_the_plan_is_refused(in_run: Callable[..., None]) -> None:

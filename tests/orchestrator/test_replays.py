@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from support import Sparring
+from toy_benchmark import Toy
 
 from sparring.orchestrator.cli.main import cli
 from sparring.orchestrator.plan import EpisodeId
@@ -208,6 +209,14 @@ def test_what_cannot_be_seen_is_refused_with_what_can(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         play(RecordedRun.in_folder(recorded), tmp_path, "short:0", **wanted)
+
+
+def test_a_simulator_that_does_not_repeat_its_episodes_is_not_played_again(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Toy, "replays", False)
+    with pytest.raises(UsageError, match=r"do not repeat an episode \(replays = False\)"):
+        play(RecordedRun.in_folder(recorded), tmp_path)
 
 
 def test_a_folder_without_actions_says_why_and_what_to_do(usage: Sparring, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from support import Sparring
 
+from sparring.orchestrator.replay.recorded_run import RecordedRun
+from sparring.orchestrator.results.damage import DamagedJournal
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.results import Results, write_results
 from sparring.orchestrator.results.row import COLUMNS, checksum
@@ -145,6 +147,12 @@ def cut_actions(journal: sqlite3.Connection) -> None:
     journal.execute("UPDATE actions SET content = substr(content, 1, 60) WHERE task = 'long' AND \"index\" = 1")
 
 
+def set_to(column: str, value: str) -> Edit:
+    """Returns an edit of a column, to what SQL says."""
+    where = "WHERE task = 'long' AND \"index\" = 1"
+    return lambda journal: journal.execute(f'UPDATE episodes SET "{column}" = {value} {where}') and None
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -156,6 +164,10 @@ def cut_actions(journal: sqlite3.Connection) -> None:
         (all_of_another, "step 0 is the first"),
         (other_seed, "its seed is 4711, and by the plan it is 8"),
         (cut_actions, "recorded actions cannot be read"),
+        (set_to("steps", "steps - 1"), r"actions, and says that it had \d+ steps"),
+        (set_to("reward_max", "reward_max + 1e-9"), "reward_max: .* was recorded, and its actions come to"),
+        (set_to("metrics", "'{\"distance\": 0.5}'"), "metric distance: 0.5 was recorded, and its actions come to 0.0"),
+        (set_to("metrics", "'{}'"), "metric distance: reported now only"),
     ],
 )
 def test_an_edited_folder_is_found_out_however_careful_the_editor(
@@ -172,6 +184,15 @@ def test_an_edited_folder_is_found_out_however_careful_the_editor(
     assert set(problems) <= {"short:0", "short:1", "short:2"} if change is flip_outcome else set(problems) == {"long:1"}
     for told in problems.values():
         assert re.search(said, told), told
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_every_column_has_part_in_the_checksum_of_its_row(recorded: Path, column: str) -> None:
+    value = {"outcome": "'failure'", "metrics": "'{\"distance\": 0.5}'", "error_kind": "'policy'"}.get(column)
+    text = column in ("benchmark", "task", "video", "worker", "host", "error", "renderer")
+    edit(recorded, set_to(column, value or (f"\"{column}\" || 'x'" if text else f'"{column}" + 10')), carefully=False)
+    with pytest.raises(DamagedJournal, match=r"the row of \S+ is not what was recorded"):
+        RecordedRun.in_folder(recorded)
 
 
 def test_a_row_that_was_changed_without_its_checksum_is_found_out(usage: Sparring, recorded: Path) -> None:

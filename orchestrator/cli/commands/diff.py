@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
-import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,11 @@ from sparring.orchestrator.display.screen import show as show_on_screen
 from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.replay.bundle import recorded_in
 from sparring.orchestrator.replay.recorded_run import RecordedRun
-from sparring.orchestrator.replay.replays import Replayed, Wanted
+from sparring.orchestrator.replay.replays import Replayed, Wanted, working_folder
 from sparring.orchestrator.replay.run_difference import EpisodeDifference, RunDifference, difference_of
 from sparring.orchestrator.replay.side_by_side import frames_of, labelled, write_png
 from sparring.orchestrator.results.finite import finite
+from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.file_names import unique_file_names
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.comma_list import comma_list
@@ -87,9 +87,9 @@ def _pictures(
     """Makes a picture of each episode that can be played again in both runs; returns where they are."""
     ids = {found.ids[one.episode]: one for one in differing}
     names = unique_file_names(one.episode for one in differing)
-    folder.mkdir(parents=True, exist_ok=True)
     made: dict[str, str] = {}
-    with tempfile.TemporaryDirectory(prefix=".films-", dir=folder) as work:
+    with working_folder(folder) as work:
+        work.mkdir()
         films: list[dict[EpisodeId, Path]] = [{}, {}]
         for number, run in enumerate(runs):
 
@@ -99,21 +99,35 @@ def _pictures(
                     log.warning("there is no picture of %s: %s", episode, problem)
                     return
                 assert replayed.film is not None
-                films[number][episode] = Path(work) / f"{number}-{len(films[number])}.mp4"
-                shutil.move(replayed.film, films[number][episode])
+                films[number][episode] = work / f"{number}-{len(films[number])}.mp4"
+                replayed.film.replace(films[number][episode])
 
             for episode, why in play_again(run, list(ids), wanted, folder, heard).items():
                 log.warning("there is no picture of %s: %s", episode, why)
         for episode, one in ids.items():
             if all(episode in each for each in films):
-                left, right = (
-                    [labelled(frame, name) for frame in frames_of(each[episode], (one.step, one.step + 1))]
-                    for name, each in zip("AB", films, strict=True)
-                )
                 path = folder / f"{names[one.episode]}_step{one.step}.png"
-                write_png(path, list(zip(left, right, strict=True)))
+                _write_picture(path, [each[episode] for each in films], one.step, work)
                 made[one.episode] = str(path)
     return made
+
+
+def _write_picture(path: Path, films: Sequence[Path], step: int, work: Path) -> None:
+    """Writes a picture of a step, before it and after it, in films that stand side by side.
+
+    Raises:
+        RunStopped: If it cannot be written: then there is none.
+    """
+    shots = [
+        [labelled(frame, name) for frame in frames_of(film, (step, step + 1))]
+        for name, film in zip("AB", films, strict=True)
+    ]
+    part = work / path.name
+    try:
+        write_png(part, list(zip(*shots, strict=True)))
+        part.replace(path)
+    except OSError as error:
+        raise RunStopped(f"the picture {str(path)!r} cannot be written: {error.strerror}.") from error
 
 
 def _show(found: RunDifference, pictures: dict[str, str]) -> None:
