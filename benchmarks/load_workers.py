@@ -1,10 +1,11 @@
 """Whether an orchestrator stays as fast, and as small, with a thousand workers and a hundred thousand episodes.
 
 The orchestrator is real: work service, coordinator, scheduler, recorder, journal; so is the wire, gRPC over a unix
-socket with a connection per worker. The workers are not: they play nothing, and answer each lease at once. Three things
-are told apart. Joining and the first episode of each worker come with the workers, not with the episodes. Heartbeats
-come every second, whatever is played: what one costs is measured while nothing is, and nobody sends any later. The rest
-is what episodes cost. Short plans are measured several times, around the long one, and the median is shown.
+socket with a connection per worker. The workers are not: they play nothing, and answer each lease at once, with the
+actions and the trace of 200 made-up steps. Three things are told apart. Joining and the first episode of each worker
+come with the workers, not with the episodes. Heartbeats come every second, whatever is played: what one costs is
+measured while nothing is, and nobody sends any later. The rest is what episodes cost. Short plans are measured several
+times, around the long one, and the median is shown.
 
     python benchmarks/load_workers.py [--workers 1000] [--episodes 1000 10000 100000] [--repeat 3] [--profile FILE]
 """
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 from common import child, conclude, show
 
 from sparring.orchestrator.coordination.admission import Admission
@@ -37,13 +39,16 @@ from sparring.orchestrator.run.listeners import RunListener
 from sparring.orchestrator.run.make_plan import make_plan
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.orchestrator.settings import read_settings
-from sparring.protos import WORK_PROTOCOL_VERSION
+from sparring.protos import WORK_PROTOCOL_VERSION, action_list
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.evaluation_pb2_grpc import WorkStub
 from sparring.protos.net.address import Address
 from sparring.protos.net.connection import Connection
+from sparring.protos.trace import Trace
 
 TASKS = 50
+STEPS = 200
+"""Of an episode that is told of."""
 JOIN_SECONDS = 300.0
 RUN_SECONDS = 3000.0
 IDLE_SECONDS = 5.0
@@ -70,6 +75,8 @@ class Load:
     """MiB at the end."""
     beat: float
     """CPU seconds of a heartbeat, where there is nothing else to do."""
+    kept: float
+    """Bytes of an episode in the journal's files."""
 
     @property
     def cpu_per_thousand(self) -> float:
@@ -118,6 +125,7 @@ def main() -> None:
             "a beat, ms",
             "MiB before",
             "after",
+            "bytes kept",
         ],
         [
             [
@@ -130,6 +138,7 @@ def main() -> None:
                 f"{1000 * load.beat:.2f}",
                 f"{load.before:.0f}",
                 f"{load.after:.0f}",
+                f"{load.kept:,.0f}",
             ]
             for load in middle
         ],
@@ -145,6 +154,7 @@ def main() -> None:
         heartbeat={load.episodes: round(load.beat, 6) for load in middle},
         all={some[0].episodes: [round(load.cpu_per_thousand, 3) for load in some] for some in loads},
         mib={load.episodes: [round(load.before), round(load.after)] for load in middle},
+        kept={load.episodes: round(load.kept) for load in middle},
     )
 
 
@@ -212,7 +222,8 @@ async def _orchestrate(episodes: int, options: argparse.Namespace) -> Load:
         assert len({row.id for row in rows}) == len(rows) == len(plan.ids()), "an episode is missing"
         await service.stop("the run has ended.")
         journal.close()
-    return Load(len(rows) - before_these, joining, first, cpu, seconds, before, after, beat)
+        kept = journal.path.stat().st_size / len(rows)
+    return Load(len(rows) - before_these, joining, first, cpu, seconds, before, after, beat, kept)
 
 
 def _say(processes: Sequence[subprocess.Popen[str]], word: str) -> None:
@@ -249,6 +260,11 @@ async def _work(address: Address, first: int, count: int) -> None:
     token = sys.stdin.buffer.raw.readline().decode().strip()  # type: ignore[attr-defined]
     go = asyncio.Event()
     loop = asyncio.get_running_loop()
+    dice = np.random.default_rng(0)
+    actions = action_list.pack(dice.normal(size=(STEPS, 7)).astype(np.float32))
+    physics = dice.normal(size=STEPS + 1)
+    trace = Trace([0.0] * (STEPS + 1), [0.0] * STEPS + [1.0], physics.tolist()).pack()
+    played = pb.Result(outcome=pb.OUTCOME_SUCCESS, reward_sum=1.0, steps=STEPS, actions=actions, trace=trace)
 
     def begin() -> None:
         loop.remove_reader(0)
@@ -256,11 +272,11 @@ async def _work(address: Address, first: int, count: int) -> None:
 
     loop.add_reader(0, begin)
     await asyncio.gather(
-        *(_one(Connection(address, token=token), f"w{number}", go) for number in range(first, first + count))
+        *(_one(Connection(address, token=token), f"w{number}", go, played) for number in range(first, first + count))
     )
 
 
-async def _one(connection: Connection, name: str, go: asyncio.Event) -> None:
+async def _one(connection: Connection, name: str, go: asyncio.Event, played: pb.Result) -> None:
     async with connection.channel() as channel:
         call: Any = WorkStub(channel).Work(wait_for_ready=True, metadata=connection.metadata)
         register = pb.Register(
@@ -277,9 +293,10 @@ async def _one(connection: Connection, name: str, go: asyncio.Event) -> None:
         while (message := await call.read()) is not grpc.aio.EOF:
             if message.WhichOneof("message") != "lease":
                 break
-            result = pb.Result(lease=message.lease.lease, outcome=pb.OUTCOME_SUCCESS, reward_sum=1.0, steps=7)
+            played.lease = message.lease.lease
+            told = pb.WorkerMessage(result=played)  # a copy
             async with turn:
-                await call.write(pb.WorkerMessage(result=result))
+                await call.write(told)
                 await call.write(pb.WorkerMessage(ready=pb.Ready(slot=0)))
 
 

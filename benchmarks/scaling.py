@@ -14,8 +14,10 @@ ORCHESTRATOR_SECONDS = 0.78e-3
 """Of CPU for an episode, without heartbeats: the dearest of "Many workers", where they are told apart."""
 HEARTBEAT_SECONDS = 0.2e-3
 """Of CPU for a heartbeat, of which a worker sends one a second: the same, where there is nothing else to do."""
-JOURNAL_BYTES = 3345 + 867
-"""Of an episode, actions and trace, LIBERO ("Played again")."""
+ROW_BYTES = 340
+"""Of an episode in the journal, without actions and trace."""
+STEP_BYTES = 41
+"""Of actions and trace in the journal, for each step of seven numbers (benchmarks/load_workers.py: "bytes kept")."""
 TRIPS_PER_SECOND = 681
 """Of one server, two 256×256 images each, with TLS (docs/hosting.md)."""
 TRIP_BYTES = 2 * 256 * 256 * 3
@@ -89,6 +91,11 @@ class Scale:
         return self.slots / self.episode_seconds
 
     @property
+    def journal_bytes(self) -> int:
+        """Of an episode."""
+        return ROW_BYTES + self.steps * STEP_BYTES
+
+    @property
     def orchestrator_cores(self) -> float:
         """CPU seconds per second; what one process has is one core."""
         return self.episodes * ORCHESTRATOR_SECONDS + self.workers * HEARTBEAT_SECONDS
@@ -115,7 +122,7 @@ def table(scale: Scale) -> list[str]:
         ("sessions of each of them", f"{ceil(scale.slots / scale.replicas):,}"),
         ("seconds of an episode", f"{scale.episode_seconds:.1f}"),
         ("episodes per second, and rows of the journal", f"{scale.episodes:,.0f}"),
-        ("bytes per second of the journal", f"{scale.episodes * JOURNAL_BYTES / 1e6:.1f} MB/s"),
+        ("bytes per second of the journal", f"{scale.episodes * scale.journal_bytes / 1e6:.1f} MB/s"),
         ("the orchestrator's CPU", f"{scale.orchestrator_cores:.2f} cores"),
         ("orchestrators, each at most half a core", f"{scale.orchestrators}"),
         ("one orchestrator's core is full at", f"{scale.full_at:,} slots"),

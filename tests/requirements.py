@@ -143,6 +143,17 @@ def _no_slurm() -> str:
     return ""
 
 
+def _no_memory_cgroup() -> str:
+    """Slurm's plug-in for version 2 wants systemd, which few machines of tests have."""
+    probe = Path("/sys/fs/cgroup/memory") / f"sparring-{os.getpid()}"
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        return f"no memory control group of version 1 can be made: {error}"
+    return ""
+
+
 _NOT_HERE: Final = "it has an environment of its own: make test-{0}"
 
 REQUIREMENTS: Final[dict[str, Reason]] = {
@@ -160,6 +171,7 @@ REQUIREMENTS: Final[dict[str, Reason]] = {
     "lerobot": _not_installed("lerobot", _NOT_HERE.format("lerobot")),
     "libero": _no_environment_of("libero"),
     "libero-assets": _no_libero_assets,
+    "memory-cgroup": _no_memory_cgroup,
     "mount": _no_mount,
     "netns": _no_netns,
     "pusht": _no_environment_of("pusht"),

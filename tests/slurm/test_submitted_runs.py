@@ -55,7 +55,7 @@ def test_a_run_that_loses_its_node_goes_on_elsewhere_with_workers_that_are_jobs(
     cluster: Cluster, undisturbed: Undisturbed, submitted: list[str], tmp_path: Path
 ) -> None:
     expected = undisturbed(*PLAN)
-    workers = ("--launcher", "slurm", "--slurm-by", "sbatch", "--workers", "2", "--slots-per-worker", "1")
+    workers = ("--launcher", "slurm", "--workers", "2", "--slots-per-worker", "1")
     slow = (*PLAN, "--benchmark-arg", "step_seconds=0.1", *workers, "--slurm", "mem=100M")
     done = submit(tmp_path, "--slurm", "mem=100M", *slow, "--output", "lost")
     number = re.findall(r"submitted job (\d+)", done.stdout)[0]

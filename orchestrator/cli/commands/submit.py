@@ -127,7 +127,7 @@ def _checked(arguments: tuple[str, ...]) -> RunSettings:
 
 
 def _options(given: tuple[str, ...]) -> dict[str, str]:
-    from sparring.orchestrator.settings.batch_options import read_batch_options
+    from sparring.orchestrator.launchers.slurm.batch_options import read_batch_options
 
     try:
         options: dict[str, str] = read_batch_options(parse_pairs(given, "--slurm", text=True), _OURS)
