@@ -150,7 +150,7 @@ def test_a_server_that_went_away_for_good_stops_the_run_which_can_go_on(usage: S
         openpi.answer = forward
 
         def leave_after_some() -> None:
-            while len(openpi.seen) < 6 and not over.is_set():
+            while len(openpi.seen) < 12 and not over.is_set():  # an episode looks four times at most: one has ended
                 time.sleep(0.01)
             first.close()
 
