@@ -20,7 +20,7 @@ from rich.logging import RichHandler
 from rich.text import Text
 
 from sparring.orchestrator.cli.by_protocols import by_protocols_json, show_by_protocols
-from sparring.orchestrator.cli.finished import finished_already
+from sparring.orchestrator.cli.finished import changed_files, finished_already
 from sparring.orchestrator.cli.viewing import ViewFlags, viewed
 from sparring.orchestrator.display.errors import attempts_in_short
 from sparring.orchestrator.display.progress import make_display
@@ -42,7 +42,7 @@ from sparring.orchestrator.settings import (
     RunSettings,
 )
 from sparring.orchestrator.trackers.tracking import tracking
-from sparring.protos.advice import FLAGS, Dialect, RenderedFormatter
+from sparring.protos.advice import FLAGS, Dialect, Hint, RenderedFormatter
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.plain_text import plain
 from sparring.protos.tracebacks import located, references
@@ -83,7 +83,7 @@ def evaluate_settings(
             log.info(
                 "this run is finished; look at it with: sparring view %s", shlex.quote(str(settings.output.folder))
             )
-        return tell_results(finished, as_json)
+        return tell_finished(finished, as_json)
     folder = settings.output.folder or _new_folder(settings)
     with broken_code_told(folder, dialect):
         plan = make_plan(settings)
@@ -151,6 +151,18 @@ def broken_code_told(folder: Path | None, dialect: Dialect = FLAGS) -> Iterator[
             raise
         _show_traceback(error, folder, error_console())
         raise _located(error, folder, dialect) from error
+
+
+def tell_finished(results: Results, as_json: bool) -> int:
+    """Prints the results of a run that has nothing left to play, as `tell_results`, and says so."""
+    log.info("this run is finished: nothing was played")
+    if changed := changed_files(results):
+        log.warning(
+            "%s changed since these episodes were played. To evaluate what is there now, name a new folder with %s.",
+            f"{changed[0]} has" if len(changed) == 1 else f"{', '.join(changed)} have",
+            Hint("output"),
+        )
+    return tell_results(results, as_json)
 
 
 def tell_results(results: Results, as_json: bool) -> int:

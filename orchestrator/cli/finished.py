@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -17,6 +19,7 @@ from sparring.orchestrator.settings.run import fields_of
 from sparring.orchestrator.settings.stopping import StopSettings
 from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import UsageError
+from sparring.protos.sources import sha256_of_file
 
 _DECIDING: Final = (
     "benchmark",
@@ -60,6 +63,29 @@ def finished_already(settings: RunSettings) -> Results | None:
         if now[name] != then.get(name, list(default) if isinstance(default, tuple) else default):
             return None
     return None if _films_to_make(settings, results, then) else results
+
+
+def changed_files(results: Results) -> list[str]:
+    """Returns the files that have other contents now than when the results were made.
+
+    Looked at are the user's own source files and those that arguments name, by names and not by importing anything; one
+    that is not found where the user is has not changed.
+    """
+    made: defaultdict[Path, set[str]] = defaultdict(set)
+    for program in results.programs.values():
+        for name, sha256 in program.files.items():
+            places = (Path(place, name) for place in ("", *sys.path))
+            made[next((path for path in places if path.is_file()), Path(name))].add(sha256)
+        for label, sha256 in program.data.items():
+            made[Path(str(program.arguments.get(label.partition(": ")[0])))].add(sha256)
+    return [str(path) for path, hashes in made.items() if _sha256(path) not in (None, *hashes)]
+
+
+def _sha256(path: Path) -> str | None:
+    try:
+        return sha256_of_file(path) if path.is_file() else None
+    except (OSError, ValueError):
+        return None
 
 
 def _films_to_make(settings: RunSettings, results: Results, then: Mapping[str, Any]) -> bool:

@@ -58,6 +58,23 @@ def test_a_finished_run_is_shown_at_once_and_left_alone(
     assert everything(tmp_path / "out") == before
 
 
+def test_files_that_have_changed_since_are_told(usage: Sparring, tmp_path: Path) -> None:
+    takes_a_file = "from toy_policies import Wanderer\n\nclass Mine(Wanderer):\n    def __init__(self, file): ...\n"
+    (tmp_path / "mine.py").write_text(takes_a_file)
+    (tmp_path / "weights.txt").write_text("1")
+    run(usage, "--policy-arg", "file=weights.txt")
+    again = command("--policy-arg", "file=weights.txt")
+    told = usage(*again).stderr
+    assert "this run is finished: nothing was played" in told
+    assert "changed" not in told
+    (tmp_path / "mine.py").write_text(takes_a_file + "# more\n")
+    for words in (again, ("resume", "out")):
+        told = usage(*words).stderr
+        assert "mine.py has changed since these episodes were played. To evaluate what is there now, name a" in told
+    (tmp_path / "weights.txt").write_text("2")
+    assert "mine.py, weights.txt have changed since" in usage(*again).stderr
+
+
 def test_films_that_are_wanted_later_are_made_of_the_actions_that_were_kept(usage: Sparring, tmp_path: Path) -> None:
     run(usage)
     rows = read_csv(tmp_path / "out")

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from sparring.orchestrator.cli.evaluation import broken_code_told, evaluate_settings, tell_results
+from sparring.orchestrator.cli.evaluation import broken_code_told, evaluate_settings, tell_finished
 from sparring.orchestrator.cli.finished import finished_results
 from sparring.orchestrator.cli.options import accept_option, given, setting_options
 from sparring.orchestrator.cli.viewing import view_flags, view_options
@@ -63,7 +63,7 @@ def resume(
     """
     now = given(values)
     if _MORE not in now and (finished := finished_results(folder)) is not None:
-        return tell_results(finished, as_json)
+        return tell_finished(finished, as_json)
     saved = saved_settings(read_document(folder).settings, now)
     with broken_code_told(folder):  # a launcher's
         settings = read_settings({**saved, "output": folder})
