@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.one_bit.__main__ import NOTICED_BY, tried
+from tests.one_bit.__main__ import NOTICED_BY, ROOT, tried
 from tests.one_bit.changes import CHANGES
 
 LIBERO = pytest.mark.requires("libero", "libero-assets", "rendering")
@@ -11,6 +11,11 @@ LIBERO = pytest.mark.requires("libero", "libero-assets", "rendering")
 
 def test_each_change_has_a_test_that_is_to_notice_it() -> None:
     assert NOTICED_BY.keys() == CHANGES.keys()
+
+
+def test_the_page_names_the_files_of_these_tests() -> None:
+    page = (ROOT / "docs" / "performance.md").read_text()
+    assert {file for test in NOTICED_BY.values() if (file := test.partition("::")[0]) not in page} == set()
 
 
 # One of each way to make a change: a name that is not there any more would raise, which is not noticing.
