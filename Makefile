@@ -14,7 +14,7 @@ GYM_LEROBOT := .venvs/packages/lerobot
 FOREIGN := .venvs/foreign
 RAY := .venvs/ray
 TRACKERS := .venvs/trackers
-LEROBOTS := 0.4 0.6
+LEROBOTS := 0.6 0.4
 LEROBOT := 0.6
 
 # Runs with LIBERO's worker in its environment, and everything else in ours.
@@ -74,8 +74,10 @@ lint: $(DEV)
 	$(BIN)/mypy
 
 # Not compiled, because most of it is never imported, and what is, is compiled then.
+CREATE_LIBERO := PIP_NO_COMPILE=1 $(BIN)/sparring env create libero
+
 env-libero: setup
-	PIP_NO_COMPILE=1 $(BIN)/sparring env create libero
+	$(CREATE_LIBERO)
 
 # All of them; workers other than Meta-World's are in profiles of their own.
 images:
@@ -134,7 +136,7 @@ test: $(DEV)
 test-all: export SPARRING_TEST_ALL := 1
 test-all: $(DEV)
 	@echo "running all tests, three runs at once; each tells at its end, the first in about ten minutes"
-	@$(MAKE) $(AT_ONCE) --jobs 3 test-docker test-plain lint test-slurm test-lerobot test-libero test-gym test-foreign test-ray test-trackers
+	@$(MAKE) $(AT_ONCE) --jobs 3 test-docker test-plain lint test-slurm test-lerobot test-libero test-foreign test-ray test-gym test-trackers
 
 # What needs no simulator, no server and no other process: the answer while you work. Without whole runs in a test's own
 # process, simulated runs, fuzzing and the pages, which need none either, but time.
@@ -148,8 +150,10 @@ test-plain: $(DEV)
 		--ignore tests/trackers $(GYM_RUNS:%=--ignore %) $(LIBERO_RUNS:%=--ignore %)
 
 # While one of the two waits for images to be built, the other has those of the toy benchmark. One test compares a container
-# with LIBERO in its environment here, which must not be half-made by then.
-test-docker: $(DEV) | env-libero
+# with LIBERO in its environment here, which must not be half-made by then: made in here, because make would come back to a
+# target that waits for another when all the rest has begun, and this one takes longest.
+test-docker: $(DEV)
+	$(CREATE_LIBERO)
 	$(BIN)/python -m pytest $(AGAIN) -n 2 $(PARALLEL) tests/docker
 
 # One after the other: they share a cluster, and do harm to its nodes.
