@@ -20,6 +20,10 @@ _KINDS: Final = ("settings", "rules", "conventions")
 """Of what protocols are made, beside the seed and the layout."""
 
 
+class NotComparable(UsageError):
+    """Two runs differ in something that moves a score and is not the policy."""
+
+
 def obstacles(first: Results, second: Results) -> list[str]:
     """Returns, in sentences, what makes two runs not comparable; empty if nothing does."""
     return [
@@ -35,10 +39,10 @@ def refuse_obstacles(found: Sequence[str], *, force: bool) -> None:
     """Refuses runs that are not comparable, unless the user wants it all the same.
 
     Raises:
-        UsageError: With what makes them so.
+        NotComparable: With what makes them so.
     """
     if found and not force:
-        raise UsageError(
+        raise NotComparable(
             "these runs are not comparable: what moves a score is not the same in both:\n"
             + "\n".join(f"  {sentence}" for sentence in found)
             + f"\n{Hint('force')} compares them all the same, and the result says so."

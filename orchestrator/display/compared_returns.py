@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from sparring.orchestrator.comparison.returns import ComparedReturns, ReturnComparison
-from sparring.orchestrator.display.comparison import p_shown, p_told
+from sparring.orchestrator.display.comparison import forced, p_shown, p_told
 from sparring.orchestrator.display.figures import FigureTable
 from sparring.orchestrator.display.screen import count, numbers
 
@@ -22,8 +22,12 @@ def returns_table(comparison: ReturnComparison, names: tuple[str, str]) -> Rende
     """
     rows = ((label, cells, "") for label, cells in returns_lines(comparison))
     table = FigureTable.of_tasks(returns_headings(names), rows, all_returns(comparison))
-    warnings = [Text(sentence, style="yellow") for sentence in returns_warnings(comparison)]
-    return Group(table, Text(), Text(returns_verdict(comparison, names), style="bold"), *warnings)
+    told = [
+        Text(returns_verdict(comparison, names), style="bold"),
+        *(Text(sentence, style="bold red") for sentence in forced(comparison.obstacles)),
+        *(Text(f"warning: {sentence}", style="yellow") for sentence in comparison.cautions),
+    ]
+    return Group(table, Text(), *told)
 
 
 def returns_headings(names: tuple[str, str]) -> list[str]:
@@ -44,10 +48,7 @@ def all_returns(comparison: ReturnComparison) -> list[str]:
 
 def returns_warnings(comparison: ReturnComparison) -> list[str]:
     """Returns what one should know before one believes the verdict."""
-    return [
-        *(f"warning: not comparable: {sentence}" for sentence in comparison.obstacles),
-        *(f"warning: {sentence}" for sentence in comparison.cautions),
-    ]
+    return [*forced(comparison.obstacles), *(f"warning: {sentence}" for sentence in comparison.cautions)]
 
 
 def returns_verdict(comparison: ReturnComparison, names: tuple[str, str]) -> str:

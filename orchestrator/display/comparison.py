@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -56,6 +56,7 @@ def run_names(runs: tuple[Results, Results] | None) -> tuple[str, str]:
 def comparison_sentences(comparison: Comparison, names: tuple[str, str]) -> Iterator[tuple[str, str]]:
     """Yields all that is said below the table, each sentence with a style; the first is the verdict."""
     yield verdict(comparison, names), "bold"
+    yield from ((sentence, "bold red") for sentence in forced(comparison.obstacles))
     yield from sentences(comparison, names)
     yield from _flips(comparison)
 
@@ -88,9 +89,13 @@ def verdict(comparison: Comparison, names: tuple[str, str]) -> str:
     return f"{sentence} To see a difference of {100 * needed[0]:.1f} points you would need {about} episodes."
 
 
+def forced(obstacles: Sequence[str]) -> list[str]:
+    """Returns what is said of runs that are compared although something that moves a score is not the same in both."""
+    return [f"warning: not comparable: {sentence}" for sentence in obstacles]
+
+
 def sentences(comparison: Comparison, names: tuple[str, str]) -> Iterator[tuple[str, str]]:
     """Yields what is to be said beside the verdict, each with its style; yellow is what one should know."""
-    yield from ((f"warning: not comparable: {sentence}", "yellow") for sentence in comparison.obstacles)
     yield from ((f"warning: {sentence}", "yellow") for sentence in comparison.cautions)
     if comparison.such_tasks is not None:
         low, high = comparison.such_tasks

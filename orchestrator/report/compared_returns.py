@@ -8,7 +8,7 @@ from typing import Any, Final
 from sparring.orchestrator.comparison.comparison import ALPHA
 from sparring.orchestrator.comparison.returns import ReturnComparison, ReturnPair
 from sparring.orchestrator.comparison.shares import EpisodeKey
-from sparring.orchestrator.display.compared_returns import returns_verdict, returns_warnings
+from sparring.orchestrator.display.compared_returns import returns_verdict
 from sparring.orchestrator.report.comparison import (
     FilmsOfRun,
     compared_content,
@@ -85,7 +85,8 @@ def _returns(
             }
             for label, compared in comparison.tasks.items()
         ],
-        "sentences": [{"text": sentence, "caution": True} for sentence in returns_warnings(comparison)],
+        "obstacles": list(comparison.obstacles),
+        "sentences": [{"text": f"warning: {sentence}", "caution": True} for sentence in comparison.cautions],
         "flipped": [
             {
                 "task": pair.task,

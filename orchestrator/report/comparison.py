@@ -97,6 +97,7 @@ def _comparison(comparison: Comparison, names: tuple[str, str], films: tuple[Fil
             }
             for label, compared in comparison.tasks.items()
         ],
+        "obstacles": list(comparison.obstacles),
         "sentences": [
             {"text": sentence, "caution": style == "yellow"} for sentence, style in sentences(comparison, names)
         ],

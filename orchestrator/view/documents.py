@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import HTMLResponse, Response
 
+from sparring.orchestrator.comparison.comparable import NotComparable
 from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.report.content import FilmsOf, report_content
 from sparring.orchestrator.report.page import report_page
@@ -70,8 +71,8 @@ def comparison_document(runs: Sequence[tuple[str, Path, Path]], *, force: bool, 
         return _self_contained(_compared(runs, names, force=force, metric=metric))
     except SparringError as error:
         asked = [*(("run", id) for id, _, _ in runs), *([("metric", metric)] if metric else []), ("force", "1")]
-        again = "" if force else f"/compare?{urlencode(asked)}"
-        offer = f'<p><a href="{escape(again)}">compare all the same</a></p>' if again else ""
+        again = f'<a href="{escape(f"/compare?{urlencode(asked)}")}">compare all the same</a>'
+        offer = f"<p>{again}</p>" if isinstance(error, NotComparable) else ""
         return _page("A comparison", f"<p class=caution>{_text(error.told(FLAGS))}</p>{offer}", 422)
 
 

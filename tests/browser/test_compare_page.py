@@ -116,6 +116,22 @@ def test_it_shows_what_differs(tmp_path: Path, open_page: OpenPage) -> None:
     expect(page.locator(".flipped > p").first).to_contain_text("films of")
 
 
+def test_what_is_compared_by_force_says_so_before_all_else(tmp_path: Path, open_page: OpenPage) -> None:
+    first = a_run(tmp_path / "a", push_v3="+-")
+    second = replace(first, settings={**first.settings, "max_steps": 7})
+    for write in (
+        lambda: comparison_content([compare(first, second, force=True)], ["a", "b"], [FilmsOfRun(), FilmsOfRun()]),
+        lambda: returns_content(
+            [compare_returns(first, second, force=True)], [first, second], ["a", "b"], [FilmsOfRun(), FilmsOfRun()]
+        ),
+    ):
+        (tmp_path / "forced.html").write_text(comparison_page(write()))
+        page = open_page(tmp_path / "forced.html")
+        box = page.locator("main section").first.locator(":scope > *").first
+        expect(box).to_contain_text("Not comparable, and compared all the same")
+        expect(box.locator("li")).to_have_text("max_steps: 0 (the benchmark's own limit) and 7.")
+
+
 def test_filter_and_choice(tmp_path: Path, open_page: OpenPage) -> None:
     page = open_page(written(tmp_path))
     page.keyboard.press("/")

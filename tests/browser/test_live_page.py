@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from browser.conftest import OpenPage
-from browser.test_report_page import write_film
+from browser.films import write_film
+from chaos.proxy import Proxy
 from playwright.sync_api import Page, expect
 from rows import ROW
 from support import Sparring, StartSparring, free_port, orphans, sampled, wait_for
@@ -253,6 +254,26 @@ def test_runs_are_searched_and_compared_and_their_reports_opened(
     with page.context.expect_page() as opened:
         page.locator(".run", has_text="first").locator("a.button").click()
     expect(opened.value.locator(".headline b")).to_have_text("100.0 %")
+
+
+def test_it_is_live_through_a_tunnel(tmp_path: Path, open_page: OpenPage, serve: Serve) -> None:
+    """What `ssh -L` makes of it: another port of this machine, which passes on what comes, and breaks off now and then."""
+    heard, run = fed(tmp_path)
+    tunnel = Proxy(serve(Pages(own=run)).address.port)
+    try:
+        page = open_page(f"http://localhost:{tunnel.port}/", server_goes_away=True)
+        expect(page.locator("#done")).to_contain_text("30 of 48")
+        task = page.locator("#grid .name").first.inner_text()
+        page.locator("button.watch").nth(1).click()
+        wait_for(lambda: list(heard.watched("worker-0")) == [1])
+        heard.on_frame(SlotFrame("worker-0", 1, "x", 7, 3, png(np.zeros((8, 8, 3), np.uint8))))
+        wait_for(lambda: page.locator("img.frame").evaluate("image => image.naturalWidth") == 8)
+        tunnel.cut()
+        heard.on_result(replace(ROW, task=task.replace("task-0", "task-5"), index=7))
+        expect(page.locator("#done")).to_contain_text("31 of 48")
+        expect(page.locator("#link")).to_have_count(0)
+    finally:
+        tunnel.close()
 
 
 def test_a_token_is_asked_for_once(tmp_path: Path, open_page: OpenPage, serve: Serve) -> None:

@@ -179,6 +179,8 @@ def test_a_film_plays(tmp_path: Path, open_page: OpenPage, embed: bool) -> None:
     page.locator(".cell.film").click()
     wait_for(lambda: page.locator("video").evaluate("film => film.currentTime") > 0.1)
     assert page.evaluate("document.querySelector('video').error") is None
+    first = page.locator("#episode figure.frame canvas")
+    assert first.evaluate("canvas => canvas.width") == 64, "the first frame stands still beside it"
 
 
 def test_an_episode_shows_its_rewards_and_what_it_began_with(tmp_path: Path, open_page: OpenPage) -> None:

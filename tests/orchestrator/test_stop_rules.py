@@ -74,6 +74,23 @@ def test_what_a_stop_saves() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("gained", "seen", "pairs"), [(0.0, 0.02, 86), (0.1, 0.62, 108), (0.2, 0.99, 60)])
+def test_what_futility_saves_and_costs(gained: float, seen: float, pairs: int) -> None:
+    """docs/comparing.md has these figures, of 1,500 runs each; here are 100."""
+    generator = np.random.default_rng(11)
+    decided, played = [], []
+    for _ in range(100):
+        draws = generator.random(200)
+        other = {("toy", "a", n): Share(n, float(0 <= draw < 0.05), 1) for n, draw in enumerate(draws)}
+        rule = Different(other, "x", 200, alpha=0.05, futility=True)
+        heard = (rule.heard(one(n, float(0.05 <= draw < 0.10 + gained))) for n, draw in enumerate(draws))
+        stop = next(((n, why) for n, why in enumerate(heard, 1) if why), (200, None))
+        played.append(stop[0])
+        decided.append(stop[1] == "difference")
+    assert np.mean(decided) == pytest.approx(seen, abs=3 * (seen * (1 - seen) / 100) ** 0.5 + 0.01)
+    assert np.mean(played) == pytest.approx(pairs, abs=3 * np.std(played) / 100**0.5)
+
+
 @pytest.mark.parametrize(("rate", "episodes"), [(0.7, 244), (0.9, 87), (0.95, 48)])
 def test_the_interval_at_the_stop_holds_the_rate(rate: float, episodes: int) -> None:
     """Exactly, over all ways of at most 400 episodes: the interval is wrong at the stop in less than 5 of 100 runs.

@@ -266,7 +266,8 @@ def test_films_are_those_of_episodes_and_lie_in_the_folder(site: Callable[..., S
 
 
 def test_runs_reports_and_comparisons_of_a_folder(site: Callable[..., Site], usage: Sparring, tmp_path: Path) -> None:
-    for name, more in (("a", ()), ("b", ()), ("c", ("--seed", "7")), ("<img src=x>", ("--task", "long"))):
+    others = (("c", ("--seed", "7")), ("d", ("--max-steps", "3")), ("<img src=x>", ("--task", "long")))
+    for name, more in (("a", ()), ("b", ()), *others):
         done = usage(*RUN, "--episodes", "2", *more, "--output", f"runs/{name}")
         assert done.returncode == 0, done.stderr
     (tmp_path / "runs" / "newer").mkdir()
@@ -274,7 +275,7 @@ def test_runs_reports_and_comparisons_of_a_folder(site: Callable[..., Site], usa
     here = site(Pages(Library([tmp_path / "runs"])))
     assert "<img" not in here.ask("/").text
     runs = {run["name"]: run for run in json.loads(here.ask("/runs.json").text)["runs"]}
-    assert set(runs) == {"a", "b", "c", "<img src=x>", "newer"}
+    assert set(runs) == {"a", "b", "c", "d", "<img src=x>", "newer"}
     report = here.ask(f"/run/{runs['a']['id']}/report")
     assert report.status == 200
     (rewards,) = re.findall(r'"rewards":(\[\[.*?\]\])', report.text)
@@ -290,8 +291,10 @@ def test_runs_reports_and_comparisons_of_a_folder(site: Callable[..., Site], usa
     by_return = here.ask(f"/compare?run={runs['a']['id']}&run={runs['b']['id']}&metric=return")
     assert (by_return.status, '"metric":"return"' in by_return.text) == (200, True)
     assert here.ask(f"/compare?run={runs['a']['id']}&run={runs['b']['id']}&metric=luck").status == 400
-    seldom = here.ask(f"/compare?run={runs['a']['id']}&run={runs['c']['id']}&metric=return")
-    assert (seldom.status, "metric=return&amp;force=1" in seldom.text) == (422, True), "the way on is by the same"
+    limits = here.ask(f"/compare?run={runs['a']['id']}&run={runs['d']['id']}&metric=return")
+    assert (limits.status, "metric=return&amp;force=1" in limits.text) == (422, True), "the way on is by the same"
+    seeds = here.ask(f"/compare?run={runs['a']['id']}&run={runs['c']['id']}&metric=return")
+    assert (seeds.status, "force=1" in seeds.text) == (422, False), "no insisting gives them episodes in common"
     assert here.ask(f"/compare?run={runs['a']['id']}").status == 400
     other = here.ask(f"/compare?run={runs['a']['id']}&run={runs['<img src=x>']['id']}")
     assert "<img" not in other.text

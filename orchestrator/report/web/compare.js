@@ -46,6 +46,10 @@
     const all = one.overall;
     const section = el("section", { "aria-label": "verdict" });
     const kind = kindOf(one);
+    if (one.obstacles.length) {
+      const told = "Not comparable, and compared all the same: what moves a score is not the same in both.";
+      section.append(el("div", { class: "forced", role: "note" }, el("b", null, told), el("ul", null, ...one.obstacles.map((sentence) => el("li", null, sentence)))));
+    }
     section.append(
       el("div", { class: "headline" },
         el("b", { class: tone(all.difference, one.decided) }, kind.told(all.difference)), el("span", null, kind.unit),

@@ -32,14 +32,14 @@
         line.append(el("span", null, `95 % interval ${between(...all.interval)}`));
       }
     }
-    line.append(el("span", null, `${plural(data.recorded, "episode")} of ${data.planned.toLocaleString("en")}`), el("span", null, plural(data.tasks.length, "task")), el("span", null, duration(data.seconds)));
+    line.append(el("span", null, `${data.recorded < data.planned ? `${data.recorded.toLocaleString("en")} of ` : ""}${plural(data.planned, "episode")}`), el("span", null, plural(data.tasks.length, "task")), el("span", null, `took ${duration(data.seconds)}`));
     head.append(line);
     if (!byReturn && data.suite) {
       const such = data.suite.such_tasks;
       head.append(el("p", { class: "dim" }, `mean over tasks ${percent(data.suite.mean)}: ${between(...data.suite.these_tasks)} on these tasks${such ? `, ${between(...such)} on tasks like these` : ""}`));
     }
     for (const all of wholes) if (!byReturn && all.errors) head.append(el("p", { class: "caution" }, `${plural(all.errors, "episode")}${all.name ? ` by ${all.name}` : ""} ended in an error and ${all.errors === 1 ? "is" : "are"} not counted: ${between(all.worst_case, all.best_case)} if all of them were failures, or successes`));
-    if (!byReturn && data.any_time) head.append(el("p", { class: "dim" }, `${between(...data.any_time)} by the rounds that all tasks have played, whenever you look; the interval above is for a number of episodes that was settled before`));
+    if (!byReturn && data.any_time) head.append(el("p", { class: "dim" }, `interval that holds whenever you look: ${between(...data.any_time)}, from the rounds that all tasks have finished; the one above holds for a number of episodes that was settled before`));
     if (data.status !== "finished") head.append(el("p", { class: "caution" }, data.status_told));
     for (const sentence of data.cautions) head.append(el("p", { class: "caution" }, sentence));
   }
@@ -124,7 +124,7 @@
     const legend = el("div", { class: "legend" });
     for (const outcome of Object.keys(SIGNS)) if (found.has(outcome)) legend.append(el("span", null, el("i", { class: outcome }), outcome));
     if (data.recorded < data.planned) legend.append(el("span", null, el("i", { class: "none" }), "not run yet"));
-    if (data.episodes.film.some(Boolean)) legend.append(el("span", null, "a light line below: with film"));
+    if (data.episodes.film.some(Boolean)) legend.append(el("span", null, el("i", { class: "played film" }), "with a film"));
     section.append(legend);
     state.shown = [];
     if (data.planned > MOST_CELLS) {
@@ -175,15 +175,16 @@
     const film = of("film");
     const shown = [
       el("header", null,
-        el("h2", null, ...breakable(task.name), ` #${of("index")} `, el("span", { class: `badge` }, of("outcome"))),
+        el("h2", null, ...breakable(task.name), ` #${of("index")} `, el("span", { class: `badge ${of("outcome")}` }, of("outcome"))),
         el("span", null, el("button", { type: "button", "data-go": "-1", title: "the one before (←)" }, "←"), " ", el("button", { type: "button", "data-go": "1", title: "the next (→)" }, "→"), " ", el("button", { type: "button", "data-close": true, title: "close (Esc)" }, "✕"))),
       el("p", { class: "dim" }, task.instruction),
     ];
-    if (film) shown.push(filmOf(film, `film of ${task.name} #${of("index")}`, { autoplay: true }));
-    else if (data.folder) shown.push(el("p", { class: "dim" }, `${of("film_gone") ? "Its film is not there any more. To make another," : "No film was made. To make one,"} and then this page again:`), el("pre", null, `sparring film ${shell(data.folder)} --episodes ${shell(`${task.name}:${of("index")}`)}`));
-    if (of("frame")) shown.push(el("figure", { class: "frame" }, el("img", { src: of("frame"), alt: `what ${task.name} #${of("index")} began with` }), el("figcaption", null, "at its beginning")));
+    const name = `${task.name} #${of("index")}`;
+    const moving = film ? filmOf(film, `film of ${name}`, { autoplay: true }) : null;
+    if (film) shown.push(moving);
+    else if (data.folder) shown.push(el("p", { class: "dim" }, `${of("film_gone") ? "Its film is gone. To make another," : "It has no film. To make one,"} and then this page again:`), el("pre", null, `sparring film ${shell(data.folder)} --episodes ${shell(`${task.name}:${of("index")}`)}`));
     if (of("error") >= 0) shown.push(el("p", { class: "caution" }, `${of("kind")}: ${data.errors[of("error")].sentence}`));
-    shown.push(...[rewards(at)].filter(Boolean), timeline(at));
+    shown.push(el("div", { class: "course" }, firstFrame(of("frame"), moving, `what ${name} began with`), rewards(at)), timeline(at));
     const facts = [
       ["seed", of("seed")], ["steps", of("steps")], ["return", figure(of("reward_sum"))], ["largest reward", figure(of("reward_max"))],
       ...Object.entries(of("metrics")).map(([name, value]) => [name, figure(value)]),
@@ -193,6 +194,20 @@
     shown.push(factTable(facts));
     dialog.replaceChildren(...shown);
     if (!dialog.open) dialog.showModal();
+  }
+
+  // What an episode began with: a picture that is in this page, or the first of its film.
+  function firstFrame(picture, film, alt) {
+    let image = null;
+    if (picture) image = el("img", { src: picture, alt });
+    else if (film instanceof HTMLVideoElement) {
+      image = el("canvas", { role: "img", "aria-label": alt });
+      film.addEventListener("loadeddata", () => {
+        Object.assign(image, { width: film.videoWidth, height: film.videoHeight });
+        image.getContext("2d").drawImage(film, 0, 0);
+      }, { once: true });
+    }
+    return image && el("figure", { class: "frame" }, image, el("figcaption", null, "at its beginning"));
   }
 
   const PARTS = [["physics", "physics_s"], ["rendering", "render_s"], ["policy", "policy_s"], ["transport", "transport_s"]];
