@@ -109,9 +109,14 @@ def sentences(comparison: Comparison, names: tuple[str, str]) -> Iterator[tuple[
         )
         chance = f"; the chance that the rest of the plan shows a difference is {100 * rounds.chance:.0f} %"
         yield sentence + (chance if going else ""), "yellow"
-    changed = [label for label, value in comparison.adjusted.items() if value <= ALPHA]
-    if changed and len(comparison.tasks) > 1:
-        yield f"tasks that differ (p by Holm at most {ALPHA}): {', '.join(changed)}", ""
+    for word, sign in (("better", 1), ("worse", -1)):
+        changed = [
+            label
+            for label, value in comparison.adjusted.items()
+            if value <= ALPHA and sign * (comparison.tasks[label].difference or 0.0) > 0
+        ]
+        if changed and len(comparison.tasks) > 1:
+            yield f"tasks that got {word} (p by Holm at most {ALPHA}): {', '.join(changed)}", ""
     plays = [run.plan.repeats for run in (comparison.first, comparison.second)]
     if max(plays) > 1:
         told = f"{plays[0]}" if plays[0] == plays[1] else f"{plays[0]} and {plays[1]}"

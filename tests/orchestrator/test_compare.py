@@ -17,7 +17,7 @@ from sparring.env_worker.benchmark import Task
 from sparring.orchestrator.cli.main import main
 from sparring.orchestrator.comparison.comparison import compare
 from sparring.orchestrator.comparison.sequential import p_value
-from sparring.orchestrator.display.comparison import verdict
+from sparring.orchestrator.display.comparison import sentences, verdict
 from sparring.orchestrator.plan import Plan
 from sparring.orchestrator.results.makers import Maker
 from sparring.orchestrator.results.results import Results
@@ -171,6 +171,13 @@ def test_another_renderer_is_told() -> None:
     assert compare(there, here).cautions == ["images were drawn by a GPU, and by llvmpipe: their pixels differ."]
     assert compare(there, other).cautions == [], "nothing was drawn there"
     assert compare(there, there).cautions == []
+
+
+def test_tasks_that_got_better_and_worse_are_named() -> None:
+    found = compare(results(a="-" * 9, b="+" * 9, c="+-"), results(a="+" * 9, b="-" * 9, c="-+"))
+    told = [sentence for sentence, _ in sentences(found, ("A", "B"))]
+    assert "tasks that got better (p by Holm at most 0.05): a" in told
+    assert "tasks that got worse (p by Holm at most 0.05): b" in told
 
 
 def test_holm_is_over_the_tasks_that_have_two_rates() -> None:
