@@ -60,7 +60,8 @@ def films_for(
         else:
             missing.append(episode)
     first = set(flipped[:most])
-    why: dict[EpisodeId | None, str] = {None: f"no film was made: --films {most} says of how many there are to be some"}
+    few = f"only the first {most} are filmed" if most else "none is to be filmed"
+    why: dict[EpisodeId | None, str] = {None: f"it has no film: {few} (--films {most})"}
     wanted = [episode for episode in missing if episode in first]
     if wanted:
         made, why_not = _made(run, wanted, own, now)

@@ -21,7 +21,19 @@ _KINDS: Final = ("settings", "rules", "conventions")
 
 
 class NotComparable(UsageError):
-    """Two runs differ in something that moves a score and is not the policy."""
+    """Two runs differ in something that moves a score and is not the policy.
+
+    Args:
+        found: What that is, in sentences.
+    """
+
+    def __init__(self, found: Sequence[str]) -> None:
+        super().__init__(
+            "these runs are not comparable: what moves a score is not the same in both:\n"
+            + "\n".join(f"  {sentence}" for sentence in found)
+            + f"\n{Hint('force')} compares them all the same, and the result says so."
+        )
+        self.found = found
 
 
 def obstacles(first: Results, second: Results) -> list[str]:
@@ -42,11 +54,7 @@ def refuse_obstacles(found: Sequence[str], *, force: bool) -> None:
         NotComparable: With what makes them so.
     """
     if found and not force:
-        raise NotComparable(
-            "these runs are not comparable: what moves a score is not the same in both:\n"
-            + "\n".join(f"  {sentence}" for sentence in found)
-            + f"\n{Hint('force')} compares them all the same, and the result says so."
-        )
+        raise NotComparable(found)
 
 
 def refuse_several_protocols(first: Results, second: Results, tasks: Collection[tuple[str, str]]) -> None:

@@ -89,7 +89,8 @@ def report_content(
         "per_task": results.plan.plays,
         "episodes": _episodes(results, beside, timelines(traces or {}), frames or {}),
         "errors": _errors(results),
-        "cautions": cautions(results),
+        # Of a run that is not finished, the status says how much is missing.
+        "cautions": cautions(results, None if results.status == "finished" else 0),
         "time": _time(results.rows, SlotSeconds.noted(results.notes.get("slot_seconds"))),
         "server": None if results.server_stats is None else results.server_stats.model_dump(),
         "batches": _batches(results),

@@ -17,7 +17,7 @@ from sparring.orchestrator.report.content import FilmsOf, report_content
 from sparring.orchestrator.report.page import report_page
 from sparring.orchestrator.results.results import Results, compared_metric
 from sparring.orchestrator.view.shown_folder import document_of, load_shown, traces_of
-from sparring.protos.advice import FLAGS
+from sparring.protos.advice import FLAGS, render
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.installing import install_command
 from sparring.protos.plain_text import plain
@@ -69,11 +69,14 @@ def comparison_document(runs: Sequence[tuple[str, Path, Path]], *, force: bool, 
         names = [str(folder) for folder in folders]
     try:
         return _self_contained(_compared(runs, names, force=force, metric=metric))
-    except SparringError as error:
+    except NotComparable as error:
         asked = [*(("run", id) for id, _, _ in runs), *([("metric", metric)] if metric else []), ("force", "1")]
-        again = f'<a href="{escape(f"/compare?{urlencode(asked)}")}">compare all the same</a>'
-        offer = f"<p>{again}</p>" if isinstance(error, NotComparable) else ""
-        return _page("A comparison", f"<p class=caution>{_text(error.told(FLAGS))}</p>{offer}", 422)
+        again = f'<p><a href="{escape(f"/compare?{urlencode(asked)}")}">compare all the same</a></p>'
+        reasons = "".join(f"<li>{_text(render(sentence, FLAGS))}</li>" for sentence in error.found)
+        told = "These runs are not comparable: what moves a score is not the same in both."
+        return _page("A comparison", f"<div class=notice><b>{told}</b><ul>{reasons}</ul></div>{again}", 422)
+    except SparringError as error:
+        return error_document(error.told(FLAGS), 422, "A comparison")
 
 
 def _compared(runs: Sequence[tuple[str, Path, Path]], names: Sequence[str], *, force: bool, metric: str) -> str:
@@ -106,9 +109,9 @@ def _films(id: str, results: Results) -> dict[EpisodeId, str]:
     }
 
 
-def error_document(sentence: str, status: int) -> Response:
+def error_document(sentence: str, status: int, title: str = "Sparring") -> Response:
     """Returns a page that says what is wrong."""
-    return _page("Sparring", f"<p class=caution>{_text(sentence)}</p>", status)
+    return _page(title, f"<div class=notice><p>{_text(sentence)}</p></div>", status)
 
 
 def _page(title: str, inner: str, status: int = 200) -> Response:

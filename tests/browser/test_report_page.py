@@ -172,7 +172,7 @@ def test_a_film_plays(tmp_path: Path, open_page: OpenPage, embed: bool) -> None:
     results, document = a_run(tmp_path)
     (tmp_path / "videos").mkdir()
     write_film(tmp_path / "videos" / "a film #1.mp4")
-    rows = [replace(results.rows[0], video="videos/a film #1.mp4"), *results.rows[1:]]
+    rows = [results.rows[0], replace(results.rows[1], video="videos/a film #1.mp4"), *results.rows[2:]]
     page = open_page(written(tmp_path, replace(results, rows=rows), document, embed=embed))
     if embed:
         (tmp_path / "videos" / "a film #1.mp4").unlink()

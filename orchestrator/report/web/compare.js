@@ -48,7 +48,7 @@
     const kind = kindOf(one);
     if (one.obstacles.length) {
       const told = "Not comparable, and compared all the same: what moves a score is not the same in both.";
-      section.append(el("div", { class: "forced", role: "note" }, el("b", null, told), el("ul", null, ...one.obstacles.map((sentence) => el("li", null, sentence)))));
+      section.append(el("div", { class: "notice", role: "note" }, el("b", null, told), el("ul", null, ...one.obstacles.map((sentence) => el("li", null, sentence)))));
     }
     section.append(
       el("div", { class: "headline" },
@@ -56,10 +56,12 @@
         el("span", null, all.interval ? `95 % interval ${all.interval.map(kind.told).join(" to ")}` : "no interval"),
         el("span", null, all.p_value === null ? "" : chance(all.p_value)), el("span", null, kind.count(one))),
       el("p", null, one.verdict));
+    const runs = el("div", { class: "runs" });
     one.runs.forEach((run, side) => {
       const note = run.status === "finished" && !run.status_told.startsWith("stopped") ? "" : ` (${run.status_told})`;
-      section.append(el("div", { class: "run" }, el("b", null, run.name), el("span", { class: "dim", title: run.folder || "" }, run.title + note), el("span", { class: "number" }, kind.value(all, side))));
+      runs.append(el("b", null, run.name), el("span", { class: "number" }, kind.value(all, side)), el("span", { class: "dim", title: run.folder || "" }, run.title + note));
     });
+    section.append(runs);
     for (const { text, caution } of one.sentences) section.append(el("p", { class: caution ? "caution" : "dim" }, text));
     return section;
   }

@@ -59,8 +59,9 @@ const parts = (() => {
       }
     }
     drawn.append(svg("line", { x1: 0, x2: width, y1: base + 0.5, y2: base + 0.5, style: "stroke: var(--line)" }));
-    const ends = el("div", { class: "dim", style: { display: "flex", justifyContent: "space-between", fontSize: ".8rem", marginTop: "-14px" } }, el("span", null, figure(low)), el("span", null, figure(high)));
-    return el("figure", null, el("figcaption", null, `${title} (up to ${most} in a bar)`), drawn, ends);
+    const mean = all.reduce((a, b) => a + b, 0) / all.length;
+    const ends = el("div", { class: "dim", style: { display: "flex", justifyContent: "space-between", fontSize: ".8rem", marginTop: "-14px" } }, el("span", null, figure(low)), el("span", null, `up to ${most.toLocaleString("en")} in a bar`), el("span", null, figure(high)));
+    return el("figure", null, el("figcaption", null, title, el("span", null, `mean ${figure(mean)}`)), drawn, ends);
   }
 
   const shell = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);

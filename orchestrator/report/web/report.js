@@ -5,6 +5,8 @@
   const SIGNS = { success: "✓", failure: "✗", error: "!", played: "•" };
   const MOST_CELLS = 20000; // beyond that, a browser takes seconds to lay them out; bars still show every task
 
+  const FEW = 25; // of a task: their cells may be larger
+
   const data = JSON.parse(document.getElementById("content").textContent);
   const state = { filter: "", sort: "plan", open: -1, shown: [] };
 
@@ -38,10 +40,11 @@
       const such = data.suite.such_tasks;
       head.append(el("p", { class: "dim" }, `mean over tasks ${percent(data.suite.mean)}: ${between(...data.suite.these_tasks)} on these tasks${such ? `, ${between(...such)} on tasks like these` : ""}`));
     }
-    for (const all of wholes) if (!byReturn && all.errors) head.append(el("p", { class: "caution" }, `${plural(all.errors, "episode")}${all.name ? ` by ${all.name}` : ""} ended in an error and ${all.errors === 1 ? "is" : "are"} not counted: ${between(all.worst_case, all.best_case)} if all of them were failures, or successes`));
+    const cautions = data.status === "finished" ? [] : [data.status_told];
+    for (const all of wholes) if (!byReturn && all.errors) cautions.push(`${plural(all.errors, "episode")}${all.name ? ` by ${all.name}` : ""} ended in an error and ${all.errors === 1 ? "is" : "are"} not counted: ${between(all.worst_case, all.best_case)} if all of them were failures, or successes`);
     if (!byReturn && data.any_time) head.append(el("p", { class: "dim" }, `interval that holds whenever you look: ${between(...data.any_time)}, from the rounds that all tasks have finished; the one above holds for a number of episodes that was settled before`));
-    if (data.status !== "finished") head.append(el("p", { class: "caution" }, data.status_told));
-    for (const sentence of data.cautions) head.append(el("p", { class: "caution" }, sentence));
+    cautions.push(...data.cautions);
+    if (cautions.length) head.append(el("div", { class: "notice", role: "note" }, ...cautions.map((sentence) => el("p", null, sentence))));
   }
 
   // ---- which tasks are shown, and in which order
@@ -131,7 +134,7 @@
       section.append(el("p", { class: "dim" }, `${plural(data.planned, "episode")} are too many to draw one by one; episodes.csv has them all.`));
       return;
     }
-    const rows = el("div", { class: "rows" });
+    const rows = el("div", { class: `rows ${data.per_task <= FEW ? "few" : ""}` });
     for (const number of chosen) {
       const cells = el("div", { class: "cells" });
       const byIndex = new Map(episodesOf[number].map((at) => [data.episodes.index[at], at]));
@@ -181,9 +184,9 @@
     ];
     const name = `${task.name} #${of("index")}`;
     const moving = film ? filmOf(film, `film of ${name}`, { autoplay: true }) : null;
+    if (of("error") >= 0) shown.push(el("div", { class: "notice" }, el("p", null, `${of("kind")}: ${data.errors[of("error")].sentence}`)));
     if (film) shown.push(moving);
     else if (data.folder) shown.push(el("p", { class: "dim" }, `${of("film_gone") ? "Its film is gone. To make another," : "It has no film. To make one,"} and then this page again:`), el("pre", null, `sparring film ${shell(data.folder)} --episodes ${shell(`${task.name}:${of("index")}`)}`));
-    if (of("error") >= 0) shown.push(el("p", { class: "caution" }, `${of("kind")}: ${data.errors[of("error")].sentence}`));
     shown.push(el("div", { class: "course" }, firstFrame(of("frame"), moving, `what ${name} began with`), rewards(at)), timeline(at));
     const facts = [
       ["seed", of("seed")], ["steps", of("steps")], ["return", figure(of("reward_sum"))], ["largest reward", figure(of("reward_max"))],
@@ -215,7 +218,7 @@
   function stack(parts) {
     const whole = parts.reduce((sum, [, seconds]) => sum + seconds, 0);
     const drawn = el("div", { class: "stack" });
-    const legend = el("div", { class: "legend", style: { marginTop: "6px" } });
+    const legend = el("div", { class: "legend" });
     parts.forEach(([name, seconds], at) => {
       if (seconds <= 0) return;
       drawn.append(el("i", { class: `part${at}`, style: { width: `${(100 * seconds) / whole}%` }, title: `${name}: ${duration(seconds)}` }));
@@ -280,7 +283,7 @@
     if (server) {
       const ms = (seconds) => (seconds === null ? "–" : `${(1000 * seconds).toFixed(1)} ms`);
       section.append(el("div", { class: "scroll" }, factTable([
-        ["forward passes", `${server.batches.toLocaleString("en")}, ${figure(server.batch_size.mean)} rows on average, ${figure(server.batch_size.max)} at most`],
+        ["forward passes", `${server.batches.toLocaleString("en")}, of ${figure(server.batch_size.mean)} rows on average and ${figure(server.batch_size.max)} at most`],
         ["a pass took", `${ms(server.inference_s.mean)} on average, ${ms(server.inference_s.p99)} at most in 99 of 100`],
         ["an observation waited", `${ms(server.queue_wait_s.mean)} on average, ${ms(server.queue_wait_s.p99)} at most in 99 of 100`],
         ["observations", `${server.observations.toLocaleString("en")}, ${figure(server.observations_per_second)} per second`],
@@ -304,7 +307,7 @@
 
   function drawAbout() {
     const policy = data.policy;
-    const facts = [["made", data.made.replace("T", " ").replace("+00:00", " UTC")]];
+    const facts = [["report made", data.made.replace("T", " ").replace("+00:00", " UTC")]];
     if (policy) {
       facts.push(["policy", policy.name]);
       if (Object.keys(policy.arguments).length) facts.push(["its arguments", JSON.stringify(policy.arguments)]);

@@ -5,6 +5,7 @@
   const { roughly, ago, words } = common;
   const SIGNS = { success: "✓", failure: "✗", error: "!", played: "•" };
   const MOST_CELLS = 20000; // beyond that, a browser takes seconds to lay them out
+  const FEW = 25; // of a task: their cells may be larger
   const MOST_FILMS = 24;
   const FRAME_TIMEOUT = 10000; // milliseconds without a frame until it is said what may be the reason
   const TONES = 4; // of lines, where several protocols have one each
@@ -110,7 +111,7 @@
   function drawCurve() {
     const section = byId("curve"), points = run.curve;
     if (points.length < 2) { section.replaceChildren(); return; }
-    const width = Math.max(240, section.clientWidth - 38 || 900); // in pixels of the screen, so that letters keep their size
+    const width = Math.max(240, section.parentElement.clientWidth - 38); // in pixels of the screen, so that letters keep their size; an empty section has none
     const [height, left, right, top, bottom] = [width < 500 ? 150 : 190, 46, 8, 8, 22];
     const ends = points.flatMap(([, rate, low, high]) => (low === null ? [rate] : [low, high]));
     let [low, high] = byReturn() ? [Math.min(...ends), Math.max(...ends)] : [0, 1];
@@ -250,7 +251,7 @@
     if (!chosen.length) shown.push(el("p", { class: "dim" }, "no task matches"));
     else if (chosen.length * about.per_task > MOST_CELLS) shown.push(el("p", { class: "dim" }, `too many episodes to show one by one; filter tasks to see theirs`));
     else {
-      const rows = el("div", { class: "rows" });
+      const rows = el("div", { class: `rows ${about.per_task <= FEW ? "few" : ""}` });
       for (const number of chosen) {
         const cells = el("div", { class: "cells" });
         for (let index = 0; index < about.per_task; index++) cells.append(el("button", { type: "button", class: "cell none", "data-key": keyOf(number, index), disabled: true, title: `${about.tasks[number].name} #${index}: to come` }));
