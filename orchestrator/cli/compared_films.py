@@ -61,7 +61,7 @@ def films_for(
             missing.append(episode)
     first = set(flipped[:most])
     few = f"only the first {most} are filmed" if most else "none is to be filmed"
-    why: dict[EpisodeId | None, str] = {None: f"it has no film: {few} (--films {most})"}
+    why: dict[EpisodeId | None, str] = {None: f"{few} (--films {most})"}
     wanted = [episode for episode in missing if episode in first]
     if wanted:
         made, why_not = _made(run, wanted, own, now)

@@ -130,6 +130,7 @@ def test_what_is_compared_by_force_says_so_before_all_else(tmp_path: Path, open_
         box = page.locator("main section").first.locator(":scope > *").first
         expect(box).to_contain_text("Not comparable, and compared all the same")
         expect(box.locator("li")).to_have_text("max_steps: 0 (the benchmark's own limit) and 7.")
+        expect(page.locator("pre")).to_contain_text("--force")
 
 
 def test_filter_and_choice(tmp_path: Path, open_page: OpenPage) -> None:

@@ -39,7 +39,7 @@ def test_what_flipped_has_both_films(usage: Sparring, tmp_path: Path) -> None:
     assert flipped[0]["index"] == 0
     assert flipped[0]["sides"][1]["film"].endswith("after/videos/short_0000_success.mp4"), "the run has made one"
     assert flipped[-1]["sides"][0]["film"] == ""
-    assert flipped[-1]["sides"][0]["why_no_film"] == "it has no film: only the first 2 are filmed (--films 2)"
+    assert flipped[-1]["sides"][0]["why_no_film"] == "only the first 2 are filmed (--films 2)"
     made = {path: path.stat().st_mtime_ns for path in page.parent.rglob("*.mp4")}
     assert len(made) == 3, "two of the first, and of the second the one that there was not"
     assert usage(*compared).returncode == 0

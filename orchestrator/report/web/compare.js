@@ -163,7 +163,7 @@
       section.append(el("details", null, el("summary", null, `${plural(one.settings.length, "setting")} that ${one.settings.length === 1 ? "is" : "are"} not the same`), el("div", { class: "scroll" }, table)));
     }
     const folders = one.runs.map((run) => run.folder);
-    if (folders.every(Boolean)) section.append(el("p", { class: "dim" }, `made ${data.made.replace("T", " ").replace("+00:00", " UTC")} by`), el("pre", null, `sparring compare ${folders.map(shell).join(" ")}${kindOf(one).more}`));
+    if (folders.every(Boolean)) section.append(el("p", { class: "dim" }, `made ${data.made.replace("T", " ").replace("+00:00", " UTC")} by`), el("pre", null, `sparring compare ${folders.map(shell).join(" ")}${kindOf(one).more}${one.obstacles.length ? " --force" : ""}`));
     return section;
   }
 

@@ -87,6 +87,7 @@ const parts = (() => {
   function filmOf(film, alt, attributes) {
     const isPicture = film.startsWith("data:image/") || film.endsWith(".gif");
     const shown = isPicture ? el("img", { class: "film", src: film, alt }) : el("video", { src: film, controls: true, muted: true, loop: true, playsinline: true, "aria-label": alt, ...attributes });
+    shown.addEventListener(isPicture ? "load" : "loadedmetadata", () => shown.style.setProperty("--ratio", isPicture ? shown.naturalWidth / shown.naturalHeight : shown.videoWidth / shown.videoHeight));
     shown.addEventListener("error", () => shown.replaceWith(el("div", { class: "nofilm dim" }, "This film cannot be shown: its file is gone, or no film.")));
     return shown;
   }
