@@ -76,9 +76,17 @@ class RayCluster:
 
     def actors(self) -> list[str]:
         """Returns the names of all actors that there are."""
+        return self._asked("[a['name'] for a in ray.util.list_named_actors(all_namespaces=True)]")
+
+    def jobs(self) -> list[str]:
+        """Returns the names of all jobs that there are or were, as Ray's pages show them."""
+        told = "ray._private.worker.global_worker.gcs_client.get_all_job_info().values()"
+        return self._asked(f"[job.config.metadata.get('job_name', '') for job in {told}]")
+
+    def _asked(self, question: str) -> list[str]:
+        """Asks Ray, in a process of its own: this one is to stay outside, as a user's tests would."""
         ask = "import ray,sys,json; ray.init(sys.argv[1], log_to_driver=False, logging_level='ERROR'); "
-        ask += "print(json.dumps([a['name'] for a in ray.util.list_named_actors(all_namespaces=True)]))"
-        # In a process of its own: this one is to stay outside, as a user's tests would.
+        ask += f"print(json.dumps({question}))"
         done = subprocess.run([sys.executable, "-c", ask, self.address], capture_output=True, text=True, timeout=60)
         return list(json.loads(done.stdout.splitlines()[-1]))
 

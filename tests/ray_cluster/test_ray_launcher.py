@@ -72,14 +72,15 @@ def test_a_node_that_is_killed_hard_costs_no_episode(
 def test_an_actor_that_somebody_kills_is_replaced(
     start_sparring: StartSparring, undisturbed: Undisturbed, cluster: Any, tmp_path: Path
 ) -> None:
-    process = start_sparring(*PLAN, *SLOW, *on(cluster), "--output", "ray")
+    process = start_sparring(*PLAN, *SLOW, *on(cluster), "--output", "named")
     workers_of(process, cluster)
+    assert "sparring run named" in cluster.jobs()
     name = cluster.actors()[0]
     cluster.kill_actor(name)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 0, said
     assert re.search(rf"worker {name.split()[2]} was lost: .*ray.kill", said), f"in Ray's words: {said}"
-    assert read_csv(tmp_path / "ray") == undisturbed(*PLAN, *WANDERER)
+    assert read_csv(tmp_path / "named") == undisturbed(*PLAN, *WANDERER)
 
 
 def test_an_orchestrator_that_is_killed_leaves_nothing_and_its_run_goes_on(
