@@ -6,6 +6,7 @@ Each answers with `telling.actions_for`, unless it is told to misbehave.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import threading
 import time
@@ -163,20 +164,23 @@ class GrootServer:
 
 
 class ActServer:
-    """Has POST /act, in X-VLA's form or in OpenVLA's."""
+    """Has POST /act, in X-VLA's form or in OpenVLA's; ends connections on which nothing comes for `idle` seconds."""
 
-    def __init__(self, form: str) -> None:
+    def __init__(self, form: str, idle: float | None = None) -> None:
         self.seen: list[dict[str, Any]] = []
         self.status = 200
         self.size = SIZE
         self.stalls = 0.0
         self.content = b""
         self.leaves = False
+        self.drips = False
+        self.breaks_off = False
         self.one_by_one = False
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            timeout = idle
 
             def do_POST(self) -> None:
                 sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -196,7 +200,17 @@ class ActServer:
                 self.send_response(outer.status)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
-                self.wfile.write(content)
+                if outer.breaks_off:
+                    self.wfile.write(content[:9])
+                    self.close_connection = True
+                    return
+                pieces = [content[i : i + 1] for i in range(len(content))] if outer.drips else [content]
+                with contextlib.suppress(OSError):  # who has waited long enough has gone
+                    for piece in pieces:
+                        self.wfile.write(piece)
+                        time.sleep(0.2 if outer.drips else 0)
+                    return
+                self.close_connection = True
 
             def log_message(self, format: str, *args: Any) -> None:
                 pass

@@ -56,6 +56,8 @@ FAULTS: list[tuple[Callable[[], Any], dict[str, Any], type[Exception], str]] = [
     (groot, {"garbage": b"\xa3abc"}, PolicyFailed, "where actions were due"),
     (groot, {"error": "Traceback (most recent call last):\nRuntimeError: no memory"}, PolicyFailed, "no memory"),
     (act, {"stalls": 3.0}, PolicyFailed, LATE),
+    (act, {"drips": True}, PolicyFailed, LATE),
+    (act, {"breaks_off": True}, PolicyUnreachable, "went away in the middle of an episode"),
     (act, {"leaves": True}, PolicyUnreachable, "went away in the middle of an episode"),
     (act, {"content": b"<html>"}, PolicyFailed, "cannot be read"),
     (act, {"status": 500, "content": b"Traceback ...\nKeyError: 'image'"}, PolicyFailed, "HTTP 500.*KeyError"),

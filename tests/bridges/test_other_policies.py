@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,18 @@ def test_openvlas_form_of_act() -> None:
         assert np.array_equal(seen["image"], ours["observation.images.image"])
         expected = actions_for(seen, size=SIZE)[0]
         assert np.array_equal(chunk.actions[0, :-1], expected[:-1])
+
+
+def test_a_connection_that_an_act_server_has_ended_between_two_looks_is_made_again() -> None:
+    """As most web servers do after some seconds, which the actions in between may take."""
+    with ActServer("openvla", idle=0.2) as server:
+        session = session_with(f"http://127.0.0.1:{server.port}/act", form="openvla", side=256)
+        session.start(instruction="go", seed=0)
+        ours = {name: array for name, array in made_up(0).items() if name in session.needs.named}
+        first = session.act(ours, step=0).actions
+        time.sleep(1.0)
+        assert np.array_equal(session.act(ours, step=1).actions, first)
+        assert len(server.seen) == 2
 
 
 def test_openvla_ofts_answers_have_an_array_for_each_action() -> None:

@@ -10,6 +10,7 @@ import base64
 import contextlib
 import http.client
 import json
+import select
 import socket
 import ssl
 import threading
@@ -56,6 +57,7 @@ class _ActPeer(Peer):
         headers = {"Content-Type": "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
+        self._renew_if_closed()
         # The connection's own limit is for each piece of an answer, of which there may be any number.
         deadline = threading.Timer(self._timeout, self._cut)
         deadline.daemon = True
@@ -64,6 +66,8 @@ class _ActPeer(Peer):
             self._connection.request("POST", self._endpoint.path or "/act", json.dumps(question), headers)
             answer = self._connection.getresponse()
             status, content = answer.status, answer.read(MOST_BYTES)
+            if len(content) < MOST_BYTES and (self._is_cut or answer.length):  # read() does not say that it ended early
+                raise http.client.IncompleteRead(content, answer.length)
         except TimeoutError as error:
             raise self._late() from error
         except _LOST as error:
@@ -71,6 +75,14 @@ class _ActPeer(Peer):
         finally:
             deadline.cancel()
         return self._played(self._actions(status, content))
+
+    def _renew_if_closed(self) -> None:
+        """Closes a connection that the server has ended because nothing came for a while: request() makes another."""
+        if self._connection.sock is not None:
+            closed = select.poll()
+            closed.register(self._connection.sock, select.POLLIN)  # nothing is due: it can only be its end
+            if closed.poll(0):
+                self._connection.close()
 
     def _actions(self, status: int, content: bytes) -> Any:
         try:
