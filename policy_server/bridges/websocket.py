@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import socket
+import struct
+import time
 from collections.abc import Mapping
 from typing import Final
 
@@ -23,7 +26,7 @@ class WebSocket:
 
     Args:
         url: Of the server.
-        timeout: Seconds to connect.
+        timeout: Seconds to connect, and for the other side to take what it is sent.
         headers: To send with the request.
 
     Raises:
@@ -44,10 +47,24 @@ class WebSocket:
             proxy=None,  # a policy server is on the own network, whatever a browser is told
         )
         self._connection: ClientConnection = self._kept.enter_context(opening)
+        self._timeout = timeout
+        # A server that reads nothing any more: without it, sending would wait for as long as that takes.
+        seconds = struct.pack("ll", int(timeout), round(timeout % 1 * 1_000_000))
+        self._connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
 
     def send(self, message: bytes) -> None:
-        """Sends one message."""
-        self._connection.send(message)
+        """Sends one message.
+
+        Raises:
+            TimeoutError: If the other side does not take it in time.
+        """
+        began = time.monotonic()
+        try:
+            self._connection.send(message)
+        except LOST as error:
+            if time.monotonic() - began >= self._timeout:
+                raise TimeoutError("the other side does not read") from error
+            raise
 
     def receive(self, timeout: float) -> bytes | str:
         """Returns the next message.

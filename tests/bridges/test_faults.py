@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -123,3 +127,36 @@ def test_a_server_of_groot_that_dies_is_no_late_one() -> None:
             session.act(made_up(0), step=0)
         with pytest.raises(PolicyUnreachable, match=r"no gr00t server answers .*the episode starts again"):
             session.start(instruction="go", seed=0)
+
+
+STOPPED = """
+import sys
+from bridges.foreign_servers import OpenpiServer, VlaEvalServer
+from websockets.sync.server import serve
+
+openpi = sys.argv[1] == "openpi"
+with serve((OpenpiServer() if openpi else VlaEvalServer()).handle, "127.0.0.1", 0, max_size=None) as server:
+    print(server.socket.getsockname()[1], flush=True)
+    server.serve_forever()
+"""
+
+
+@pytest.mark.parametrize("wire", ["openpi", "vla-eval"])
+def test_a_server_that_does_not_even_read_is_late(wire: str) -> None:
+    """Stopped before it is asked: the question is larger than what the kernel holds for it."""
+    arguments = {"timeout": 1, "side": 1500}
+    program, folder = [sys.executable, "-c", STOPPED, wire], Path(__file__).parent.parent
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, cwd=folder) as server:
+        assert server.stdout is not None
+        address = f"{wire}://127.0.0.1:{server.stdout.readline().strip()}"
+        try:
+            policy = LocalPolicy(lambda: load_policy(address, arguments), name=address)
+            session = policy.open(OFFER, benchmark="libero")
+            session.start(instruction="go", seed=0)
+            server.send_signal(signal.SIGSTOP)
+            began = time.monotonic()
+            with pytest.raises(PolicyFailed, match="did not answer within 1 s"):
+                session.act({name: made_up(0)[name] for name in session.needs.named}, step=0)
+            assert time.monotonic() - began < 20
+        finally:
+            server.kill()
