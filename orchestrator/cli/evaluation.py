@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console, Group
-from rich.logging import RichHandler
 from rich.text import Text
 
 from sparring.orchestrator.cli.by_protocols import by_protocols_json, show_by_protocols
@@ -24,7 +23,7 @@ from sparring.orchestrator.cli.finished import changed_files, finished_already
 from sparring.orchestrator.cli.viewing import ViewFlags, viewed
 from sparring.orchestrator.display.errors import attempts_in_short
 from sparring.orchestrator.display.progress import make_display
-from sparring.orchestrator.display.screen import error_console, show
+from sparring.orchestrator.display.screen import ConsoleHandler, error_console, show
 from sparring.orchestrator.display.table import print_table
 from sparring.orchestrator.display.title import title
 from sparring.orchestrator.execution.broken_code import broken_code_kept
@@ -242,13 +241,8 @@ def _new_folder(settings: RunSettings) -> Path:
 
 def log_through(console: Console, dialect: Dialect) -> None:
     """Sends log lines through the console, so that they do not tear the live display; where there is none, plainly."""
-    handler: logging.Handler = RichHandler(
-        console=console, show_path=False, show_level=False, markup=False, log_time_format="%H:%M:%S"
-    )
-    handler.setFormatter(RenderedFormatter(dialect))
-    if not console.is_terminal:
-        handler = logging.StreamHandler(console.file)
-        handler.setFormatter(RenderedFormatter(dialect, "%(asctime)s %(message)s"))
+    handler = ConsoleHandler(console) if console.is_terminal else logging.StreamHandler(console.file)
+    handler.setFormatter(RenderedFormatter(dialect, "%(asctime)s %(message)s"))
     logging.getLogger().handlers = [handler]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from typing import IO, Any, Final, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
+from rich.text import Text
 
 from sparring.protos.plain_text import plain
 
@@ -72,6 +74,22 @@ def error_console() -> Console:
     # In a notebook, rich would put everything into cells of its own, from whichever thread: text is text there, too.
     # And kernels ask for colours (FORCE_COLOR), from which rich concludes that there is a cursor to move.
     return Console(file=cast("IO[str]", stream), force_jupyter=False, force_terminal=None if stream.isatty() else False)
+
+
+class ConsoleHandler(logging.Handler):
+    """Prints log lines above a live display. They are not broken: a command in one can be copied from the terminal.
+
+    Args:
+        console: Of the display.
+    """
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Prints a line."""
+        self._console.print(Text(self.format(record)), soft_wrap=True, highlight=False)
 
 
 class Plain:

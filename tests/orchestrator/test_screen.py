@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sparring.env_worker.benchmark import Task
+from sparring.orchestrator.cli.evaluation import log_through
 from sparring.orchestrator.display.errors import errors_list
 from sparring.orchestrator.display.listing import print_listing
 from sparring.orchestrator.display.progress import LiveDisplay, PlainDisplay, Tally
@@ -21,6 +23,7 @@ from sparring.orchestrator.plan import EpisodeId, Plan
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.listeners import FilmCount, RunStart, SlotActivity
+from sparring.protos.advice import FLAGS
 
 
 def episode(steps: int) -> EpisodeRow:
@@ -188,6 +191,17 @@ def test_no_word_of_a_listing_is_cut_off(monkeypatch: pytest.MonkeyPatch, capsys
     said = capsys.readouterr().out
     assert "…" not in said
     assert said.replace("\n", "").replace(" ", "").endswith("'sparring[tensorboard,and,more]'")
+
+
+def test_a_command_in_a_log_line_can_be_copied_from_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    file = io.StringIO()
+    log_through(Console(file=file, force_terminal=True, width=40), FLAGS)
+    command = "sparring worker --orchestrator 127.0.0.1:50052 --join-token-file /home/me/outputs/2026-11-19/join-token"
+    logging.getLogger("sparring").warning("start them: %s", command)
+    (line,) = file.getvalue().splitlines()
+    assert line.endswith(f" start them: {command}")
 
 
 HOSTILE = "\x1b]0;pwned\x07\x1b[2J"
