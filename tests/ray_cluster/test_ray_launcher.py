@@ -154,19 +154,53 @@ def test_workers_wait_for_nodes_that_are_yet_to_come(
     assert read_csv(tmp_path / "ray") == undisturbed(*PLAN, *WANDERER)
 
 
-def test_a_runtime_environment_and_a_python_are_those_of_the_benchmark(
+def test_a_runtime_environment_and_gpus_are_those_of_the_benchmark(
     start_sparring: StartSparring, cluster: Any, tmp_path: Path
 ) -> None:
+    cluster.add(num_cpus=2, num_gpus=2)  # Ray believes it; there is none
     process = start_sparring(
         *(*PLAN, *SLOW, *on(cluster), "--output", "ray"),
-        *("--ray", "toy.runtime_env={env_vars: {FOR_THE_TOY: here}}", "--ray", "toy.resources={sim: 1}"),
+        *("--ray", "toy.runtime_env={env_vars: {FOR_THE_TOY: here}}", "--ray", "toy.gpus=1"),
     )
     workers = workers_of(process, cluster)
     # A fork on its way to another program looks like its worker for a moment.
     assert {worker.environ().get("FOR_THE_TOY") for worker in workers} == {"here"}
+    assert {worker.environ().get("CUDA_VISIBLE_DEVICES") for worker in workers} == {"0", "1"}
     assert len(workers) >= 2
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
+
+
+RESERVES = """
+import ray, sys
+ray.init(sys.argv[1], namespace="training", log_to_driver=False)
+group = ray.util.placement_group([{"CPU": 1}, {"CPU": 1}], name="ours")
+ray.get(group.ready())
+print(group.id.hex(), flush=True)
+sys.stdin.read()
+table = ray.util.placement_group_table(group)
+print(table["state"], flush=True)
+"""
+
+
+def test_workers_have_their_place_in_a_group_of_the_training_program(
+    sparring: Sparring, undisturbed: Undisturbed, cluster: Any, tmp_path: Path
+) -> None:
+    program = [sys.executable, "-c", RESERVES, cluster.address]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/") as training:
+        assert training.stdin is not None
+        assert training.stdout is not None
+        try:
+            assert training.stdout.readline().strip()
+            flags = on(cluster, "--ray", "placement_group=ours", "--ray", "namespace=training")
+            done = sparring(*PLAN, *WANDERER, *flags, "--output", "ray")
+            assert done.returncode == 0, done.stderr
+            training.stdin.close()
+            assert training.stdout.readline().strip() == "CREATED", "it is the program's, and stays"
+        finally:
+            training.kill()
+    assert read_csv(tmp_path / "ray") == undisturbed(*PLAN, *WANDERER)
+    assert cluster.actors() == []
 
 
 def test_it_holds_to_the_rules_of_launchers(sparring: Sparring, cluster: Any) -> None:

@@ -48,12 +48,13 @@ def ray_package() -> Any:
     return ray
 
 
-def connect(address: str, job: str) -> str:
+def connect(address: str, job: str, namespace: str | None = None) -> str:
     """Connects this process to a cluster, unless it is connected already; returns the host of the cluster's head.
 
     Args:
         address: Of the cluster, or auto.
         job: What Ray's lists and pages call this process, if it is one of Ray's only from now on.
+        namespace: In which it looks for names, likewise; None: one of its own, where there are none.
 
     Raises:
         UsageError: If there is none, or it is not the one that this process is connected to.
@@ -65,9 +66,8 @@ def connect(address: str, job: str) -> str:
             _knock(address)
         config = ray.job_config.JobConfig(metadata={"job_name": job})
         # What Ray would do to the handlers of signals it does in the main thread only, and they are ours.
-        failed = _elsewhere(
-            lambda: ray.init(address=address, job_config=config, log_to_driver=False, configure_logging=False)
-        )
+        quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+        failed = _elsewhere(lambda: ray.init(address=address, namespace=namespace, job_config=config, **quiet))
         if failed is not None:
             raise _no_cluster(address, failed) from failed
     head = Address.parse(ray.get_runtime_context().gcs_address)

@@ -140,7 +140,9 @@ class RayLauncher(Launcher[RaySettings]):
 
     def _head(self, run: RunSettings) -> str:
         """Returns the host of the cluster's head; this process is part of the cluster from then on."""
-        return connect(self.own(run).ray_address, f"sparring run {run.output.folder or ''}".strip())
+        own, labels = self.own(run), [part.label for part in run.plan.parts]
+        namespace = request_for(own, labels[0], labels).namespace
+        return connect(own.ray_address, f"sparring run {run.output.folder or ''}".strip(), namespace)
 
     def _even(self, run: RunSettings) -> dict[str, int]:
         """Returns how many slots each part of a run gets, as long as nothing is known of its episodes."""
@@ -246,7 +248,8 @@ def _named_group(name: str) -> Any:
         return ray.util.get_placement_group(name)
     except ValueError as error:
         raise UsageError(
-            f"{Hint('ray', 'placement_group', name)}: Ray has no placement group of that name in this namespace."
+            f"{Hint('ray', 'placement_group', name)}: Ray has no placement group of that name in this namespace. Name "
+            f"the namespace of the program that made it with {Hint('ray', 'namespace', 'NAME')}."
         ) from error
 
 
