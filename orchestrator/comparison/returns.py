@@ -156,8 +156,8 @@ class ReturnComparison:
             return []
         return [
             "one of these runs is not finished, or stopped early: only whole rounds are compared "
-            f"({self.rounds}), and p and interval hold for one look at an end that was settled before. Who looks again "
-            "and again sees differences that are none."
+            f"({self.rounds}), and p and interval hold only if the number of episodes was fixed beforehand. If you "
+            "look again and again, you will see differences that are not there."
         ]
 
     @cached_property

@@ -104,8 +104,9 @@ def sentences(comparison: Comparison, names: tuple[str, str]) -> Iterator[tuple[
         rounds = comparison.rounds
         going = not comparison.first.status == comparison.second.status == "finished"
         sentence = (
-            f"{'not finished' if going else 'stopped early'}: the p above holds for one look at an end that was "
-            f"settled before. After {count(rounds.n, 'whole round')}, {p_told(rounds.p_value)} holds whenever you look"
+            f"{'not finished' if going else 'stopped early'}: the p above holds only if the number of episodes was "
+            f"fixed beforehand. After {count(rounds.n, 'whole round')}, {p_told(rounds.p_value)} holds whenever you "
+            "look"
         )
         chance = f"; the chance that the rest of the plan shows a difference is {100 * rounds.chance:.0f} %"
         yield sentence + (chance if going else ""), "yellow"

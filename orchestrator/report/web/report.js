@@ -42,7 +42,7 @@
     }
     const cautions = data.status === "finished" ? [] : [data.status_told];
     for (const all of wholes) if (!byReturn && all.errors) cautions.push(`${plural(all.errors, "episode")}${all.name ? ` by ${all.name}` : ""} ended in an error and ${all.errors === 1 ? "is" : "are"} not counted: ${between(all.worst_case, all.best_case)} if all of them were failures, or successes`);
-    if (!byReturn && data.any_time) head.append(el("p", { class: "dim" }, `interval that holds whenever you look: ${between(...data.any_time)}, from the rounds that all tasks have finished; the one above holds for a number of episodes that was settled before`));
+    if (!byReturn && data.any_time) head.append(el("p", { class: "dim" }, `interval that holds whenever you look: ${between(...data.any_time)}, from the rounds that all tasks have finished; the one above holds only if the number of episodes was fixed beforehand`));
     cautions.push(...data.cautions);
     if (cautions.length) head.append(el("div", { class: "notice", role: "note" }, ...cautions.map((sentence) => el("p", null, sentence))));
   }

@@ -99,7 +99,7 @@
       bar.append(el("i", { class: "success", ...part(now.successes) }), el("i", { class: "failure", ...part(failures) }), el("i", { class: "played", ...part(judged - now.successes - failures) }), el("i", { class: "error", ...part(now.errors) }));
     }
     const shown = [el("h1", null, about.title, " ", el("span", badge, run.status), " ", link), line, bar, el("p", { class: "dim folder" }, about.folder)];
-    for (const all of wholes) if (all.any_time && !byReturn() && run.status === "running") shown.push(el("p", { class: "dim" }, `interval that holds whenever you look${all.name ? `, by ${all.name}` : ""}: ${between(...all.any_time)}, from the rounds that all tasks have finished; the one above holds for a run that has ended`));
+    for (const all of wholes) if (all.any_time && !byReturn() && run.status === "running") shown.push(el("p", { class: "dim" }, `interval that holds whenever you look${all.name ? `, by ${all.name}` : ""}: ${between(...all.any_time)}, from the rounds that all tasks have finished; the one above holds only at the end of the run`));
     byId("report").hidden = state.link !== LIVE;
     if (state.link === OVER) shown.push(el("p", { class: "dim" }, "The page is served by the run itself, which has ended. To look at it again: ", el("code", null, `sparring view ${shell(about.folder)}`)));
     if (!["running", "finished"].includes(run.status)) shown.push(el("p", { class: "caution" }, run.told));
