@@ -197,6 +197,14 @@ def test_names_and_sentences_with_html_in_them_are_text(tmp_path: Path, open_pag
     expect(page.locator("#notes")).to_contain_text(f"the arm fell off {HOSTILE}")
     page.locator(".cell.error").click()
     expect(page.locator("#episode .caution")).to_have_text(f"the arm fell off {HOSTILE}")
+    page.keyboard.press("Escape")
+    expect(page.locator("#episode")).not_to_be_visible()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator("#episode h2")).to_contain_text("task-1")
+    expect(page.locator("#episode h2")).to_contain_text("#6")
+    expect(page.locator('.cell[tabindex="0"]')).to_have_count(1)
     assert page.locator("img").count() == 0
 
 

@@ -100,11 +100,41 @@ const parts = (() => {
     if (!dialog.open) dialog.showModal();
   }
 
+  // Of all cells Tab comes to one, the one that was left last; arrow keys walk from there.
+  function focusCell(cell) {
+    for (const other of document.querySelectorAll('.cell[tabindex="0"]')) other.tabIndex = -1;
+    cell.tabIndex = 0;
+    cell.focus();
+  }
+
+  function walkCells(event) {
+    if (!event.key.startsWith("Arrow") || !document.activeElement.matches(".cell")) return;
+    const cells = [...document.querySelectorAll("button.cell:enabled")], here = cells.indexOf(document.activeElement);
+    const moves = { ArrowLeft: here - 1, ArrowRight: here + 1, ArrowUp: cellAcross(cells, here, -1), ArrowDown: cellAcross(cells, here, 1) };
+    event.preventDefault();
+    const cell = cells[moves[event.key]];
+    if (cell) focusCell(cell);
+  }
+
+  // The cell above or below: the nearest in the next line, wherever lines break.
+  function cellAcross(cells, here, direction) {
+    const own = cells[here].getBoundingClientRect();
+    let best = here, distance = Infinity, line = null;
+    for (let to = here + direction; to >= 0 && to < cells.length; to += direction) {
+      const box = cells[to].getBoundingClientRect();
+      if (Math.abs(box.top - own.top) < 4) continue;
+      if (line === null) line = box.top;
+      if (Math.abs(box.top - line) > 4) break;
+      if (Math.abs(box.left - own.left) < distance) { distance = Math.abs(box.left - own.left); best = to; }
+    }
+    return best;
+  }
+
   function changeScheme() {
     const root = document.documentElement;
     const dark = root.dataset.scheme ? root.dataset.scheme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
     root.dataset.scheme = dark ? "light" : "dark";
   }
 
-  return { byId, el, svg, percent, between, plural, figure, duration, histogram, breakable, sizeBars, shell, factTable, filmOf, showKeys, changeScheme };
+  return { byId, el, svg, percent, between, plural, figure, duration, histogram, breakable, sizeBars, shell, factTable, filmOf, showKeys, focusCell, walkCells, changeScheme };
 })();

@@ -1,7 +1,7 @@
 "use strict";
 // Draws a report from the JSON beside it.
 (() => {
-  const { byId, el, svg, percent, between, plural, figure, duration, histogram, breakable, sizeBars, shell, factTable, filmOf, showKeys, changeScheme } = parts;
+  const { byId, el, svg, percent, between, plural, figure, duration, histogram, breakable, sizeBars, shell, factTable, filmOf, showKeys, focusCell, walkCells, changeScheme } = parts;
   const SIGNS = { success: "✓", failure: "✗", error: "!", played: "•" };
   const MOST_CELLS = 20000; // beyond that, a browser takes seconds to lay them out; bars still show every task
 
@@ -162,10 +162,7 @@
 
   function go(to) {
     const cell = cellOf(state.shown[to]);
-    if (!cell) return;
-    for (const other of document.querySelectorAll('.cell[tabindex="0"]')) other.tabIndex = -1;
-    cell.tabIndex = 0;
-    cell.focus();
+    if (cell) focusCell(cell);
   }
 
   // ---- one episode
@@ -365,24 +362,7 @@
       return;
     }
     if (open) { if (event.key === "ArrowLeft") step(-1); if (event.key === "ArrowRight") step(1); return; }
-    const here = state.shown.indexOf(Number(document.activeElement.dataset.at ?? -1));
-    if (here < 0) return;
-    const moves = { ArrowLeft: here - 1, ArrowRight: here + 1, ArrowUp: sideways(here, -1), ArrowDown: sideways(here, 1) };
-    if (event.key in moves) { event.preventDefault(); go(moves[event.key]); }
-  }
-
-  // The cell above or below: the nearest in the next line, wherever lines break.
-  function sideways(here, direction) {
-    const own = cellOf(state.shown[here]).getBoundingClientRect();
-    let best = here, distance = Infinity, line = null;
-    for (let to = here + direction; to >= 0 && to < state.shown.length; to += direction) {
-      const box = cellOf(state.shown[to]).getBoundingClientRect();
-      if (Math.abs(box.top - own.top) < 4) continue;
-      if (line === null) line = box.top;
-      if (Math.abs(box.top - line) > 4) break;
-      if (Math.abs(box.left - own.left) < distance) { distance = Math.abs(box.left - own.left); best = to; }
-    }
-    return best;
+    walkCells(event);
   }
 
   drawHead();

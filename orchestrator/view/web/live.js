@@ -1,7 +1,7 @@
 "use strict";
 // A run as it goes: the server sends what is new, and this draws it.
 (() => {
-  const { byId, el, svg, percent, between, plural, figure, breakable, sizeBars, factTable, filmOf, shell } = parts;
+  const { byId, el, svg, percent, between, plural, figure, breakable, sizeBars, factTable, filmOf, shell, walkCells } = parts;
   const { roughly, ago, words } = common;
   const SIGNS = { success: "✓", failure: "✗", error: "!", played: "•" };
   const MOST_CELLS = 20000; // beyond that, a browser takes seconds to lay them out
@@ -254,7 +254,7 @@
       const rows = el("div", { class: `rows ${about.per_task <= FEW ? "few" : ""}` });
       for (const number of chosen) {
         const cells = el("div", { class: "cells" });
-        for (let index = 0; index < about.per_task; index++) cells.append(el("button", { type: "button", class: "cell none", "data-key": keyOf(number, index), disabled: true, title: `${about.tasks[number].name} #${index}: to come` }));
+        for (let index = 0; index < about.per_task; index++) cells.append(el("button", { type: "button", class: "cell none", "data-key": keyOf(number, index), disabled: true, tabindex: -1, title: `${about.tasks[number].name} #${index}: to come` }));
         rows.append(el("div", { class: "name", title: about.tasks[number].instruction }, ...breakable(about.tasks[number].name)), cells);
       }
       shown.push(rows);
@@ -270,6 +270,7 @@
     button.className = `cell ${cell.outcome}${cell.film ? " film" : ""}`;
     button.textContent = SIGNS[cell.outcome] || "";
     button.disabled = false;
+    if (!document.querySelector('.cell[tabindex="0"]')) button.tabIndex = 0;
     button.title = `${name} #${cell.index}: ${cell.outcome}`;
     button.setAttribute("aria-label", `${name} episode ${cell.index}, ${cell.outcome}`);
   }
@@ -380,6 +381,7 @@
   byId("all").hidden = "alone" in document.body.dataset;
   for (const id of ["grid", "films"]) byId(id).addEventListener("click", (event) => { const button = event.target.closest("button[data-key]"); if (button) openEpisode(button.dataset.key); });
   byId("slots").addEventListener("click", (event) => { const button = event.target.closest("button.watch"); if (button) watch(button.closest(".slot"), button.dataset.worker, button.dataset.number); });
+  document.addEventListener("keydown", (event) => { if (!event.ctrlKey && !event.metaKey && !event.altKey && !byId("episode").open) walkCells(event); });
   const dialog = byId("episode");
   dialog.addEventListener("click", (event) => { if (event.target === dialog || event.target.closest("[data-close]")) dialog.close(); });
   dialog.addEventListener("close", () => { state.open = null; dialog.dataset.film = ""; dialog.replaceChildren(); });
