@@ -25,6 +25,7 @@ See: sparring ls benchmarks, sparring ls policies, sparring run --help"""
 
 
 @click.command(short_help="evaluate a policy on a benchmark")
+@setting_options(setting_fields())
 @click.option(
     "--config", type=click.Path(path_type=Path), help="YAML file with any of these settings; flags win over it"
 )
@@ -39,7 +40,6 @@ See: sparring ls benchmarks, sparring ls policies, sparring run --help"""
 @click.option("--dry-run", is_flag=True, help="show plan, slots, memory and what would be started, and start nothing")
 @accept_option
 @view_options
-@setting_options(setting_fields())
 def run(
     config: Path | None,
     as_json: bool,
@@ -56,6 +56,12 @@ def run(
     """Evaluates a policy and prints a table of success rates.
 
     Running the same command again, with the same --output, goes on where it ended.
+
+    \b
+    Examples:
+      sparring run --benchmark metaworld --task easy --policy expert
+      sparring run --benchmark metaworld --task easy --policy my_module:MyPolicy
+      sparring run --config run.yaml --output outputs/first
 
     \b
     Exit codes: 0 all episodes have an outcome, 3 some ended in an error,
