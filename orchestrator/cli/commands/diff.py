@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
 from sparring.orchestrator.cli.options import given
 from sparring.orchestrator.cli.replaying import play_again, worker_options
+from sparring.orchestrator.display.figures import FigureTable
 from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.display.screen import show as show_on_screen
 from sparring.orchestrator.plan import EpisodeId
@@ -134,17 +134,11 @@ def _show(found: RunDifference, pictures: dict[str, str]) -> None:
     for name, (left, right) in found.around.items():
         click.echo(plain(f"{name}: {json.dumps(left)} in A, {json.dumps(right)} in B"))
     if found.differing:
-        table = Table("episode", "same actions", "apart there", "apart at most", "first", "steps", "outcome")
+        table = FigureTable("episode", ["same actions", "apart there", "apart at most", "first", "steps", "outcome"])
         for one in found.differing:
-            table.add_row(
-                one.episode,
-                str(one.step),
-                "-" if one.apart is None else f"{one.apart:.3g}",
-                f"{one.most:.3g}",
-                one.first,
-                " / ".join(map(str, one.steps)),
-                " / ".join(one.outcomes),
-            )
+            apart = "-" if one.apart is None else f"{one.apart:.3g}"
+            ends = (" / ".join(map(str, one.steps)), " / ".join(one.outcomes))
+            table.add_row(one.episode, [str(one.step), apart, f"{one.most:.3g}", one.first, *ends])
         show_on_screen(table)
     for episode, path in pictures.items():
         click.echo(plain(f"{episode}: {path}"))

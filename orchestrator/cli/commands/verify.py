@@ -13,11 +13,11 @@ from typing import Any, Final, get_args
 
 import click
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from sparring.orchestrator.cli.options import given
 from sparring.orchestrator.cli.replaying import play_again, worker_options
+from sparring.orchestrator.display.figures import FigureTable
 from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.display.screen import show as show_on_screen
 from sparring.orchestrator.plan import EpisodeId
@@ -190,16 +190,13 @@ def _kept(run: RecordedRun, chosen: Sequence[EpisodeRow]) -> Mapping[EpisodeId, 
 def _report(
     run: RecordedRun, checked: Sequence[CheckedEpisode], problems: Sequence[str], absent: int, tolerance: float
 ) -> Group:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("task")
-    for verdict in get_args(Verdict):
-        table.add_column(verdict, justify="right")
+    table = FigureTable("task", get_args(Verdict))
     tasks: dict[str, Counter[str]] = {}
     for each in checked:
         tasks.setdefault(run.label(each.episode), Counter())[each.verdict] += 1
     overall = sum(tasks.values(), Counter[str]())
     for label, counts in [*tasks.items(), *([("overall", overall)] if len(tasks) > 1 else [])]:
-        table.add_row(plain(label), *(str(counts[verdict]) for verdict in get_args(Verdict)))
+        table.add_row(label, [str(counts[verdict]) for verdict in get_args(Verdict)])
     lines = [f"{count(len(checked), 'episode')} of {len(run.rows)} that are recorded, {len(run.plan.ids())} planned"]
     elsewhere = Counter(said for each in checked for said in each.elsewhere)
     lines += [f"made elsewhere ({number} of them): {said}" for said, number in elsewhere.items()]
