@@ -12,7 +12,7 @@
   const LIVE = "live", LOST = "lost", OVER = "over";
 
   const run = { about: null, cells: new Map(), order: [], curve: [], slots: [], left: 0, notes: new Map(), progress: null, server: null, films: null, status: "", told: "" };
-  const state = { link: "", filter: "", watched: new Map(), open: null };
+  const state = { link: "", filter: "", watched: new Map(), buttons: new Map(), open: null };
   const changed = new Set();
   const keyOf = (task, index) => `${task}:${index}`;
   const byReturn = () => run.about !== null && run.about.metric === "return";
@@ -243,6 +243,7 @@
 
   function drawGrid() {
     const section = byId("grid"), about = run.about;
+    state.buttons.clear();
     if (!about) { section.replaceChildren(); return; }
     const chosen = about.tasks.map((_, number) => number).filter((number) => !state.filter || matches(number));
     const legend = el("div", { class: "legend" });
@@ -254,7 +255,12 @@
       const rows = el("div", { class: `rows ${about.per_task <= FEW ? "few" : ""}` });
       for (const number of chosen) {
         const cells = el("div", { class: "cells" });
-        for (let index = 0; index < about.per_task; index++) cells.append(el("button", { type: "button", class: "cell none", "data-key": keyOf(number, index), disabled: true, tabindex: -1, title: `${about.tasks[number].name} #${index}: to come` }));
+        for (let index = 0; index < about.per_task; index++) {
+          const key = keyOf(number, index);
+          const button = el("button", { type: "button", class: "cell none", "data-key": key, disabled: true, tabindex: -1, title: `${about.tasks[number].name} #${index}: to come` });
+          state.buttons.set(key, button);
+          cells.append(button);
+        }
         rows.append(el("div", { class: "name", title: about.tasks[number].instruction }, ...breakable(about.tasks[number].name)), cells);
       }
       shown.push(rows);
@@ -264,7 +270,7 @@
   }
 
   function drawCell(key) {
-    const button = document.querySelector(`.cell[data-key="${key}"]`);
+    const button = state.buttons.get(key);
     if (!button) return;
     const cell = run.cells.get(key), name = run.about.tasks[cell.task].name;
     button.className = `cell ${cell.outcome}${cell.film ? " film" : ""}`;
