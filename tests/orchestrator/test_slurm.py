@@ -256,6 +256,33 @@ def test_a_job_that_slurm_has_forgotten_is_told_as_that() -> None:
     assert JobEnd.of_accounting("CANCELLED by 1001|0:0|n2|00:00:01|None").state == "CANCELLED"
 
 
+SHOWS = f"echo '{SHOWN.format(state='TIMEOUT', reason='TimeLimit', code='0:0')}'"
+FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+AWAY = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
+ACCOUNTS = "echo 'OUT_OF_MEMORY|0:125|n2|00:01:30|None'"
+NO_ACCOUNTS = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
+
+
+@pytest.mark.parametrize(
+    ("scontrol", "sacct", "state"),
+    [
+        (SHOWS, ACCOUNTS, "TIMEOUT"),
+        (FORGOTTEN, ACCOUNTS, "OUT_OF_MEMORY"),
+        (FORGOTTEN, NO_ACCOUNTS, "UNKNOWN"),
+        (AWAY, ACCOUNTS, "UNKNOWN"),
+    ],
+    ids=["shown", "accounted", "no accounts", "away"],
+)
+def test_why_a_job_ended_is_asked_of_the_controller_and_then_of_the_accounting(
+    scontrol: str, sacct: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, does in {"scontrol": scontrol, "sacct": sacct}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert commands.end_of("12_2", "").state == state
+
+
 def test_a_node_that_cannot_write_the_log_is_known_by_its_signal() -> None:
     assert JobEnd.of_details(SHOWN.format(state="FAILED", reason="None", code="0:53")).cannot_be_logged
 
