@@ -25,7 +25,7 @@ from sparring.orchestrator.launchers.slurm.script import (
     worker_name,
 )
 from sparring.orchestrator.launchers.slurm.settings import SlurmSettings
-from sparring.orchestrator.launchers.slurm.steps import step_command
+from sparring.orchestrator.launchers.slurm.steps import check_room, step_command
 from sparring.orchestrator.retry import RetryRules
 from sparring.orchestrator.settings import read_settings
 from sparring.protos.errors import UsageError
@@ -169,6 +169,28 @@ def test_steps_ask_for_exactly_what_they_need() -> None:
 def row(*values: str) -> str:
     widths = [int(column.rpartition(":")[2]) for column in Job.COLUMNS.split(",")]
     return "".join(value.ljust(width) for value, width in zip(values, widths, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("cores", "settings", "said"),
+    [
+        ("1", {"slots_per_worker": 8}, "needs 8 cores of one node, and this allocation has at most 1 on a node"),
+        ("2(x3),4", {"slots_per_worker": 5}, "at most 4 on a node"),
+        ("2(x3),4", {"slots_per_worker": 4}, ""),
+        ("1", {"slots_per_worker": 8, "slurm": {"cpus-per-task": "1"}}, ""),
+        ("1", {"slots_per_worker": 8, "slurm": {"overcommit": "true"}}, ""),
+        ("", {"slots_per_worker": 8}, ""),
+    ],
+)
+def test_an_allocation_without_room_for_a_worker_is_told_at_once(
+    cores: str, settings: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_CPUS_PER_NODE", cores)
+    if said:
+        with pytest.raises(UsageError, match=said):
+            check_room(SlurmSettings(**settings))
+    else:
+        check_room(SlurmSettings(**settings))
 
 
 def test_squeue_is_read_by_its_columns() -> None:

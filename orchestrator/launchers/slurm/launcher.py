@@ -37,7 +37,7 @@ from sparring.orchestrator.launchers.slurm.script import (
 from sparring.orchestrator.launchers.slurm.secret_notes import secret_notes
 from sparring.orchestrator.launchers.slurm.settings import SlurmHostingSettings, SlurmSettings
 from sparring.orchestrator.launchers.slurm.shared_files import SharedFiles
-from sparring.orchestrator.launchers.slurm.steps import keep_steps, step_command
+from sparring.orchestrator.launchers.slurm.steps import check_room, keep_steps, step_command
 from sparring.orchestrator.launchers.slurm.worker_jobs import WorkerJobs
 from sparring.orchestrator.machine.environments import interpreter
 from sparring.orchestrator.machine.finding import Finding
@@ -98,6 +98,7 @@ class SlurmLauncher(Launcher[SlurmSettings]):
             commands.check_installed("srun")
             if not inside_allocation():
                 raise UsageError("there is no allocation to have steps in: run this inside one (salloc, sbatch).")
+            check_room(self.own(run))
             return
         commands.check_installed("sbatch")
         own = self.own(run)

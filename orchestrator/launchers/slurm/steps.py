@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +19,8 @@ from sparring.orchestrator.launchers.slurm.container import ContainedProgram
 from sparring.orchestrator.launchers.slurm.settings import SlurmSettings
 from sparring.orchestrator.launchers.slurm.shared_files import SharedFiles
 from sparring.orchestrator.machine.logs import tail_of
+from sparring.protos.advice import Hint
+from sparring.protos.errors import UsageError
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +29,23 @@ _BEGUN: Final = "step of worker"
 _SAYS_SO: Final = 'echo "$0 begins on ${SLURMD_NODENAME:-$(hostname)}"; exec "$@"'
 _MEMORY: Final = ("mem", "mem-per-cpu", "mem-per-gpu")
 _SLURM_SAYS: Final = re.compile(r"^(?:srun|slurmstepd)[^:]*: (?:error: )?(.*)$", re.MULTILINE)
+
+
+def check_room(own: SlurmSettings) -> None:
+    """Checks that some node of the allocation has the cores that a worker needs.
+
+    Raises:
+        UsageError: If none has: no step of the run would ever begin.
+    """
+    told = os.environ.get("SLURM_JOB_CPUS_PER_NODE", "")  # 2(x3),4: three nodes with two, and one with four
+    most = max((int(cores) for cores in re.findall(r"(?:^|,)(\d+)", told)), default=0)
+    wanted = own.slurm.get("cpus-per-task", str(own.slots_per_worker))
+    if most and wanted.isdecimal() and int(wanted) > most and "overcommit" not in own.slurm:
+        raise UsageError(
+            f"each worker needs {wanted} cores of one node, and this allocation has at most {most} on a node. Ask for "
+            f"more, have fewer with {Hint('slots_per_worker')}, or have workers as jobs of their own with "
+            f"{Hint('slurm_by', value='sbatch')}."
+        )
 
 
 def step_command(
