@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +58,20 @@ class Cluster:
         self._call("scancel", self._call("sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true").strip())
         wait_for(lambda: state.stat().st_mtime_ns > before)
         psutil.Process(int((base_folder() / "run" / "slurmctld.pid").read_text())).kill()
+
+    @contextmanager
+    def unable_to_start(self, node: str, jobs: int) -> Iterator[None]:
+        """Has a node fail to start the next jobs: there are files where it would make their folders."""
+        last = int(self._call("sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true"))
+        self._call("scancel", str(last))
+        places = [base_folder() / "spool" / node / f"job{last + 1 + more:05}" for more in range(jobs)]
+        for place in places:
+            place.touch()
+        try:
+            yield
+        finally:
+            for place in places:
+                place.unlink(missing_ok=True)
 
     def jobs(self, run: str, *states: str) -> dict[str, str]:
         """The jobs of the run in a folder of that name, each with its node."""

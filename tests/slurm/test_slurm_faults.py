@@ -97,6 +97,26 @@ def test_a_node_that_breaks_every_worker_costs_its_place_and_not_the_run(
     expect_nothing_left("broken-node")
 
 
+def test_a_job_that_its_node_cannot_start_is_replaced(
+    cluster: Cluster,
+    start_sparring: StartSparring,
+    undisturbed: Undisturbed,
+    expect_nothing_left: Callable[[str], None],
+    tmp_path: Path,
+) -> None:
+    """Slurm puts it back in its queue and holds it there, until somebody releases it."""
+    expected = undisturbed(*PLAN)
+    with cluster.unable_to_start("n1", 3):  # a question whether such jobs would be taken has a number, too
+        three = ("--workers", "2", "--slurm", "exclusive=true", "--slurm", "nodelist=n1")
+        run = start_sparring(*SLOW, *ONE, *three, "--output", "held")
+        said = ended(run)
+    assert re.search(r"job \S+ was cancelled \(CANCELLED, launch failed requeued held\); another is submitted", said), (
+        said
+    )
+    assert read_csv(tmp_path / "held") == expected
+    expect_nothing_left("held")
+
+
 def test_a_controller_that_is_away_and_a_worker_that_is_killed(
     cluster: Cluster, undisturbed: Undisturbed, expect_nothing_left: Callable[[str], None], tmp_path: Path
 ) -> None:
