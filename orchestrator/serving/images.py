@@ -18,10 +18,12 @@ def looks_at_images(settings: RunSettings) -> bool:
     """Returns whether images will be wanted, as far as can be known: by the policy, or by films.
 
     Workers then have ready what draws them. A wrong answer costs time or memory, and nothing else: of a class of the
-    user's own, or a policy that is served elsewhere, nothing is known, and the answer is no. Who asks for films of
-    failures has some, nearly always, and what draws them is made while the policy is loaded, when nobody waits for it.
+    user's own, or a policy that is served elsewhere, nothing is known, and the answer is no. Films of failures, or of
+    successes, may never come: what draws them is made with the first one, unless they are filmed live.
     """
-    if settings.output.video != "none":
+    output = settings.output
+    live = output.video_live or not output.actions
+    if output.video != "none" and (live or output.video not in ("failures", "successes")):
         return True
     name = settings.policy.name or ""
     if name.startswith(_LEROBOT):
