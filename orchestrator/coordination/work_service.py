@@ -32,7 +32,7 @@ from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.advice import FLAGS, render
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkServicer, add_WorkServicer_to_server
-from sparring.protos.net.address import Address
+from sparring.protos.net.address import Address, came_by_socket
 from sparring.protos.net.health import Health
 from sparring.protos.net.peers import PeerLimit
 from sparring.protos.net.rpc import SERVER_OPTIONS, bind, discard, status_message
@@ -221,7 +221,7 @@ class WorkService(WorkServicer):
         self, requests: AsyncIterator[pb.WorkerMessage], context: grpc.aio.ServicerContext[Any, Any]
     ) -> None:
         if fault := self._admission.fault(context):
-            self._note(f"somebody at {context.peer()} wanted to join without this run's join token, and was not let in")
+            self._note(f"somebody {_place(context)} wanted to join without this run's join token, and was not let in")
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, fault)
         first = await self._first_message(context)
         if first is grpc.aio.EOF:
@@ -230,7 +230,7 @@ class WorkService(WorkServicer):
         try:
             taken_in = None if self._stopping else await self._take_in(first, context, outbox)
         except SparringError as error:
-            self._note(f"a worker at {context.peer()} is not taken in: {error.sentence}")
+            self._note(f"a worker {_place(context)} is not taken in: {error.sentence}")
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, status_message(error.sentence))
         if taken_in is None:
             await context.write(pb.OrchestratorMessage(stop=pb.Stop(reason=self._stopping)))
@@ -385,3 +385,9 @@ class WorkService(WorkServicer):
         assignment.renderers.extend(self.coordinator.renderers(part.label))
         assignment.heartbeat_seconds, assignment.silence_seconds = HEARTBEAT_SECONDS, SILENCE_SECONDS
         return assignment
+
+
+def _place(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+    """Returns where a peer is, for people."""
+    peer = context.peer()
+    return "on this machine" if came_by_socket(peer) else f"at {peer}"

@@ -210,6 +210,7 @@ def test_that_one_is_of_no_use_is_logged_once_however_often_it_asks(
                 await other.refusal()
         said = [line for line in caplog.messages if "is not taken in" in line]
         assert [line.split()[-2] for line in said] == ["libero", "metaworld"]
+        assert all(line.startswith(("a worker on this machine is", "a worker at ipv4:127.0.0.1:")) for line in said)
 
     in_service(test)
 
