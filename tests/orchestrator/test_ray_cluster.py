@@ -58,6 +58,16 @@ def test_another_cluster_is_not_taken_for_the_one_that_was_named(
             cluster.connect(address, "job")
 
 
+@pytest.mark.parametrize(("named", "variable"), [("ray://head:10001", ""), ("auto", "ray://head:10001")])
+def test_rays_client_is_told_to_come_to_a_node_of_the_cluster(
+    monkeypatch: pytest.MonkeyPatch, named: str, variable: str
+) -> None:
+    monkeypatch.setattr(cluster, "ray_package", lambda: MadeUpRay("192.0.2.1:6379", connected=False))
+    monkeypatch.setenv("RAY_ADDRESS", variable)
+    with pytest.raises(UsageError, match="is an address for Ray's client"):
+        cluster.connect(named, "job")
+
+
 def test_a_head_that_names_itself_otherwise_is_known_by_where_it_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
     made = MadeUpRay("192.0.2.1:6379", connected=False)
     monkeypatch.setattr(cluster, "ray_package", lambda: made)

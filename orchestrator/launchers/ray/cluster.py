@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -62,6 +63,7 @@ def connect(address: str, job: str, namespace: str | None = None) -> str:
     ray = ray_package()
     joins = not ray.is_initialized()
     if joins:
+        _check_no_client(os.environ.get("RAY_ADDRESS", "") if address == AUTO else address)
         if address != AUTO:
             _knock(address)
         config = ray.job_config.JobConfig(metadata={"job_name": job})
@@ -157,6 +159,15 @@ def coming(reference: Any) -> asyncio.Future[Any]:
     future = asyncio.wrap_future(reference.future())
     future.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen
     return future
+
+
+def _check_no_client(address: str) -> None:
+    """Checks that an address is not one of Ray's client, which is no part of the cluster: workers could not dial it."""
+    if address.startswith("ray://"):
+        raise UsageError(
+            f"{address!r} is an address for Ray's client. Run this on a node of the cluster, and name its head "
+            f"with {Hint('ray_address', value='HOST:PORT')} (by default its port is 6379)."
+        )
 
 
 def _knock(address: str) -> None:
