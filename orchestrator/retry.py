@@ -13,11 +13,11 @@ RetriedKind = Literal["simulator", "policy", "action", "limit", "internal"]
 """Kinds of errors that an attempt can end in; a lost lease is none."""
 
 _INCURABLE: Final = re.compile(
-    r"\braised (ModuleNotFoundError|ImportError|SyntaxError|NotImplementedError)\b"
+    r"\braised (ModuleNotFoundError|ImportError|DependencyNotInstalled|SyntaxError|NotImplementedError)\b"
     r"|^the recording (of|has no actions for) "
 )
-"""What simulators and policies may raise that is the same every time: trying again installs nothing, and a recording
-stays the one that it is."""
+"""What simulators and policies may raise that is the same every time: trying again installs nothing (Gymnasium has an
+error of its own for that), and a recording stays the one that it is."""
 
 
 def is_incurable(error: str) -> bool:

@@ -81,6 +81,7 @@ def play_again(
         log.info("the run in %r is still going: its episodes that have ended by now are played again", str(run.place))
     title = f"{count(len(chosen), 'episode')} of {run.place.name or run.place}, played again"
     display = make_display(console, title, plain=bool(wanted.now.get("in_process")))
+    display.folder_stays = False
     told: set[str] = set()
 
     def hear(replayed: Replayed) -> None:

@@ -18,7 +18,7 @@ from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.listeners import FilmCount, RunEnd, RunListener, RunStart, SlotActivity
 from sparring.protos.plain_text import plain
-from sparring.protos.tracebacks import located
+from sparring.protos.tracebacks import located, without_references
 
 _PLAIN_SECONDS: Final = 5.0
 _RATE_WINDOW: Final = 10.0
@@ -112,7 +112,13 @@ class Tally:
 
 
 class Display(RunListener):
-    """Base of the displays: keeps the tally."""
+    """Base of the displays: keeps the tally.
+
+    Attributes:
+        folder_stays: Whether the run's folder is there afterwards; if not, nobody is sent to a file in it.
+    """
+
+    folder_stays: bool = True
 
     def __init__(self) -> None:
         self.tally = Tally(0, 0, 0)
@@ -144,6 +150,8 @@ class Display(RunListener):
 
     def noted(self, episode: EpisodeId, sentence: str) -> Note:
         """Notes an error; files that its sentence refers to can be opened from here."""
+        if not self.folder_stays:
+            sentence = without_references(sentence)
         return self.notes.add(episode, sentence if self._folder is None else located(sentence, self._folder))
 
     def close(self) -> None:

@@ -112,4 +112,6 @@ def test_what_comes_again_every_time_is_not_tried_again() -> None:
     rules = RetryRules()
     missing = "the policy's act() raised ModuleNotFoundError: No module named 'wheels'"
     assert not rules.tries_again("policy", missing, errors_before=0)
+    undrawn = "the simulator raised DependencyNotInstalled: pygame is not installed"
+    assert not rules.tries_again("simulator", undrawn, errors_before=0)
     assert rules.tries_again("policy", "the policy's act() raised ValueError: ImportError", errors_before=0)

@@ -142,6 +142,17 @@ def test_lines_of_an_error_that_comes_again_are_few() -> None:
     ]
 
 
+def test_nobody_is_sent_to_a_folder_that_does_not_stay() -> None:
+    file = io.StringIO()
+    display = PlainDisplay(Console(file=file, width=80))
+    display.folder_stays = False
+    display.on_start(RunStart(Plan({}, 1, 0), [], {}, Path("temporary")))
+    display.on_retry(
+        EpisodeId("toy", "good", 0), "the simulator raised OSError: x (traceback: errors/simulator-0123abcd.txt)"
+    )
+    assert file.getvalue().splitlines() == ["trying again: good #0: the simulator raised OSError: x"]
+
+
 def test_the_last_line_is_said_once_whether_or_not_there_are_films() -> None:
     file = io.StringIO()
     display = PlainDisplay(Console(file=file, width=80))
