@@ -51,7 +51,7 @@ def serve_lerobot(say: Callable[[str], None]) -> None:
 def lerobot_client(address: str, shown: Mapping[str, Any]) -> Callable[[], Any]:
     """Returns what asks the server as LeRobot's robot client does, with its stubs, classes and pickles."""
     import grpc
-    from lerobot.async_inference.helpers import TimedObservation
+    from lerobot.async_inference.helpers import RemotePolicyConfig, TimedObservation
     from lerobot.transport import services_pb2, services_pb2_grpc
     from lerobot.transport.utils import send_bytes_in_chunks
 
@@ -59,6 +59,14 @@ def lerobot_client(address: str, shown: Mapping[str, Any]) -> Callable[[], Any]:
     stub.Ready(services_pb2.Empty())
     raw = {f"state.{number}": float(value) for number, value in enumerate(shown["observation.state"])}
     raw |= {name.rpartition(".")[2]: array for name, array in shown.items() if array.ndim == 3}
+    features = {
+        name: {"dtype": "image", "shape": array.shape, "names": ["height", "width", "channels"]}
+        if array.ndim == 3
+        else {"dtype": "float32", "shape": array.shape, "names": [f"state.{number}" for number in range(array.size)]}
+        for name, array in shown.items()
+    }
+    instructions = RemotePolicyConfig("act", "nothing", features, CHUNK, "cpu")
+    stub.SendPolicyInstructions(services_pb2.PolicySetup(data=pickle.dumps(instructions)))
     step = 0
 
     def ask() -> Any:
