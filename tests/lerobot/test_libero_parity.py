@@ -22,7 +22,7 @@ from sparring.env_worker.protocol import protocols_of, whole
 
 PROGRAM = Path(__file__).with_name("libero_by_lerobot.py")
 CAMERAS = ("observation.images.image", "observation.images.image2")
-SIDE, SEED, STEPS = 64, 1000, 20
+SIDE, SEED, STEPS = 64, 1000, 100
 
 pytestmark = [
     pytest.mark.processes,
