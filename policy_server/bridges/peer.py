@@ -188,14 +188,18 @@ def _short(said: BaseException | str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 
-def knock(endpoint: Endpoint) -> None:
+def knock(endpoint: Endpoint, seconds: float = _KNOCK_S) -> None:
     """Finds out whether anybody listens there.
+
+    Args:
+        endpoint: Where.
+        seconds: That it may take; few where somebody has waited for long already.
 
     Raises:
         PeerUnreachable: If nobody does.
     """
     try:
-        socket.create_connection((endpoint.host, endpoint.port), _KNOCK_S).close()
+        socket.create_connection((endpoint.host, endpoint.port), seconds).close()
     except OSError as error:
         raise _unreachable(endpoint, error) from error
 

@@ -217,7 +217,7 @@ class ForeignPolicy(Policy):
                     time.sleep(_PAUSE)
                     continue
                 try:
-                    knock(self._endpoint)
+                    knock(self._endpoint, _PAUSE)
                 except PeerUnreachable as nobody:
                     self._wait_for_server(nobody.sentence)
                     raise EpisodeInterrupted(f"{nobody.sentence}; the episode starts again.") from error

@@ -93,7 +93,7 @@ class GrootPeer(Peer):
             answer = GROOT.read(self._socket.recv())
         except zmq.Again as error:
             try:
-                knock(self._endpoint)  # ZeroMQ does not say that a server has gone: it waits for another
+                knock(self._endpoint, 1.0)  # ZeroMQ does not say that a server has gone: it waits for another
             except PeerUnreachable:
                 raise self._gone("nobody listens there any more") from error
             raise self._late() from error
