@@ -144,6 +144,21 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+def anchors(page: Path) -> set[str]:
+    """What a link to a heading of a page may end in."""
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_headings_that_a_page_links_to_exist(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]*\.md)?#([^)]+)\)", page.read_text())
+    assert [
+        (path, anchor) for path, anchor in links if anchor not in anchors(page.parent / path if path else page)
+    ] == []
+
+
 def test_every_column_of_the_results_is_described() -> None:
     table = (ROOT / "docs" / "results.md").read_text().split("## episodes.csv")[1].split("Two runs of one plan")[0]
     described = {name for row in re.findall(r"^\| ([\w, ]+) \|", table, re.MULTILINE) for name in row.split(", ")}
