@@ -420,12 +420,14 @@ def test_json_that_is_too_much(folder: Path, name: str, lerobot_is_not_asked: No
     assert "nested deeper" in refusal(folder)
 
 
-def test_json_that_nobody_of_ours_reads_may_be_long_and_not_too_long(folder: Path) -> None:
-    with (folder / "tokenizer.json").open("w") as file:
+@pytest.mark.parametrize("name", ["tokenizer.json", "vae/config.json"])
+def test_json_that_nobody_of_ours_reads_may_be_long_and_not_too_long(folder: Path, name: str) -> None:
+    (folder / "vae").mkdir()
+    with (folder / name).open("w") as file:
         file.truncate(inspection._MOST_OTHER_JSON)  # bytes that are not there
         assert open_checkpoint(str(folder)).type == "act"
         file.truncate(inspection._MOST_OTHER_JSON + 1)
-    assert "tokenizer.json is larger than 256 MiB, which no such file needs to be" in refusal(folder)
+    assert f"{name} is larger than 256 MiB, which no such file needs to be" in refusal(folder)
 
 
 def test_names_do_not_reach_the_terminal_or_pass_for_advice(folder: Path, lerobot_is_not_asked: None) -> None:

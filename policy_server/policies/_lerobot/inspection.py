@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
@@ -129,20 +130,26 @@ def _links(folder: Path) -> Iterator[Demand]:
     """Finds links to files elsewhere. The hub's cache is made of links, from a snapshot to the repository's blobs."""
     real = _real(folder)
     inside = [real, *([real.parents[1] / "blobs"] if real.parent.name == "snapshots" else [])]
-    found = sorted(folder.iterdir())  # and what is in its folders: some families keep parts of a network there
-    found += [path for part in found if part.is_dir() and not part.is_symlink() for path in sorted(part.iterdir())]
-    for path in found:
+    for path in _files(folder):
         if path.is_symlink() and not any(_real(path).is_relative_to(root) for root in inside):
             name = _plain(str(path.relative_to(folder)))
             yield Demand(name, f"is a link to {_shown(str(_real(path)))}, outside of the checkpoint")
 
 
 def _large(folder: Path) -> Iterator[Demand]:
-    for path in sorted(folder.glob("*.json")):
-        if path.is_file() and path.stat().st_size > _MOST_OTHER_JSON:
-            yield Demand(
-                _plain(path.name), f"is larger than {_MOST_OTHER_JSON >> 20} MiB, which no such file needs to be"
-            )
+    for path in _files(folder):
+        if path.suffix == ".json" and path.is_file() and path.stat().st_size > _MOST_OTHER_JSON:
+            name = _plain(str(path.relative_to(folder)))
+            yield Demand(name, f"is larger than {_MOST_OTHER_JSON >> 20} MiB, which no such file needs to be")
+
+
+def _files(folder: Path) -> list[Path]:
+    """Returns what is in a checkpoint, and in its folders: some families keep parts of a network there."""
+    found = sorted(folder.iterdir())
+    for part in [path for path in found if path.is_dir() and not path.is_symlink()]:
+        with suppress(OSError):  # what cannot be listed here cannot be read here either
+            found += sorted(part.iterdir())
+    return found
 
 
 def _family(config: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[Demand]:
