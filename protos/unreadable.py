@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import struct
 import zipfile
 import zlib
 from tokenize import TokenError
@@ -10,5 +11,8 @@ from typing import Final
 
 ARRAY: Final = (ValueError, TypeError, SyntaxError, TokenError, EOFError, OverflowError, MemoryError)
 """Of an array in NumPy's format: its header is read as Python, and says how much memory is asked for."""
-ARCHIVE: Final = (*ARRAY, OSError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+ARCHIVE: Final = (
+    *(*ARRAY, OSError, LookupError, RuntimeError),
+    *(struct.error, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+)
 """Of a zip file, and of arrays in one: `zipfile` lets through what its decompressors raise."""
