@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import struct
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
@@ -60,11 +62,27 @@ class WebSocket:
         """
         began = time.monotonic()
         try:
-            self._connection.send(message)
+            with self._cut_when_late():
+                self._connection.send(message)
         except LOST as error:
             if time.monotonic() - began >= self._timeout:
                 raise TimeoutError("the other side does not read") from error
             raise
+
+    @contextlib.contextmanager
+    def _cut_when_late(self) -> Iterator[None]:
+        """Ends an encrypted connection after the deadline: TLS tries again when the kernel says that it is late."""
+        encrypted = self._connection.socket
+        if not isinstance(encrypted, ssl.SSLSocket):
+            yield
+            return
+        deadline = threading.Timer(self._timeout, lambda: socket.socket.shutdown(encrypted, socket.SHUT_RDWR))
+        deadline.daemon = True
+        deadline.start()
+        try:
+            yield
+        finally:
+            deadline.cancel()
 
     def receive(self, timeout: float) -> bytes | str:
         """Returns the next message.

@@ -24,6 +24,7 @@ from bridges.foreign_servers import (
     says_nothing,
 )
 from bridges.telling import HORIZON, OFFER, SIZE, actions_for, made_up
+from certificates import Certificates
 
 from sparring.policy_server.errors import PolicyFailed, PolicyUnreachable
 from sparring.policy_server.local import LocalPolicy
@@ -130,25 +131,33 @@ def test_a_server_of_groot_that_dies_is_no_late_one() -> None:
 
 
 STOPPED = """
-import sys
+import ssl, sys
 from bridges.foreign_servers import OpenpiServer, VlaEvalServer
 from websockets.sync.server import serve
 
-openpi = sys.argv[1] == "openpi"
-with serve((OpenpiServer() if openpi else VlaEvalServer()).handle, "127.0.0.1", 0, max_size=None) as server:
+wire, pair = sys.argv[1], sys.argv[2:]
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if pair else None
+if context:
+    context.load_cert_chain(*pair)
+handle = (VlaEvalServer() if wire == "vla-eval" else OpenpiServer()).handle
+with serve(handle, "127.0.0.1", 0, max_size=None, ssl=context) as server:
     print(server.socket.getsockname()[1], flush=True)
     server.serve_forever()
 """
 
 
-@pytest.mark.parametrize("wire", ["openpi", "vla-eval"])
-def test_a_server_that_does_not_even_read_is_late(wire: str) -> None:
+@pytest.mark.parametrize("wire", ["openpi", "openpi+tls", "vla-eval"])
+def test_a_server_that_does_not_even_read_is_late(wire: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped before it is asked: the question is larger than what the kernel holds for it."""
     arguments = {"timeout": 1, "side": 1500}
     program, folder = [sys.executable, "-c", STOPPED, wire], Path(__file__).parent.parent
+    if wire.endswith("+tls"):
+        files = Certificates.make(tmp_path)
+        program += map(str, files.pair())
+        monkeypatch.setenv("SSL_CERT_FILE", str(files.ca))
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, cwd=folder) as server:
         assert server.stdout is not None
-        address = f"{wire}://127.0.0.1:{server.stdout.readline().strip()}"
+        address = f"{wire}://localhost:{server.stdout.readline().strip()}"
         try:
             policy = LocalPolicy(lambda: load_policy(address, arguments), name=address)
             session = policy.open(OFFER, benchmark="libero")
