@@ -17,6 +17,8 @@ from sparring.protos.errors import UsageError
 from sparring.protos.tensor import Array
 
 ACTION: Final = "action"
+OBJECTS: Final = "environment_state"
+"""In the name of what is known of the scene, as LeRobot has it, beside what is known of the robot."""
 Kind = Literal["image", "numbers", "action"]
 
 _KINDS: Final[Mapping[str, Kind]] = {"VISUAL": "image", "STATE": "numbers", "ENV": "numbers", "ACTION": "action"}

@@ -13,7 +13,7 @@ from sparring.orchestrator.preflight.data_set import DataSet
 from sparring.orchestrator.preflight.evidence import Evidence, PolicyNames
 from sparring.orchestrator.preflight.script import EVERY, Script
 
-STATE = "observation.state"
+STATE, OBJECTS = "observation.state", "observation.environment_state"
 STEPS, BOARD = 48, 512.0
 Rows = np.ndarray[Any, Any]
 
@@ -47,7 +47,9 @@ def demonstrations(folder: Path, seed: int, *, episodes: int = 8, **more: Any) -
     rng = np.random.default_rng(seed)
     for index in range(episodes):
         actions, places = demonstrated(rng)
-        recorded(folder / "recordings", index, {STATE: places.astype(np.float32)}, actions, **space(**more))
+        pushed = places.astype(np.float32) + 20  # all along, as if the disc had begun beside it
+        seen = {STATE: places.astype(np.float32), OBJECTS: pushed}
+        recorded(folder / "recordings", index, seen, actions, **space(**more))
     return data_set(folder, [])
 
 
@@ -60,10 +62,11 @@ def probed(known: DataSet, folder: Path, start: Rows, *, control: str = "absolut
     script = Script.of(known, "", STEPS)
     assert script is not None
     still = np.tile(start, (12, 1))
-    first = RecordedEpisode(recorded(folder, 0, {STATE: still}, still, **space(control)))
+    first = RecordedEpisode(recorded(folder, 0, {STATE: still, OBJECTS: still}, still, **space(control)))
     assert first.about.action_space is not None
     actions = script.played(first.about.action_space, STEPS)
     assert actions is not None
     places = followed(actions, start, **more)[::EVERY].astype(np.float32)
-    probe = RecordedEpisode(recorded(folder, 1, {STATE: places}, actions, **space(control)))
+    missed = np.tile(np.float32(300), places.shape)  # the object lies elsewhere, and nobody pushes it
+    probe = RecordedEpisode(recorded(folder, 1, {STATE: places, OBJECTS: missed}, actions, **space(control)))
     return Evidence(PolicyNames("mine:Policy"), [first], probe=probe, script=script, data_set=known)

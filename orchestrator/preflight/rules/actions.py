@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from sparring.orchestrator.preflight.evidence import Evidence, is_picture
-from sparring.orchestrator.preflight.facts import ACTION
+from sparring.orchestrator.preflight.facts import ACTION, OBJECTS
 from sparring.orchestrator.preflight.script import GRIPPER_STEPS, Script
 from sparring.protos.advice import Hint
 from sparring.protos.rules import NotApplicable, broken, expect
@@ -221,7 +221,9 @@ def _states(evidence: Evidence) -> list[str]:
     names = [
         name
         for name in found
-        if name in evidence.probe.observations and not is_picture(evidence.probe.observations[name])
+        if name in evidence.probe.observations
+        and not is_picture(evidence.probe.observations[name])
+        and OBJECTS not in name  # what is moved there is decided by where it lies
     ]
     if not names:
         raise NotApplicable("there are no numbers of the robot that both the benchmark and the data set show.")

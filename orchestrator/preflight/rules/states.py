@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from sparring.orchestrator.preflight.evidence import Evidence
-from sparring.orchestrator.preflight.facts import Feature
+from sparring.orchestrator.preflight.facts import OBJECTS, Feature
 from sparring.protos.advice import Hint
 from sparring.protos.rules import NotApplicable, broken, expect
 from sparring.protos.tensor import Array
@@ -29,8 +29,6 @@ _BEGINS_FAR: Final = 2.5
 _SPREADS: Final = 6.0
 """How many times as far as the beginnings in training are from each other."""
 _FITS: Final = 1.0
-_OBJECTS: Final = "environment_state"
-"""In the name of what is known of the scene, as LeRobot has it, beside what is known of the robot."""
 _FEW: Final = 5
 """Episodes of a data set."""
 _BEYOND: Final = 0.25
@@ -115,7 +113,7 @@ class _Known:
 
 
 def _known(evidence: Evidence, name: str) -> _Known:
-    if _OBJECTS in name:
+    if OBJECTS in name:
         raise NotApplicable("where objects lie, and which way round, differs from episode to episode.")
     feature = evidence.in_data_set(name)
     if feature is not None and evidence.data_set is not None:
