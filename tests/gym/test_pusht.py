@@ -99,6 +99,6 @@ def test_rewards_are_the_same_bits_in_every_simulator() -> None:
     assert rewards[0][-1] == 1.0
 
 
-@pytest.mark.parametrize("seed", [1000, 1002, 1010])
+@pytest.mark.parametrize("seed", [1000, 1002, 1010, 8])  # 8: most places to push from cannot be reached at first
 def test_the_expert_succeeds(seed: int) -> None:
     assert 10 < len(expert_actions(seed)) < 100

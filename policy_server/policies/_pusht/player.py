@@ -38,6 +38,8 @@ _LONGEST: Final = 130
 _LEAST, _MOST = RADIUS + 8.0, 512.0 - RADIUS - 8.0
 """Where the middle of the disc may be, between the walls."""
 _FARTHEST: Final = 2048.0
+_NO_WAY: Final = 2000.0
+"""What counts as the length of a way that leads through the T."""
 _FAST, _SLOW = 55.0, 30.0
 """How far it goes in a step: around the T, and when it pushes."""
 _FIXED_COST: Final = 3.0
@@ -112,6 +114,8 @@ def _plan(disc: Array, pose: Array) -> list[_Way]:
     begin, along = begin[usable], along[usable]
     free = _clear_of(disc, pose)
     lengths = _lengths_of_ways(free, begin, pose)
+    if (lengths < _NO_WAY).any():  # who goes through the T pushes it, mostly into a corner that it never leaves
+        begin, along, lengths = (found[lengths < _NO_WAY] for found in (begin, along, lengths))
     poses = np.tile(pose, (len(begin), 1))
     now = float(distance_to_goal(pose))
     best, row, length = -np.inf, 0, 1.0
@@ -176,7 +180,7 @@ def _lengths_of_ways(disc: Array, ends: Array, pose: Array) -> Array:
     for corner, length in zip(corners, reach, strict=True):
         through = np.where(_is_free(corner, ends, pose), np.linalg.norm(ends - corner, axis=1), np.inf)
         best = np.minimum(best, length + through)
-    return np.where(np.isfinite(best), best, 2000.0)
+    return np.where(np.isfinite(best), best, _NO_WAY)
 
 
 def _distances(disc: Array, corners: Array, pose: Array) -> Array:
