@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from support import EVERYTHING, ROOT
+from support import EVERYTHING, ROOT, wait_for
 
 pytestmark = pytest.mark.processes
 
@@ -166,6 +166,21 @@ def test_an_environment_of_a_wheel_plays_episodes(installed: Path, tmp_path: Pat
     assert json.loads(said([sparring, "run", *flags], tmp_path))["overall"]["n"] == 1
     versions = json.loads((tmp_path / "out" / "run.json").read_text())["versions"]
     assert any("Farama-Notifications" in found for found in versions.values()), "it was played in there"
+
+
+@pytest.mark.everything
+def test_what_others_hold_their_own_work_against_comes_with_it(installed: Path, tmp_path: Path) -> None:
+    sparring = str(installed / "sparring")
+    few = ("--task=reach-v3", "--steps=3", "--episodes=1")
+    assert " 0 failed." in said([sparring, "check", "benchmark", "metaworld", *few], tmp_path)
+    assert " 0 failed." in said([sparring, "check", "launcher", "process", "--benchmark=metaworld"], tmp_path)
+    socket = f"unix://{tmp_path}/p.sock"
+    with subprocess.Popen([sparring, "serve", "--policy=zero", f"--listen={socket}"], cwd=tmp_path) as server:
+        try:
+            wait_for(lambda: (tmp_path / "p.sock").exists())
+            assert " 0 failed." in said([sparring, "check", "policy-server", socket], tmp_path)
+        finally:
+            server.terminate()
 
 
 @pytest.mark.everything
