@@ -130,6 +130,7 @@ class _Attempt:
             process = await asyncio.create_subprocess_exec(
                 *(
                     sys.executable,
+                    "-P",
                     "-m",
                     "sparring.env_worker",
                     *arguments,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,7 +26,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 log = logging.getLogger(__name__)
 
-_SAFE_PATH = "PYTHONSAFEPATH"
 _TRUSTED = f"{__name__}.trusted"
 """Where click keeps what the user trusts, so that no command can play anything again without it."""
 
@@ -92,26 +89,7 @@ def play_again(
         heard(replayed)
 
     try:
-        with _safe_path(unless=wanted.trusted), working_folder(beside) as folder:
+        with working_folder(beside) as folder:
             return replay(run, chosen, wanted, folder, hear, [display])
     finally:
         display.close()
-
-
-@contextmanager
-def _safe_path(*, unless: Collection[str]) -> Iterator[None]:
-    """Starts workers without the current folder on Python's path: it may be the very folder that is looked at.
-
-    Args:
-        unless: What the user trusts; that may be there.
-    """
-    before = os.environ.get(_SAFE_PATH)
-    if not unless:
-        os.environ[_SAFE_PATH] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(_SAFE_PATH, None)
-        else:
-            os.environ[_SAFE_PATH] = before

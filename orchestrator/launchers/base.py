@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # which have the launcher's settings in them
 DEFAULT_LISTEN: Final = Address("tcp", "127.0.0.1", 50052)
 """Where workers that come by themselves dial in, if nobody has said where."""
 
+WORKER_PROGRAM: Final = ("-P", "-m", "sparring.env_worker")
+"""What a Python is given to be a worker. Nothing is imported from the current folder, which may be anybody's."""
 TOKEN_FLAGS: Final = ("--join-token-file=-",)
 """Has a worker wait for its run's secret, a line on its standard input."""
 
@@ -109,7 +111,7 @@ class WorkerOrder:
         It wants `join_token` as the first line on its standard input, and ends when that closes.
         """
         arguments = self.arguments(benchmark, name, orchestrator=orchestrator)
-        return ["-m", "sparring.env_worker", *arguments, *TOKEN_FLAGS, "--exit-with-parent"]
+        return [*WORKER_PROGRAM, *arguments, *TOKEN_FLAGS, "--exit-with-parent"]
 
     def arguments(self, benchmark: str, name: str, *, orchestrator: Address | None = None) -> list[str]:
         """Returns the flags of `sparring worker` for one of them, but not the one that names its token's file.

@@ -71,7 +71,7 @@ def fetch_for(name: str, given: Mapping[str, Any]) -> None:
         python = interpreter(benchmark)
         if python == Path(sys.executable):
             raise
-        command = [str(python), "-m", "sparring.env_worker.fetch", name, json.dumps(dict(given))]
+        command = [str(python), "-P", "-m", "sparring.env_worker.fetch", name, json.dumps(dict(given))]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # as long as a download takes
         if done.returncode != 0:
             raise AssetsError(done.stdout or f"the assets of {benchmark.name!r} could not be fetched.") from None

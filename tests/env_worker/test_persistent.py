@@ -1,6 +1,6 @@
 """A worker that waits for runs, in this process: the runs are a socket, the workers a script that says how they end.
 
-The script stands for `python -m sparring.env_worker`, which takes a second to start; tests/e2e has the real one.
+The script stands for `python -P -m sparring.env_worker`, which takes a second to start; tests/e2e has the real one.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def test_run_after_run_is_served_by_a_worker_of_its_own(
     worker("""echo '{"kind": "joined", "text": "2 slots for toy"}' > $report""")
     assert serve(free_port(), lambda: started(tmp_path) >= 3) == 0
     arguments = (tmp_path / "arguments").read_text().splitlines()[0]
-    assert arguments.startswith("-m sparring.env_worker --slots=2 --exit-with-parent --report-to=")
+    assert arguments.startswith("-P -m sparring.env_worker --slots=2 --exit-with-parent --report-to=")
     assert caplog.messages[1].endswith("with 2 slots for toy")
     assert caplog.messages[2].endswith("has ended; waiting for the next")
 

@@ -8,6 +8,7 @@ from typing import Any
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
 from sparring.protos.installing import is_installed
+from sparring.protos.own_modules import look_in_the_current_folder
 
 
 def import_for(name: str) -> str:
@@ -23,6 +24,7 @@ def import_for(name: str) -> str:
 
     module, colon, _ = name.rpartition(":")
     if colon:
+        look_in_the_current_folder()
         if not is_installed(module):
             raise UsageError(
                 f"there is no module {module!r} to take the environment {name!r} from; run from the folder it is "

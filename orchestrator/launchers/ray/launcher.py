@@ -13,7 +13,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from sparring.orchestrator.launchers.base import TOKEN_FLAGS, Launcher, LaunchFailed, WorkerOrder, worker_flags
+from sparring.orchestrator.launchers.base import (
+    TOKEN_FLAGS,
+    WORKER_PROGRAM,
+    Launcher,
+    LaunchFailed,
+    WorkerOrder,
+    worker_flags,
+)
 from sparring.orchestrator.launchers.cluster import address_towards, check_cluster, share_workers, slots_of
 from sparring.orchestrator.launchers.keep_alive import Death, keep_all, keep_worker
 from sparring.orchestrator.launchers.ray.cluster import (
@@ -124,7 +131,7 @@ class RayLauncher(Launcher[RaySettings]):
         flags = worker_flags(part, order.public, place.slots)
 
         async def start(name: str) -> RayWorker:
-            arguments = ["-m", "sparring.env_worker", *flags, f"--name={name}", *TOKEN_FLAGS, "--exit-with-parent"]
+            arguments = [*WORKER_PROGRAM, *flags, f"--name={name}", *TOKEN_FLAGS, "--exit-with-parent"]
             program = WorkerProgram(place.request.python or "", part.benchmark, arguments, order.join_token, order.ca)
             make = partial(_make_actor, place, index, group, _title(order.folder, name))
             actor = await _made(make, ray_package().kill)

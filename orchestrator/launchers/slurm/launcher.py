@@ -11,6 +11,7 @@ from typing import Final
 
 from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.launchers.base import (
+    WORKER_PROGRAM,
     Launcher,
     LaunchFailed,
     Leftover,
@@ -218,7 +219,7 @@ class SlurmLauncher(Launcher[SlurmSettings]):
 
     def _command(self, run: RunSettings, label: str, orchestrator: Address) -> list[str]:
         part, slots = run.plan.part(label), self.own(run).slots_per_worker
-        return [self._python(run, label), "-m", "sparring.env_worker", *worker_flags(part, orchestrator, slots)]
+        return [self._python(run, label), *WORKER_PROGRAM, *worker_flags(part, orchestrator, slots)]
 
     def _script(
         self, run: RunSettings, label: str, orchestrator: Address, files: SharedFiles, folder: Path, execution: str
