@@ -143,6 +143,13 @@ def _no_slurm() -> str:
     return ""
 
 
+def _no_accounting() -> str:
+    for program in ("slurmdbd", "mariadbd", "mariadb-install-db"):
+        if shutil.which(program) is None:
+            return f"there is no {program}: apt-get install slurmdbd mariadb-server-core mariadb-client-core"
+    return ""
+
+
 def _no_memory_cgroup() -> str:
     """Slurm's plug-in for version 2 wants systemd, which few machines of tests have."""
     probe = Path("/sys/fs/cgroup/memory") / f"sparring-{os.getpid()}"
@@ -179,6 +186,7 @@ REQUIREMENTS: Final[dict[str, Reason]] = {
     "ray": _not_installed("ray", _NOT_HERE.format("ray")),
     "rendering": _no_rendering,
     "slurm": _no_slurm,
+    "slurmdbd": _no_accounting,
     "triton": _not_installed("triton", "torch for CPUs brings none"),
     "trackers": _not_installed("wandb", _NOT_HERE.format("trackers")),
 }

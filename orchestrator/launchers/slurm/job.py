@@ -164,7 +164,8 @@ class JobEnd:
     ran: str = ""
     reason: str = ""
 
-    ACCOUNTING: ClassVar[str] = "State,ExitCode,NodeList,Elapsed,Reason"
+    ACCOUNTING: ClassVar[str] = "State,ExitCode,NodeList,Elapsed"
+    """Not the reason: sacct's is why the job once waited, whatever it ended of."""
 
     @classmethod
     def of_details(cls, told: str) -> JobEnd:
@@ -179,10 +180,10 @@ class JobEnd:
         """Reads what sacct tells in its columns; the last line is the last time that the job was started."""
         lines = [line for line in told.splitlines() if line.strip()]
         values = lines[-1].split("|") if lines else []
-        return cls._of(*(values + [""] * 5)[:5])
+        return cls._of(*(values + [""] * 4)[:4])
 
     @classmethod
-    def _of(cls, state: str, code: str, nodes: str, ran: str, reason: str) -> JobEnd:
+    def _of(cls, state: str, code: str, nodes: str, ran: str, reason: str = "") -> JobEnd:
         number, _, signal = code.partition(":")
         state = state.partition(" ")[0].rstrip("+")
         where, why = ("" if value in ("(null)", "None", "None assigned") else value for value in (nodes, reason))
