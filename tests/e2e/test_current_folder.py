@@ -1,4 +1,4 @@
-"""Workers import nothing from the folder that a run is started in, but what its user names: that folder may be anybody's."""
+"""Of the folder that a run is started in workers import only what the user names: it may be a folder of downloads."""
 
 from __future__ import annotations
 
