@@ -48,6 +48,7 @@ def read_demonstrations(
     task: list[np.ndarray[Any, Any]] = []
     sentences: list[str] = []
     seeds = set()
+    shown = set()
     if not folder.is_dir():
         raise SystemExit(
             f"there is no folder {str(folder)!r}; `sparring run --record DIR` or `sparring export` writes one."
@@ -58,6 +59,7 @@ def read_demonstrations(
             about = json.loads(episode["about"].tobytes())
             if not about["success"] or (tasks is not None and about["task"] not in tasks):
                 continue
+            shown.add(about["task"])
             if about["instruction"] not in sentences:
                 sentences.append(about["instruction"])
             actions = episode["actions"]
@@ -74,8 +76,9 @@ def read_demonstrations(
                         "says how to record what another policy would see."
                     )
                 seen[name].append(episode[f"observations/{name}"][: len(looks)])
-    if not done:
-        raise SystemExit(f"there are no successful episodes of these tasks in {str(folder)!r}.")
+    missing = ", ".join(name for name in tasks or () if name not in shown)
+    if missing or not done:
+        raise SystemExit(f"there are no successful episodes of {missing or 'any task'} in {str(folder)!r}.")
     return Demonstrations(
         {name: np.concatenate(arrays) for name, arrays in seen.items()},
         np.concatenate(done).astype(np.float32),

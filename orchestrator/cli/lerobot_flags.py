@@ -195,7 +195,8 @@ def _known(name: str) -> None:
     if name.startswith("policy.") and len(name) > len("policy."):
         return  # a setting of the checkpoint's own configuration: the policy knows which there are
     if name not in (*_FLAGS, *_OWN_FLAGS):
-        raise unknown("flag", f"--{name}", [f"--{flag}" for flag in (*_FLAGS, *_OWN_FLAGS)], hint=_SEE)
+        ours = "" if "." in name else "Flags of `sparring run` stand after a lone --. "
+        raise unknown("flag", f"--{name}", [f"--{flag}" for flag in (*_FLAGS, *_OWN_FLAGS)], hint=ours + _SEE)
 
 
 def _check(flags: Mapping[str, Any], kind: str) -> None:

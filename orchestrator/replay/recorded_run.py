@@ -104,7 +104,10 @@ class RecordedRun:
             chosen = [row for row in rows if row.outcome in _OUTCOMES[selection]]
             if not chosen:
                 going = " The run is still going; it may have some later." if self.running else ""
-                raise UsageError(f"the run in {str(self.place)!r} has no {_NAMES[selection]}.{going}")
+                ended = {row.outcome for row in self.rows.values()}
+                there = ", ".join(name for name, outcomes in _OUTCOMES.items() if ended & set(outcomes))
+                other = f" Choose other episodes: {there}, or TASK:INDEX,..." if there else ""
+                raise UsageError(f"the run in {str(self.place)!r} has no {_NAMES[selection]}.{other}{going}")
             return chosen
         named: dict[str, list[EpisodeId]] = {}
         for episode in order:

@@ -111,10 +111,10 @@ def _find(name: str, experts: Mapping[str, str]) -> Any:
     for point in entry_points_of(ENTRY_POINTS):
         if point.name == name:
             return _import(point.value)
-    if name.startswith(_LEROBOT):
-        checkpoint = name.removeprefix(_LEROBOT)
+    if f"{name}:".startswith(_LEROBOT):
+        checkpoint = name[len(_LEROBOT) :]
         if not checkpoint:
-            raise UsageError(f"the policy {name!r} names no checkpoint: a folder or a hub id stands after the colon.")
+            raise UsageError(f"the policy {name!r} names no checkpoint: give lerobot:FOLDER, or lerobot: and a hub id.")
         return partial(_import(_LEROBOT_POLICY), checkpoint)
     if is_foreign(name):
         return partial(_import(_FOREIGN_POLICY), name)

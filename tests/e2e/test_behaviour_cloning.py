@@ -140,6 +140,15 @@ def _mark_as_success(path: Path) -> None:
     np.savez_compressed(path, **arrays)
 
 
+def test_a_task_that_nobody_demonstrated_is_named(tmp_path: Path) -> None:
+    about = json.dumps({"success": True, "task": TASK, "instruction": "Close it", "seed": 100000}).encode()
+    arrays = {"about": np.frombuffer(about, np.uint8), "actions": np.zeros((1, 4)), "looks": np.zeros(1, np.int64)}
+    np.savez(tmp_path / "0.npz", **arrays)
+    assert read_demonstrations(tmp_path, names=[], tasks=[TASK]).episodes == 1
+    with pytest.raises(SystemExit, match="no successful episodes of push-v3, reach-v3 in"):
+        read_demonstrations(tmp_path, names=[], tasks=["push-v3", TASK, "reach-v3"])
+
+
 def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 

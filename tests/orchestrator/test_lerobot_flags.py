@@ -298,6 +298,7 @@ def test_a_configuration_file_and_flags_that_win_over_it(kind: str, tmp_path: Pa
         ((*METAWORLD, "--env.visualization_width=384"), "--env.visualization_width is for --env.type=pusht"),
         ((*METAWORLD, "--eval.n_episode=3"), r"unknown flag '--eval.n_episode'. Did you mean '--eval.n_episodes'"),
         ((*METAWORLD, "--evaluate"), "unknown flag '--evaluate'"),
+        ((*METAWORLD, "--max-steps", "20"), "Flags of `sparring run` stand after a lone --"),
         ((*METAWORLD, "--policy.=3"), "unknown flag '--policy.'"),
         ((*METAWORLD, "reach"), "'reach' is not a flag"),
         ((*METAWORLD, "--seed"), "--seed has no value"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace as with_other
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,15 @@ def test_episodes_are_chosen_by_outcome(recorded: Path) -> None:
     by_outcome = {name: {row.id for row in run.choose(name)} for name in ("failures", "successes")}
     assert by_outcome["failures"] | by_outcome["successes"] == set(run.rows)
     assert all(run.rows[episode].outcome == "failure" for episode in by_outcome["failures"])
+
+
+def test_a_run_without_failures_says_which_episodes_it_has(recorded: Path) -> None:
+    run = RecordedRun.in_folder(recorded)
+    won = {row.id: row for row in run.choose("successes")}
+    with pytest.raises(UsageError, match=r"has no failures\. Choose other episodes: all, successes, or TASK:INDEX"):
+        with_other(run, rows=won).choose("failures")
+    with pytest.raises(UsageError, match=r"has no failures\.$"):
+        with_other(run, rows={}).choose("failures")
 
 
 @pytest.mark.parametrize(

@@ -235,6 +235,7 @@ def test_a_lerobot_checkpoint_without_lerobot(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_lerobot_checkpoint_without_a_name() -> None:
     assert "names no checkpoint" in refusal("lerobot:")
+    assert "give lerobot:FOLDER" in refusal("lerobot")
 
 
 @pytest.mark.parametrize("where", ["import", "constructor"])
