@@ -29,10 +29,13 @@ SLOW = (*PLAN, "--benchmark-arg", "step_seconds=0.03", "--in-process")
 
 def victim(folder: Path, kind: str) -> psutil.Process | None:
     """A worker that plays for a command in a folder, or one of its slots."""
-    workers = [each for each in processes_of(folder) if "sparring.env_worker" in each.cmdline()]
-    if kind == "worker":
-        return workers[0] if workers and len(workers[0].children(recursive=True)) > 2 else None
-    slots = [child for worker in workers for child in worker.children(recursive=True) if not child.children()]
+    try:
+        workers = [each for each in processes_of(folder) if "sparring.env_worker" in each.cmdline()]
+        if kind == "worker":
+            return workers[0] if workers and len(workers[0].children(recursive=True)) > 2 else None
+        slots = [child for worker in workers for child in worker.children(recursive=True) if not child.children()]
+    except psutil.NoSuchProcess:  # it has ended while it was looked at
+        return None
     return slots[-1] if len(slots) > 2 else None  # beside the resource tracker
 
 
