@@ -132,7 +132,7 @@ def _run() -> NoReturn:
 
 
 def _list_hint(error: click.ClickException, arguments: Sequence[str]) -> str:
-    """Returns what is to be said to somebody who gives a flag two words: `--task a b`, `--policy-arg gain 2`."""
+    """Returns what is to be said to somebody who gives a flag two words, or none: `--task a b`, `--task $NOT_SET`."""
     if not isinstance(error, click.UsageError):
         return ""
     if any(argument.endswith(",") for argument in arguments):
@@ -140,13 +140,22 @@ def _list_hint(error: click.ClickException, arguments: Sequence[str]) -> str:
     extra = re.fullmatch(r"Got unexpected extra arguments? \((.+)\)\.?", error.message)
     first = extra[1].split()[0] if extra else ""
     for flag, value, more in zip(arguments, arguments[1:], arguments[2:], strict=False):
-        if more != first or not flag.startswith("--") or value.startswith("-") or "=" in flag:
+        if more != first or not flag.startswith("--") or "=" in flag:
+            continue
+        if value.startswith("--") and _takes_a_value(error, flag):
+            return f"{flag} has no value: {value} was taken for it."
+        if value.startswith("-"):
             continue
         if flag.endswith(_PAIRS) and "=" not in value:
             return f"{flag} takes KEY=VALUE, as in {flag} {value}={more}"
         if "=" not in value:
             return f"Several values are one word, with commas in between, as in {flag} {value},{more}"
     return ""
+
+
+def _takes_a_value(error: click.UsageError, flag: str) -> bool:
+    options = error.ctx.command.params if error.ctx else []
+    return any(flag in option.opts and isinstance(option, click.Option) and not option.is_flag for option in options)
 
 
 def _keep_standard_streams() -> None:

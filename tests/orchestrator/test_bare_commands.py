@@ -30,9 +30,14 @@ def test_a_list_with_a_space_after_its_comma_is_told_as_such(usage: Sparring) ->
         (("--task", "short", "long"), " Several values are one word, with commas in between, as in --task short,long"),
         (("--policy-arg", "gain", "2"), " --policy-arg takes KEY=VALUE, as in --policy-arg gain=2"),
         (("--policy-arg", "gain=2", "3"), ""),
+        (("--task", "--output", "there"), " --task has no value: --output was taken for it."),
+        (("--seed", "-1", "there"), ""),
+        (("--view", "--debug", "there"), ""),
     ],
 )
-def test_two_words_where_a_flag_takes_one_are_told_as_such(words: tuple[str, ...], hint: str, usage: Sparring) -> None:
+def test_none_or_two_words_where_a_flag_takes_one_are_told_as_such(
+    words: tuple[str, ...], hint: str, usage: Sparring
+) -> None:
     done = usage("run", "--benchmark", "toy", "--policy", "random", *words)
     assert done.returncode == 2
     assert done.stderr == f"error: Got unexpected extra argument ({words[-1]}){'.' if hint else ''}{hint}\n"
