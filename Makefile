@@ -18,7 +18,9 @@ LEROBOTS := 0.6 0.4
 LEROBOT := 0.6
 
 # Runs with LIBERO's worker in its environment, and everything else in ours.
-LIBERO_RUNS := tests/e2e/test_libero_runs.py tests/e2e/test_libero_preflight.py tests/pages/test_libero_pages.py
+# Or tests in its environment, which has what they need by then.
+LIBERO_RUNS := tests/e2e/test_libero_runs.py tests/e2e/test_libero_preflight.py tests/pages/test_libero_pages.py \
+	tests/one_bit/test_libero_one_bit.py
 # And those with packages of Gymnasium environments in theirs.
 GYM_RUNS := tests/e2e/test_gym_package_runs.py tests/e2e/test_pusht_runs.py tests/e2e/test_aloha_runs.py
 # Against LeRobot's own loop, in an interpreter that has both.

@@ -1,12 +1,13 @@
-"""Some of the changes of a single bit that `python -m tests.one_bit` makes: that they are made, and noticed."""
+"""Some of the changes of a single bit that `python -m tests.one_bit` makes: that they are made, and noticed.
+
+Those of LIBERO are in test_libero_one_bit.py, which runs when LIBERO's environment has what tests need.
+"""
 
 from __future__ import annotations
 
 import pytest
 from tests.one_bit.__main__ import NOTICED_BY, ROOT, tried
 from tests.one_bit.changes import CHANGES
-
-LIBERO = pytest.mark.requires("libero", "libero-assets", "rendering")
 
 
 def test_each_change_has_a_test_that_is_to_notice_it() -> None:
@@ -25,10 +26,6 @@ def test_the_page_names_the_files_of_these_tests() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("libero-state", marks=LIBERO),
-        pytest.param("libero-image", marks=LIBERO),
-        pytest.param("libero-prepared", marks=LIBERO),
-        pytest.param("libero-watched", marks=LIBERO),
         "metaworld-reward",
         "metaworld-image",
         "metaworld-reset",
