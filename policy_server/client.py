@@ -19,6 +19,7 @@ from weakref import WeakSet
 
 import grpc
 
+from sparring.policy_server.bridges.wires import is_plainly_foreign
 from sparring.policy_server.errors import (
     PolicyChanged,
     PolicyDenied,
@@ -67,6 +68,7 @@ __all__ = [
     "RemoteSession",
     "ServerOptions",
     "fetch_stats",
+    "is_plainly_foreign",
     "server_options",
 ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -12,7 +11,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, create_model, field
 from sparring.orchestrator.launchers.base import LauncherSettings
 from sparring.orchestrator.launchers.registry import HERE
 from sparring.orchestrator.settings.group import Listed, SettingsGroup, check_text
-from sparring.policy_server.client import ServerOptions, server_options
+from sparring.policy_server.client import ServerOptions, is_plainly_foreign, server_options
 from sparring.protos.advice import Hint
 from sparring.protos.comma_list import comma_list
 from sparring.protos.errors import UsageError
@@ -33,7 +32,7 @@ _SERVING: Final = ("serve_on", "serve_replicas", "serve_folder")
 
 
 class PolicySettings(SettingsGroup):
-    """Which policy, hosted for this run or elsewhere."""
+    """Says which policy is evaluated, hosted for this run or elsewhere."""
 
     name: str | None = Field(
         None, alias="policy", description="a policy to host for this run; see: sparring ls policies"
@@ -158,8 +157,8 @@ def _parse_ours(servers: str) -> None:
     try:
         parse_servers(servers)
     except UsageError as error:
-        for server in comma_list(servers):
-            if re.match(r"(?!grpc|https?:|tcp|tls|unix)[a-z][\w+.-]*://|https?://.*/act$", server):
-                said = f"{error.sentence} A server of another project is a policy: {Hint('policy', value=server)}"
-                raise UsageError(said) from error
-        raise
+        foreign = next((server for server in comma_list(servers) if is_plainly_foreign(server)), None)
+        if foreign is None:
+            raise
+        said = f"{error.sentence} A server of another project is a policy: {Hint('policy', value=foreign)}"
+        raise UsageError(said) from error

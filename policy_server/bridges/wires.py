@@ -83,12 +83,21 @@ def spoken_at(scheme: str) -> list[str]:
 
 def is_foreign(policy: str) -> bool:
     """Returns whether a policy's name is the address of a server that speaks one of them, in the clear or by TLS."""
-    schemes = {known.scheme for known in WIRES.values() if known.client}
-    written = {*schemes, *(f"{scheme}+tls" for scheme in schemes), *(["https"] if "http" in schemes else [])}
-    return re.fullmatch(rf"({'|'.join(map(re.escape, written))})://.*", policy) is not None
+    return bool(spoken_at(_in_the_clear(scheme_of(policy))))
+
+
+def is_plainly_foreign(address: str) -> bool:
+    """Returns whether an address can be no server of ours: http:// is anything's, unless the path says whose."""
+    scheme = _in_the_clear(scheme_of(address))
+    return any(address.endswith(WIRES[name].path) for name in spoken_at(scheme))
 
 
 def scheme_of(policy: str) -> str:
     """Returns what a policy's name begins with if it is an address, known or not; else nothing, as `module:Class`."""
     found = re.fullmatch(r"([\w+.-]+)://.*", policy)
     return found[1] if found else ""
+
+
+def _in_the_clear(scheme: str) -> str:
+    """Returns the scheme of a wire, of one that says that it is encrypted."""
+    return "http" if scheme == "https" else scheme.removesuffix("+tls")

@@ -15,7 +15,7 @@ from bridges.telling import OFFER, SIZE, made_up
 from sparring.policy_server.bridges import wires
 from sparring.policy_server.bridges.front import Front
 from sparring.policy_server.bridges.peer import Peer
-from sparring.policy_server.bridges.wires import WIRES, Wire, is_foreign
+from sparring.policy_server.bridges.wires import WIRES, Wire, is_foreign, is_plainly_foreign
 from sparring.policy_server.errors import PolicyRefused
 from sparring.policy_server.local import LocalPolicy
 from sparring.policy_server.policies import known_policies, load_policy, policy_modules
@@ -38,7 +38,20 @@ def test_addresses_of_foreign_servers_are_policies(address: str) -> None:
     assert policy_modules(address) == ["sparring.policy_server.bridges.policy"]
 
 
-@pytest.mark.parametrize("name", ["openpi", "openpi:Class", "openpis://h:1", "ftp://h:1", "://h:1", "", "zero"])
+@pytest.mark.parametrize(
+    ("address", "plainly"),
+    [
+        *[("openpi://h:1", True), ("gr00t+tls://h:1", True), ("https://h:1/act", True)],
+        *[("http://h:1", False), ("tls://h:1", False), ("h:1", False), ("unix:///p", False), ("openpy://h", False)],
+    ],
+)
+def test_some_addresses_can_be_no_server_of_ours(address: str, plainly: bool) -> None:
+    assert is_plainly_foreign(address) == plainly
+
+
+@pytest.mark.parametrize(
+    "name", ["openpi", "openpi:Class", "openpis://h:1", "ftp://h:1", "https+tls://h:1", "://h:1", "", "zero"]
+)
 def test_other_names_are_not(name: str) -> None:
     assert not is_foreign(name)
 

@@ -63,6 +63,7 @@ def test_files_with_mistakes(tmp_path: Path, text: str, sentence: str) -> None:
             "another project is a policy: --policy openpi://gpu",
         ),
         ({"policy": None, "policy_server": "http://gpu:8000"}, r"http:// is not known; [^A]*$"),
+        ({"policy": None, "policy_server": "a:1, http://gpu:8000/act"}, "a policy: --policy http://gpu:8000/act"),
         ({"policy_token_file": "token"}, "--policy-token-file goes with --policy-server"),
         ({"policy_ca": "ca.pem"}, "--policy-ca goes with --policy-server"),
         ({"observe": "never"}, "--observe"),
