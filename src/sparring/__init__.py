@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sparring.policy_server.policies.base import Instruction, Observation, Policy
     from sparring.policy_server.policies.in_actor import ActorPolicy, PolicyActor
     from sparring.policy_server.policies.torch import TorchPolicy
+    from sparring.protos.advice import Hint
     from sparring.protos.errors import SparringError, UsageError
     from sparring.protos.spec import Offer, PolicySpec, TensorSpec
 
@@ -46,6 +47,7 @@ __all__ = [
     "Comparison",
     "EpisodeRow",
     "Evaluator",
+    "Hint",
     "Identity",
     "Instruction",
     "Launcher",
@@ -111,6 +113,7 @@ _HOMES: Final = {
     "policy_server.policies.base": ("Instruction", "Observation", "Policy"),
     "policy_server.policies.in_actor": ("ActorPolicy", "PolicyActor"),
     "policy_server.policies.torch": ("TorchPolicy",),
+    "protos.advice": ("Hint",),
     "protos.errors": ("SparringError", "UsageError"),
     "protos.spec": ("Offer", "PolicySpec", "TensorSpec"),
 }

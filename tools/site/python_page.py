@@ -38,7 +38,7 @@ _GROUPS: Final = {
     "Benchmarks": ("Benchmark", "Simulator", "Step", "Task", "setting", "check_benchmark"),
     "Listeners": ("RunListener", "RunStart", "SlotActivity", "RunEnd"),
     "Launchers": ("Launcher", "LauncherSettings", "WorkerOrder", "RunSettings", "check_launcher"),
-    "Errors": ("SparringError", "UsageError"),
+    "Errors": ("SparringError", "UsageError", "Hint"),
 }
 """In which order people look for them; a name that is in none comes last."""
 
