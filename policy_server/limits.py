@@ -96,7 +96,7 @@ class Limits:
 
 
 class OpenSessions:
-    """Who has how many sessions.
+    """Counts who has how many sessions.
 
     Args:
         limits: How many there may be.

@@ -14,8 +14,8 @@ from typing import Final
 from sparring.env_worker.benchmark import NOTHING, Names, Step
 from sparring.env_worker.compliance.subject import (
     Episode,
-    Frame,
-    Frames,
+    EpisodeFingerprint,
+    StepFingerprint,
     Subject,
     actions,
     difference,
@@ -74,7 +74,7 @@ def the_same_episode_in_another_process(subject: Subject) -> None:
             check=False,
         )
         expect(done.returncode == 0, f"another process failed: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
-        traces = [[Frame(**frame) for frame in trace] for trace in json.loads(answer.read_text())]
+        traces = [[StepFingerprint(**frame) for frame in trace] for trace in json.loads(answer.read_text())]
     for episode, reference, trace in zip(subject.episodes, subject.reference, traces, strict=True):
         _same(reference, trace, episode, "played in two processes")
 
@@ -213,7 +213,7 @@ def _only_at(last: int, names: Names, step: int) -> Names:
     return names if step == last else NOTHING
 
 
-def _same(one: Frames, other: Frames, episode: Episode, ways: str) -> None:
+def _same(one: EpisodeFingerprint, other: EpisodeFingerprint, episode: Episode, ways: str) -> None:
     found = difference(one, other)
     expect(not found, f"{episode}, {ways}: {found}.")
 

@@ -25,7 +25,7 @@ SEED: Final = 1000
 
 @dataclass(frozen=True)
 class Episode:
-    """Which episode."""
+    """Says which episode is played."""
 
     seed: int
     index: int
@@ -35,7 +35,7 @@ class Episode:
 
 
 @dataclass(frozen=True)
-class Frame:
+class StepFingerprint:
     """What one reset or step gave, in a form that can be compared and sent: hashes of tensors, numbers to the bit."""
 
     observation: Mapping[str, str]
@@ -44,7 +44,7 @@ class Frame:
     metrics: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, observation: Observation, step: Step | None = None) -> Frame:
+    def of(cls, observation: Observation, step: Step | None = None) -> StepFingerprint:
         """Makes one of what a simulator returned."""
         seen = {name: fingerprint(array) for name, array in sorted(observation.items())}
         if step is None:
@@ -52,7 +52,7 @@ class Frame:
         ended = f"terminated={step.terminated} truncated={step.truncated} success={step.success}"
         return cls(seen, float(step.reward).hex(), ended, {k: float(v).hex() for k, v in step.metrics.items()})
 
-    def difference(self, other: Frame) -> str:
+    def difference(self, other: StepFingerprint) -> str:
         """Says what differs, in words; of observations only those that both have. Empty: nothing."""
         for name in sorted(self.observation.keys() & other.observation.keys()):
             if self.observation[name] != other.observation[name]:
@@ -64,10 +64,10 @@ class Frame:
         return "the metrics differ" if self.metrics != other.metrics else ""
 
 
-Frames = list[Frame]
+EpisodeFingerprint = list[StepFingerprint]
 
 
-def difference(one: Frames, other: Frames) -> str:
+def difference(one: EpisodeFingerprint, other: EpisodeFingerprint) -> str:
     """Says what the first difference of two plays of an episode is; empty: none."""
     for number, (left, right) in enumerate(zip(one, other, strict=False)):
         if found := left.difference(right):
@@ -141,14 +141,14 @@ class Subject:
             self._shared = None
 
     @cached_property
-    def reference(self) -> list[Frames]:
+    def reference(self) -> list[EpisodeFingerprint]:
         """Every episode, by a new simulator: what other ways are compared with."""
         with self.new_simulator() as simulator:
             return [self.play(simulator, episode) for episode in self.episodes]
 
     def play(
         self, simulator: Simulator, episode: Episode, *, look: Callable[[int], Names] | None = None, steps: int = 0
-    ) -> Frames:
+    ) -> EpisodeFingerprint:
         """Plays the beginning of an episode with random actions, always the same.
 
         Args:
@@ -160,10 +160,10 @@ class Subject:
         everything, count = frozenset(simulator.offers.observations), steps or self.steps
         looks = look or (lambda number: everything if number in (1, count) or number % _LOOK_EVERY == 0 else NOTHING)
         with strange_generators():
-            trace = [Frame.of(simulator.reset(seed=episode.seed, index=episode.index, look=looks(0)))]
+            trace = [StepFingerprint.of(simulator.reset(seed=episode.seed, index=episode.index, look=looks(0)))]
             for number, action in enumerate(actions(simulator.offers, episode.seed, count), start=1):
                 step = simulator.step(action, look=looks(number))
-                trace.append(Frame.of(step.observation, step))
+                trace.append(StepFingerprint.of(step.observation, step))
                 if step.terminated or step.truncated:
                     break
         return trace

@@ -26,7 +26,7 @@ _EVERY_SECONDS: Final = 0.5
 _PAUSE: Final = 9.0
 """So many times as long as a frame took none is drawn after it: with a slow renderer, too, a slot goes on playing."""
 
-Show = Callable[[str, int, int, bytes], None]
+SendFrame = Callable[[str, int, int, bytes], None]
 """Takes a frame: the task and the index of the episode, how many steps it has, and a PNG."""
 
 
@@ -38,7 +38,7 @@ class FrameRequest:
         looking: Says whether somebody looks who does not `ask`.
     """
 
-    def __init__(self, show: Show, looking: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, show: SendFrame, looking: Callable[[], bool] = lambda: False) -> None:
         self.show = show
         self._looking = looking
         self._until = 0.0

@@ -23,7 +23,7 @@ from sparring.protos.tensor import Array
 
 @dataclass(frozen=True)
 class Order:
-    """Which episode to run, and by which rules.
+    """Says which episode to run, and by which rules.
 
     Attributes:
         task: What is to be done.

@@ -50,7 +50,7 @@ _Attachments = Mapping[AttachmentKind, Attachment]
 
 
 class Sessions(Protocol):
-    """Where a player's session comes from; it has one at a time."""
+    """Gives a player its session; it has one at a time."""
 
     def session_for(self, offer: Offer) -> Session:
         """Returns a session for a simulator that offers this: the one there is, if it still will do.

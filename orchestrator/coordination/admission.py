@@ -38,7 +38,7 @@ _WRONG: Final = f"the join token given ({_FILE}) is not this run's."
 
 @dataclass(frozen=True)
 class Admission:
-    """Who may join a run.
+    """Decides who may join a run.
 
     Attributes:
         token: The join token, that workers from elsewhere bring. It goes to those who shall join, and nowhere else.

@@ -24,7 +24,7 @@ from sparring.orchestrator.retry import RetryRules
 from sparring.orchestrator.run.early_stopping import EarlyStopping
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.listeners import RunListener
-from sparring.orchestrator.run.orders import Order, unchanged
+from sparring.orchestrator.run.orders import LeaseOrder, unchanged
 from sparring.orchestrator.run.scheduler import Lease, Scheduler, SlotId
 from sparring.orchestrator.serving.policy_host import ServerEnd
 from sparring.orchestrator.settings import RunSettings
@@ -53,7 +53,7 @@ class Coordinator:
         rules: RetryRules,
         dialect: Dialect = FLAGS,
         programs: ProgramCheck | None = None,
-        order: Order = unchanged,
+        order: LeaseOrder = unchanged,
         stopping: EarlyStopping | None = None,
         *,
         drain: bool = False,

@@ -11,7 +11,7 @@ from sparring.orchestrator.coordination.recorder import Recorder
 from sparring.orchestrator.coordination.workers import Workers
 from sparring.orchestrator.plan import EpisodeId, Plan
 from sparring.orchestrator.run.listeners import RunListener, SlotActivity
-from sparring.orchestrator.run.orders import Order, lease_message, unchanged
+from sparring.orchestrator.run.orders import LeaseOrder, lease_message, unchanged
 from sparring.orchestrator.run.scheduler import Lease, Scheduler, SlotId
 from sparring.orchestrator.settings import RunSettings
 from sparring.protos import evaluation_pb2 as pb
@@ -45,7 +45,7 @@ class Dispatch:
         workers: Workers,
         policy: PolicyState,
         listener: RunListener,
-        order: Order,
+        order: LeaseOrder,
     ) -> None:
         self._settings = settings
         self._plan = plan

@@ -8,7 +8,7 @@ from typing import Literal
 
 from sparring.orchestrator.plan import EpisodeId
 
-Finding = Literal["nobody", "suspected", "narrowed", "convicted", "hopeless"]
+Suspicion = Literal["nobody", "suspected", "narrowed", "convicted", "hopeless"]
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Suspects:
         """The episodes that may be played now, with nothing else beside them; None: there are no suspects."""
         return self._group if self._suspects else None
 
-    def crashed(self, in_flight: Sequence[EpisodeId]) -> Finding:
+    def crashed(self, in_flight: Sequence[EpisodeId]) -> Suspicion:
         """Says what a crash or a hang of the server shows.
 
         Args:

@@ -82,7 +82,7 @@ async def run(
 
 @dataclass(frozen=True)
 class RunLocation:
-    """Where the workers of a run find it.
+    """Says where the workers of a run find it.
 
     Attributes:
         home: The folder they are known by; their logs are in there.

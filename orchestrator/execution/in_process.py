@@ -40,7 +40,7 @@ from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.run.early_stopping import early_stopping
 from sparring.orchestrator.run.errors import Interrupted, RunStopped
 from sparring.orchestrator.run.listeners import Listeners, RunListener, SlotActivity, SlotFrame
-from sparring.orchestrator.run.orders import Order, assignment_message, lease_message, unchanged
+from sparring.orchestrator.run.orders import LeaseOrder, assignment_message, lease_message, unchanged
 from sparring.orchestrator.run.scheduler import Lease, Scheduler, SlotId
 from sparring.orchestrator.serving.foreign_layouts import foreign_layouts
 from sparring.orchestrator.serving.stats import HOSTED, StatsWatch
@@ -90,7 +90,7 @@ def run_in_process(
     *,
     dialect: Dialect = FLAGS,
     invocation: Invocation | None = None,
-    order: Order = unchanged,
+    order: LeaseOrder = unchanged,
 ) -> Results:
     """Runs what is left of a plan and returns all its results; to be called in the main thread, for signals.
 
@@ -109,7 +109,8 @@ def run_in_process(
     """
     try:
         with _Signals() as signals, output_folder(folder) as journal:
-            execution = _Execution(settings, plan, folder, journal, Listeners(listeners), dialect, invocation, order)
+            listener = Listeners(listeners)
+            execution = _InProcessExecution(settings, plan, folder, journal, listener, dialect, invocation, order)
             with broken_code_kept(folder, logged=True):
                 return execution.run(lambda: load_local(settings, Tracebacks(folder)), signals.raised)
     except KeyboardInterrupt as interrupt:
@@ -164,10 +165,10 @@ def evaluate_in_process(
     with tempfile.TemporaryDirectory(prefix="sparring-") as temporary:
         folder = settings.output.folder or Path(temporary) / "run"
         with output_folder(folder) as journal, broken_code_kept(settings.output.folder):
-            return _Execution(settings, plan, folder, journal, listener, dialect).run(load)
+            return _InProcessExecution(settings, plan, folder, journal, listener, dialect).run(load)
 
 
-class _Execution:
+class _InProcessExecution:
     """One go at a run: from start, or resume, to its end or interruption."""
 
     def __init__(
@@ -179,7 +180,7 @@ class _Execution:
         listener: Listeners,
         dialect: Dialect,
         invocation: Invocation | None = None,
-        order: Order = unchanged,
+        order: LeaseOrder = unchanged,
     ) -> None:
         self._order = order
         self._settings = settings

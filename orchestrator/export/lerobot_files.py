@@ -23,7 +23,7 @@ EPISODES_PATH: Final = f"meta/episodes/{_FILE}.parquet"
 
 @dataclass(frozen=True)
 class FileNumber:
-    """Which of the files of a kind."""
+    """Says which of the files of a kind it is."""
 
     chunk: int = 0
     file: int = 0

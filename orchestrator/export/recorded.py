@@ -48,7 +48,7 @@ class ActionBounds:
 
 @dataclass(frozen=True)
 class About:
-    """Which episode a recording is of, and what is known of it.
+    """Says which episode a recording is of, and what is known of it.
 
     Attributes:
         success: None: the simulator does not say.

@@ -17,7 +17,7 @@ _LARGE, _SIDE = 300, 150
 
 @dataclass(frozen=True)
 class FeatureStatistics:
-    """Of one feature, by dimension; of images, by channel, between 0 and 1.
+    """Sums up one feature, by dimension; images by channel, between 0 and 1.
 
     Attributes:
         count: Rows, or images that were looked at.

@@ -64,7 +64,7 @@ class LaunchFailed(SparringError):
 
 @dataclass(frozen=True)
 class WorkerOrder:
-    """Which workers to start, and whom to ask and tell about them.
+    """Says which workers to start, and whom to ask and tell about them.
 
     Attributes:
         run: The settings of their run.

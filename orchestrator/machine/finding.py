@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Verdict = Literal["ok", "note", "bad"]
+FindingState = Literal["ok", "note", "bad"]
 
 
 @dataclass(frozen=True)
@@ -19,5 +19,5 @@ class Finding:
     """
 
     what: str
-    state: Verdict
+    state: FindingState
     detail: str

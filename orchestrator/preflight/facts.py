@@ -19,9 +19,9 @@ from sparring.protos.tensor import Array
 ACTION: Final = "action"
 OBJECTS: Final = "environment_state"
 """In the name of what is known of the scene, as LeRobot has it, beside what is known of the robot."""
-Kind = Literal["image", "numbers", "action"]
+FeatureKind = Literal["image", "numbers", "action"]
 
-_KINDS: Final[Mapping[str, Kind]] = {"VISUAL": "image", "STATE": "numbers", "ENV": "numbers", "ACTION": "action"}
+_KINDS: Final[Mapping[str, FeatureKind]] = {"VISUAL": "image", "STATE": "numbers", "ENV": "numbers", "ACTION": "action"}
 _DTYPES: Final = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "|u1"}
 _PREPROCESSOR, _POSTPROCESSOR = "policy_preprocessor.json", "policy_postprocessor.json"
 _NORMALIZERS: Final = ("normalizer_processor", "unnormalizer_processor")
@@ -57,7 +57,7 @@ class Feature:
     """
 
     name: str
-    kind: Kind
+    kind: FeatureKind
     shape: tuple[int, ...] = ()
     statistics: Mapping[str, Array] = field(default_factory=dict)
     normalisation: str = ""

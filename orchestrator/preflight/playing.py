@@ -27,7 +27,7 @@ from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.orchestrator.run.file_names import FileNames
 from sparring.orchestrator.run.listeners import Listeners, RunListener
-from sparring.orchestrator.run.orders import Order
+from sparring.orchestrator.run.orders import LeaseOrder
 from sparring.orchestrator.serving.policy_host import PolicyAccess
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import PolicyClient
@@ -190,7 +190,7 @@ class _RehearsedRun(Execution):
         self._is_played = False
 
     def _order(self, episode: EpisodeId, lease: pb.Lease) -> None:
-        order: Order = self._rehearsal.order
+        order: LeaseOrder = self._rehearsal.order
         order(episode, lease)
 
     async def _host(

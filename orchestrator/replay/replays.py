@@ -220,10 +220,10 @@ async def _play(
 ) -> None:
     asyncio.get_running_loop().set_exception_handler(ignore_poller_races)
     with output_folder(folder) as journal:
-        await _Execution(settings, plan, folder, journal, Listeners(listeners), order).run(until_signal())
+        await _ReplayExecution(settings, plan, folder, journal, Listeners(listeners), order).run(until_signal())
 
 
-class _Execution(Execution):
+class _ReplayExecution(Execution):
     """A run without a policy: what it would do is known."""
 
     def __init__(

@@ -22,7 +22,7 @@ TOLERANCE: Final = 1e-6
 _FARTHER: Final = 1e3
 """So much farther positions and velocities may be: they are not what is reported."""
 
-Verdict = Literal["same", "close", "different", "unchecked"]
+ReplayVerdict = Literal["same", "close", "different", "unchecked"]
 """`same`: to the bit; `close`: outcome and steps are equal, rewards within the tolerance, made elsewhere; `unchecked`:
 there is nothing to play again, or nothing came of it."""
 
@@ -40,7 +40,7 @@ class CheckedEpisode:
     """
 
     episode: EpisodeId
-    verdict: Verdict
+    verdict: ReplayVerdict
     problems: Sequence[str] = ()
     first: TraceDifference | None = None
     elsewhere: Sequence[str] = ()

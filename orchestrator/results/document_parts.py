@@ -93,7 +93,7 @@ def _of_program(program: PolicyProgram | None) -> dict[str, Any]:
 
 
 class RunProtocol(DocumentPart):
-    """By which rules a benchmark, or an evaluation, was played."""
+    """Says by which rules a benchmark, or an evaluation, was played."""
 
     name: str = Field(description="of the protocol that was given, or `ours`")
     version: int = Field(description="of that protocol")

@@ -20,7 +20,7 @@ BENCHMARK: Final = "benchmark"
 
 
 class Maker(BaseModel):
-    """Who has made some rows: it says so itself, and is believed."""
+    """Says who has made some rows. Workers say it of themselves, and are believed."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

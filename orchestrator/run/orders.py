@@ -12,7 +12,7 @@ from sparring.orchestrator.settings import Evaluation, RunSettings
 from sparring.orchestrator.settings.assets import benchmark_settings
 from sparring.protos import evaluation_pb2 as pb
 
-Order = Callable[[EpisodeId, pb.Lease], None]
+LeaseOrder = Callable[[EpisodeId, pb.Lease], None]
 """Adds to the lease of an episode what is wanted of it, beside what settings say."""
 
 
@@ -31,7 +31,9 @@ def assignment_message(settings: RunSettings, part: Evaluation) -> pb.Assignment
     )
 
 
-def lease_message(settings: RunSettings, plan: Plan, films: Films, lease: Lease, order: Order = unchanged) -> pb.Lease:
+def lease_message(
+    settings: RunSettings, plan: Plan, films: Films, lease: Lease, order: LeaseOrder = unchanged
+) -> pb.Lease:
     """Says which episode to play."""
     message = pb.Lease(
         lease=lease.number,

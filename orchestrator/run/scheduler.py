@@ -12,7 +12,7 @@ from sparring.orchestrator.plan import EpisodeId, Plan
 from sparring.orchestrator.retry import DEFAULT_RULES, RetryRules
 from sparring.protos.record import EpisodeRecord
 
-Verdict = Literal["record", "retry", "stale"]
+AttemptEnd = Literal["record", "retry", "stale"]
 
 
 _MOST_LEASES: Final = 2**63 - 1
@@ -196,7 +196,7 @@ class Scheduler:
         """Returns the lease of that number, if it has not ended."""
         return self._leases.get(number)
 
-    def judge(self, number: int, record: EpisodeRecord) -> Verdict:
+    def judge(self, number: int, record: EpisodeRecord) -> AttemptEnd:
         """Says what becomes of a lease that ends with this result. The lease goes on: write it down, then `finish`.
 
         Returns:
@@ -212,7 +212,7 @@ class Scheduler:
         )
         return "retry" if again else "record"
 
-    def finish(self, number: int, record: EpisodeRecord) -> Verdict:
+    def finish(self, number: int, record: EpisodeRecord) -> AttemptEnd:
         """Ends a lease with a result, and returns what `judge` says of it."""
         verdict = self.judge(number, record)
         if verdict != "stale":
@@ -234,7 +234,7 @@ class Scheduler:
         self.give_back(number)
         return True
 
-    def judge_loss(self, number: int) -> Verdict:
+    def judge_loss(self, number: int) -> AttemptEnd:
         """Says what becomes of a lease that ends without a result. The lease goes on: write it down, then `lose`.
 
         Returns:
@@ -245,7 +245,7 @@ class Scheduler:
             return "stale"
         return "record" if self._rules.gives_up_lost(self._losses[lease.episode] + 1) else "retry"
 
-    def lose(self, number: int) -> Verdict:
+    def lose(self, number: int) -> AttemptEnd:
         """Ends a lease without a result, through no fault of its episode, and returns what `judge_loss` says of it."""
         verdict = self.judge_loss(number)
         if verdict != "stale":

@@ -51,7 +51,7 @@ class ServerEnd:
 
 
 class ServerWatch(Protocol):
-    """Who wants to know what becomes of the hosted policy server."""
+    """Wants to know what becomes of the hosted policy server."""
 
     def policy_ended(self, end: ServerEnd) -> bool:
         """Called when it has ended; returns whether that is explained, and no reason to give the run up."""
@@ -244,7 +244,7 @@ def end_of(code: int) -> ServerEnd:
 
 @dataclass(frozen=True)
 class PolicyAccess:
-    """Where the policy of a run is, and what it takes to be let in there.
+    """Says where the policy of a run is, and what it takes to be let in there.
 
     Attributes:
         addresses: Nearest first; or, with `replicas`, so many servers of one and the same policy.

@@ -23,7 +23,7 @@ def _goal(value: Any) -> Any:
 
 
 class StopSettings(SettingsGroup):
-    """When a run may stop early. It decides after whole rounds, one episode of every task, and says so."""
+    """Says when a run may stop early. It decides after whole rounds, one episode of every task, and says so."""
 
     until: Annotated[str | None, BeforeValidator(_goal)] = Field(
         None,

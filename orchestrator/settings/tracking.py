@@ -12,7 +12,7 @@ from sparring.protos.comma_list import comma_list
 
 
 class TrackSettings(SettingsGroup):
-    """Who is told of the numbers while they come."""
+    """Says who is told of the numbers while they come."""
 
     track: Listed = Field(
         "none",

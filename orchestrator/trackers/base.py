@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sparring.protos.errors import CodeBroken, UsageError
 from sparring.protos.installing import install_command
 
-Cell = str | int | float | None
+TableCell = str | int | float | None
 """Of a table."""
 
 
@@ -111,7 +111,7 @@ class Tracker(ABC, Generic[S]):
         """
 
     @abstractmethod
-    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], at: int) -> None:
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[TableCell]], at: int) -> None:
         """Takes a table."""
 
     @abstractmethod

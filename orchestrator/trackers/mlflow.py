@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from pydantic import Field
 
-from sparring.orchestrator.trackers.base import Cell, TrackedRun, Tracker, TrackerSettings
+from sparring.orchestrator.trackers.base import TableCell, TrackedRun, Tracker, TrackerSettings
 
 _LONGEST: Final = 500
 """Characters of a parameter's value that every store takes."""
@@ -22,7 +22,7 @@ _AT_ONCE: Final = 100
 
 
 class MlflowSettings(TrackerSettings):
-    """Where in MLflow."""
+    """Says where in MLflow a run is kept."""
 
     uri: str | None = Field(
         None, description="of the server or store; MLFLOW_TRACKING_URI or MLflow's own, if left out"
@@ -75,7 +75,7 @@ class Mlflow(Tracker[MlflowSettings]):
         while some := list(islice(metrics, _AT_ONCE)):
             self._client.log_batch(self._id, metrics=some)
 
-    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], at: int) -> None:
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[TableCell]], at: int) -> None:
         # As MLflow's own tables are, for which it would want pandas; of one training there is one per evaluation.
         content = {"columns": list(columns), "data": [list(row) for row in rows]}
         self._client.log_dict(self._id, content, f"{_key(name)}-{at}.json")

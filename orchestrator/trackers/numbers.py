@@ -14,7 +14,7 @@ from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
 from sparring.orchestrator.results.several_protocols import protocols_side_by_side
 from sparring.orchestrator.results.statistics import Summary
-from sparring.orchestrator.trackers.base import Cell
+from sparring.orchestrator.trackers.base import TableCell
 
 TABLE: Final = ("task", "benchmark", "n", "errors", "success_rate", "low", "high", "return", "steps")
 """The columns of the table that a run ends with."""
@@ -151,7 +151,7 @@ def summary_numbers(summary: Summary, prefix: str, *, interval: bool = False) ->
     return {**found, **{f"{prefix}/{name}": mean.mean for name, mean in means.items() if mean is not None}}
 
 
-def table_rows(results: Results) -> Sequence[Sequence[Cell]]:
+def table_rows(results: Results) -> Sequence[Sequence[TableCell]]:
     """Returns the rows of the table that a run ends with: a task each, and the last one of all of them."""
     owners = results.owners
     rows = [_table_row(name, owners[name], summary) for name, summary in results.tasks.items()]
@@ -160,7 +160,7 @@ def table_rows(results: Results) -> Sequence[Sequence[Cell]]:
     return [*rows, _table_row("overall", "", results.overall)]
 
 
-def _table_row(name: str, benchmark: str, summary: Summary) -> list[Cell]:
+def _table_row(name: str, benchmark: str, summary: Summary) -> list[TableCell]:
     rate = summary.success_rate
     low, high = (None, None) if rate is None else summary.interval
     means = [None if mean is None else mean.mean for mean in (summary.returns, summary.steps)]

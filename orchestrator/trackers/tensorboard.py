@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 from pydantic import Field
 
-from sparring.orchestrator.trackers.base import Cell, TrackedRun, Tracker, TrackerSettings
+from sparring.orchestrator.trackers.base import TableCell, TrackedRun, Tracker, TrackerSettings
 from sparring.orchestrator.trackers.moving_picture import moving_picture
 from sparring.protos.advice import Hint
 from sparring.protos.errors import UsageError
@@ -20,7 +20,7 @@ FOLDER: Final = "tensorboard"
 
 
 class TensorboardSettings(TrackerSettings):
-    """Where its files are."""
+    """Says where its files are."""
 
     dir: Path | None = Field(
         None, description="folder of the event files; `tensorboard` in the output folder, if left out"
@@ -56,7 +56,7 @@ class Tensorboard(Tracker[TensorboardSettings]):
 
         self._add([Summary.Value(tag=name, simple_value=value) for name, value in numbers.items()], at)
 
-    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], at: int) -> None:
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[TableCell]], at: int) -> None:
         lines = [columns, ["---"] * len(columns), *rows]
         self._text(name, "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines), at)
 
@@ -105,7 +105,7 @@ class Tensorboard(Tracker[TensorboardSettings]):
         self._writer.flush()  # who looks on sees it, and who is killed has written it
 
 
-def _cell(value: Cell) -> str:
+def _cell(value: TableCell) -> str:
     """Returns a cell of a Markdown table; TensorBoard itself cleans what looks like HTML."""
     if isinstance(value, float):
         return f"{value:.4g}"

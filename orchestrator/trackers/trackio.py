@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from sparring.orchestrator.trackers.base import Cell, TrackedRun, Tracker, TrackerSettings
+from sparring.orchestrator.trackers.base import TableCell, TrackedRun, Tracker, TrackerSettings
 
 
 class TrackioSettings(TrackerSettings):
-    """Where in Trackio."""
+    """Says where in Trackio a run is kept."""
 
     project: str = Field("sparring", description="the project")
     run: str | None = Field(None, description="name of the run; one that there is already is gone on with")
@@ -57,7 +57,7 @@ class Trackio(Tracker[TrackioSettings]):
     def log(self, numbers: Mapping[str, float], at: int) -> None:
         self._run.log(dict(numbers), step=at)
 
-    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], at: int) -> None:
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[TableCell]], at: int) -> None:
         import trackio
 
         self._run.log({name: trackio.Table(columns=list(columns), data=[list(row) for row in rows])}, step=at)

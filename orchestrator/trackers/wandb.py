@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from sparring.orchestrator.trackers.base import Cell, TrackedRun, Tracker, TrackerSettings
+from sparring.orchestrator.trackers.base import TableCell, TrackedRun, Tracker, TrackerSettings
 from sparring.protos.errors import UsageError
 
 _STEP: Final = "eval/step"
@@ -21,7 +21,7 @@ _left_at: Final[dict[str, int]] = {}
 
 
 class WandbSettings(TrackerSettings):
-    """Where in Weights & Biases."""
+    """Says where in Weights & Biases a run is kept."""
 
     project: str = Field("sparring", description="the project")
     entity: str | None = Field(None, description="whose project; wandb's default if left out")
@@ -91,7 +91,7 @@ class Wandb(Tracker[WandbSettings]):
     def log(self, numbers: Mapping[str, float], at: int) -> None:
         self._log(dict(numbers), at)
 
-    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], at: int) -> None:
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[TableCell]], at: int) -> None:
         import wandb
 
         self._log({name: wandb.Table(columns=list(columns), data=[list(row) for row in rows])}, at)

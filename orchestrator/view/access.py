@@ -44,7 +44,7 @@ _HEADERS: Final = {
 
 @dataclass(frozen=True)
 class Access:
-    """Who may see the pages.
+    """Decides who may see the pages.
 
     Attributes:
         listen: Where they are served.

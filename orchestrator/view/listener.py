@@ -20,7 +20,7 @@ _LOOK_SECONDS: Final = 4.0
 """How long somebody is taken to look at a slot after the page has asked for what it sees."""
 
 
-class Frames:
+class LatestFrames:
     """The newest frame of each slot that somebody looks at."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class LiveListener(RunListener):
         self._folder = folder
         self._policy, self._metric = "", "success"
         self._protocols: Sequence[str] = ()
-        self.frames = Frames()
+        self.frames = LatestFrames()
 
     def on_start(self, start: RunStart) -> None:
         self._policy = start.settings.get("policy") or f"policy at {start.settings.get('policy_server')}"

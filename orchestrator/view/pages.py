@@ -31,7 +31,7 @@ from sparring.orchestrator.view.documents import comparison_document, error_docu
 from sparring.orchestrator.view.film import film_response
 from sparring.orchestrator.view.folder_watch import FolderWatch
 from sparring.orchestrator.view.library import Library
-from sparring.orchestrator.view.listener import Frames
+from sparring.orchestrator.view.listener import LatestFrames
 from sparring.orchestrator.view.model import RunModel, SeenSoFar
 from sparring.protos.advice import FLAGS
 from sparring.protos.episode_rules import Metric
@@ -79,7 +79,7 @@ class ShownRun:
     model: RunModel
     folder: Path
     refresh: Callable[[], None] | None = None
-    frames: Frames | None = None
+    frames: LatestFrames | None = None
     root: Path | None = None
 
 

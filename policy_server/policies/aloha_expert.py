@@ -12,9 +12,9 @@ from sparring.protos.errors import UsageError
 
 _OBJECTS = "environment_state"
 
-Script = Callable[[Array], Array]
+ArmScript = Callable[[Array], Array]
 """From where objects are at first to the actions of an episode."""
-_SCRIPTS: dict[str, Script] = {
+_SCRIPTS: dict[str, ArmScript] = {
     "AlohaTransferCube-v0": lambda objects: hand_over(objects[:3]),
     "AlohaInsertion-v0": lambda objects: insert(objects[:3], objects[7:10]),
 }
@@ -25,10 +25,10 @@ class AlohaExpert(Policy):
 
     spec = PolicySpec(observations={_OBJECTS: TensorSpec("float64")}, action_dim=14, chunk_length=STEPS)
 
-    def new_session(self, task: Instruction, seed: int) -> Script:
+    def new_session(self, task: Instruction, seed: int) -> ArmScript:
         if task.name not in _SCRIPTS:
             raise UsageError(f"ALOHA has no scripted expert for the task {task.name!r}.")
         return _SCRIPTS[task.name]
 
-    def act(self, observations: Sequence[Observation], states: Sequence[Script]) -> Sequence[Array]:
+    def act(self, observations: Sequence[Observation], states: Sequence[ArmScript]) -> Sequence[Array]:
         return [script(seen[_OBJECTS]) for seen, script in zip(observations, states, strict=True)]

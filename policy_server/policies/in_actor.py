@@ -70,7 +70,7 @@ class Row:
 
 
 class PolicyActor:
-    """For an actor that has a policy as `self.policy`: deriving from this lets `ActorPolicy` ask it.
+    """Lets `ActorPolicy` ask an actor that derives from it and has a policy as `self.policy`.
 
     What a session remembers stays in the actor. Modules are in evaluation mode while they are asked, and random
     generators where they were afterwards, so that training goes on as if nothing had been asked.

@@ -25,7 +25,7 @@ hundred numbers comes out otherwise."""
 _LOOKS: Final = 2
 _ALONE: Final = 3
 
-Ask = Callable[[Sequence[Observation], Sequence[TorchSession], int], Sequence[Array]]
+AskBatch = Callable[[Sequence[Observation], Sequence[TorchSession], int], Sequence[Array]]
 """Makes one forward pass of so many rows, filled up with copies of the last one; returns all answers, also to those."""
 
 
@@ -47,7 +47,7 @@ class RowProof:
             samples as there are sentences.
     """
 
-    ask: Ask
+    ask: AskBatch
     new_session: Callable[[Instruction, int], TorchSession]
     like: Observation
     sentences: Sequence[str] = ()

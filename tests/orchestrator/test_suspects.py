@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from sparring.orchestrator.coordination.suspects import Finding, Suspects
+from sparring.orchestrator.coordination.suspects import Suspects, Suspicion
 from sparring.orchestrator.plan import EpisodeId
 
 
@@ -28,7 +28,7 @@ def play(slots: int, queue: Sequence[EpisodeId], guilty: Sequence[EpisodeId]) ->
                 suspects.ended(episode)
             continue
         crashes += 1
-        finding: Finding = suspects.crashed(in_flight)
+        finding: Suspicion = suspects.crashed(in_flight)
         assert finding in ("suspected", "narrowed", "convicted")
         if finding == "convicted":
             convicted += in_flight

@@ -30,7 +30,7 @@ from sparring.orchestrator.view import listener as listener_module
 from sparring.orchestrator.view.convergence import Convergence
 from sparring.orchestrator.view.folder_watch import FolderWatch
 from sparring.orchestrator.view.library import Library
-from sparring.orchestrator.view.listener import Frames, LiveListener
+from sparring.orchestrator.view.listener import LatestFrames, LiveListener
 from sparring.orchestrator.view.model import RunFacts, RunModel, SeenSoFar
 from sparring.protos.errors import SparringError, UsageError
 
@@ -270,7 +270,7 @@ def test_a_slot_is_watched_while_somebody_looks_and_a_frame_is_of_what_it_plays(
 ) -> None:
     now = 100.0
     monkeypatch.setattr(listener_module.time, "monotonic", lambda: now)
-    frames, image = Frames(), SlotFrame("w", 0, "a", 0, 3, b"png")
+    frames, image = LatestFrames(), SlotFrame("w", 0, "a", 0, 3, b"png")
     frames.add(image)
     assert (frames.look("w", 0), list(frames.watched("w")), list(frames.watched("x"))) == (None, [0], [])
     frames.add(image)

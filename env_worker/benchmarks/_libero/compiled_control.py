@@ -41,7 +41,7 @@ _BAD = 1e10  # mjMAXVAL: MuJoCo starts over from its default state where a numbe
 
 
 class Physics(NamedTuple):
-    """Where MuJoCo keeps what the controller reads and writes: addresses, and views that stay valid.
+    """Knows where MuJoCo keeps what the controller reads and writes: addresses, and views that stay valid.
 
     Attributes:
         model: Address of the model.

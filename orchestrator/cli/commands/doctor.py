@@ -24,7 +24,7 @@ from sparring.orchestrator.display.listing import print_listing
 from sparring.orchestrator.launchers.base import Launcher
 from sparring.orchestrator.launchers.registry import working_launchers
 from sparring.orchestrator.machine.environments import environment_state, recipes, state
-from sparring.orchestrator.machine.finding import Finding, Verdict
+from sparring.orchestrator.machine.finding import Finding, FindingState
 from sparring.protos.advice import FLAGS, Hint, render
 from sparring.protos.errors import SparringError
 
@@ -33,7 +33,7 @@ _MARKS: Final = {
     "note": Text("note", style="yellow"),
     "bad": Text("bad", style="red bold"),
 }
-_ENVIRONMENTS: Final[Mapping[str, Verdict]] = {
+_ENVIRONMENTS: Final[Mapping[str, FindingState]] = {
     "here": "ok",
     "ready": "ok",
     "half-made": "bad",
@@ -106,7 +106,7 @@ def _rendering() -> Iterator[Finding]:
         yield Finding("rendering", "ok", f"slots draw on {' and '.join(map(str, choice.chosen))} with {auto}")
 
 
-def _drawing(found: Drawn | NotDrawn) -> Verdict:
+def _drawing(found: Drawn | NotDrawn) -> FindingState:
     return "ok" if isinstance(found, Drawn) else "note"
 
 
@@ -178,8 +178,8 @@ def _disk() -> Finding:
     if free >= _AMPLE_GIB:
         return Finding("disk", "ok", f"{free:.0f} GiB free here")
     # A run with a few films is small; a worker's container has a /tmp of a gigabyte and writes no results at all.
-    verdict: Verdict = "note" if free >= _LEAST_FREE_GIB else "bad"
-    return Finding("disk", verdict, f"{free:.1f} GiB free here; films and recordings need room")
+    state: FindingState = "note" if free >= _LEAST_FREE_GIB else "bad"
+    return Finding("disk", state, f"{free:.1f} GiB free here; films and recordings need room")
 
 
 def _video() -> Finding:

@@ -28,7 +28,7 @@ from sparring.orchestrator.replay.stop_check import StopCheck, check_stop
 from sparring.orchestrator.replay.verification import (
     TOLERANCE,
     CheckedEpisode,
-    Verdict,
+    ReplayVerdict,
     check,
     of_an_error,
     unplayed,
@@ -190,13 +190,13 @@ def _kept(run: RecordedRun, chosen: Sequence[EpisodeRow]) -> Mapping[EpisodeId, 
 def _report(
     run: RecordedRun, checked: Sequence[CheckedEpisode], problems: Sequence[str], absent: int, tolerance: float
 ) -> Group:
-    table = FigureTable("task", get_args(Verdict))
+    table = FigureTable("task", get_args(ReplayVerdict))
     tasks: dict[str, Counter[str]] = {}
     for each in checked:
         tasks.setdefault(run.label(each.episode), Counter())[each.verdict] += 1
     overall = sum(tasks.values(), Counter[str]())
     for label, counts in [*tasks.items(), *([("overall", overall)] if len(tasks) > 1 else [])]:
-        table.add_row(label, [str(counts[verdict]) for verdict in get_args(Verdict)])
+        table.add_row(label, [str(counts[verdict]) for verdict in get_args(ReplayVerdict)])
     lines = [f"{count(len(checked), 'episode')} of {len(run.rows)} that are recorded, {len(run.plan.ids())} planned"]
     elsewhere = Counter(said for each in checked for said in each.elsewhere)
     lines += [f"made elsewhere ({number} of them): {said}" for said, number in elsewhere.items()]

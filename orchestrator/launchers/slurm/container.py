@@ -14,7 +14,7 @@ from sparring.protos.advice import Hint
 from sparring.protos.comma_list import comma_list
 from sparring.protos.errors import UsageError
 
-Kind = Literal["apptainer", "singularity", "pyxis", "charliecloud"]
+ContainerKind = Literal["apptainer", "singularity", "pyxis", "charliecloud"]
 SECRETS: Final = Path("/mnt")
 """Where a container sees the run's secret and certificate: a folder that every image has."""
 # What a login node's shell says of its own Python, folders and health checks means nothing in there. Our images have
@@ -43,7 +43,7 @@ class WorkerContainer:
         image: As that takes it.
     """
 
-    kind: Kind
+    kind: ContainerKind
     image: str
 
     @classmethod
@@ -54,11 +54,11 @@ class WorkerContainer:
             UsageError: If it is none.
         """
         kind, separator, image = text.partition(":")
-        if kind not in get_args(Kind) or not separator or not image:
-            raise UsageError(f"{text!r} is not KIND:IMAGE, where KIND is one of {', '.join(get_args(Kind))}.")
+        if kind not in get_args(ContainerKind) or not separator or not image:
+            raise UsageError(f"{text!r} is not KIND:IMAGE, where KIND is one of {', '.join(get_args(ContainerKind))}.")
         if not image.isprintable():
             raise UsageError(f"the name of the image {image!r} has characters that a batch script cannot have.")
-        return cls(cast(Kind, kind), image).on_every_node()
+        return cls(cast(ContainerKind, kind), image).on_every_node()
 
     def on_every_node(self) -> WorkerContainer:
         """Returns the same, by a name that means the same wherever a job begins."""

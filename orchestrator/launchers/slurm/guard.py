@@ -27,7 +27,7 @@ done &
 
 @dataclass
 class JobsGuard:
-    """Who cancels jobs after us.
+    """Cancels jobs after us.
 
     Attributes:
         is_needed: Whether it does so although this process goes on: it could not see that the jobs have ended.

@@ -26,7 +26,7 @@ _OWNER: Final = ".owner"
 
 @dataclass(frozen=True)
 class SharedFiles:
-    """Where they are.
+    """Says where they are.
 
     Attributes:
         token: The run's secret.

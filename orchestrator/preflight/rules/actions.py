@@ -262,7 +262,7 @@ def _check_gripper(evidence: Evidence, script: Script) -> None:
 
 @dataclass(frozen=True)
 class _Slope:
-    """By how much a number of an action changed one of the state in training.
+    """Says by how much a number of an action changed one of the state in training.
 
     Attributes:
         value: Per unit.

@@ -95,7 +95,7 @@ def begins_as_in_training(evidence: Evidence, name: str) -> None:
 
 @dataclass(frozen=True)
 class _Known:
-    """Where episodes began in training, as far as that is known."""
+    """Says where episodes began in training, as far as that is known."""
 
     source: str
     middle: Array

@@ -32,7 +32,7 @@ _SMALL: Final = 1e-6
 
 @dataclass(frozen=True)
 class FingerPose:
-    """Where a hand is, in the world: the middle between its fingers, and which way it is turned.
+    """Says where a hand is, in the world: the middle between its fingers, and which way it is turned.
 
     Attributes:
         place: Of that point.

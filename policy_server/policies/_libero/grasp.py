@@ -37,7 +37,7 @@ _BODY = (
 
 @dataclass(frozen=True, slots=True)
 class Grasp:
-    """Where the point between the fingertips goes, the direction the fingers open in, and how bad it is."""
+    """Says where the point between the fingertips goes, the direction the fingers open in, and how bad it is."""
 
     position: Array
     yaw: float

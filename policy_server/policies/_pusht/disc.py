@@ -36,7 +36,7 @@ _IN_TWO: Final = np.linalg.inv(np.stack([_MOVED @ _ADDED, _ADDED], axis=1))
 
 
 class Disc:
-    """Where it is, as the environment says, and how fast it is, which follows from what it was told."""
+    """Knows where it is, as the environment says, and how fast it is, which follows from what it was told."""
 
     def __init__(self) -> None:
         self.place = np.zeros(2)
