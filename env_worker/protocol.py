@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 OURS_NAME: Final = "ours"
 DEFAULT_SEED: Final = 1000
 """Of a run, as LeRobot's."""
-LAYOUTS: Final = (
-    "lerobot", "openpi", "roboarena", "starvla", "vla-eval", "gr00t", "lerobot-async", "openvla", "xvla",
-)  # fmt: skip
-"""Names of layouts: LeRobot's, and those of the bridges."""
 _SEED_EFFECT: Final = Effect(other="neither way: other random numbers")
 _LAYOUT_EFFECT: Final = Effect(other="not moved by it alone: it is done by the bridge to that project's servers")
 _CONVENTION: Final = "a convention that no setting changes"

@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 import grpc
 
-from sparring.policy_server.bridges.wires import is_plainly_foreign
+from sparring.policy_server.bridges.wires import LAYOUTS, is_plainly_foreign
 from sparring.policy_server.errors import (
     PolicyChanged,
     PolicyDenied,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # exists in the type stubs only
     from sparring.protos.policy_pb2_grpc import PolicyAsyncStub
 
 __all__ = [
+    "LAYOUTS",
     "Chunk",
     "Description",
     "Identity",

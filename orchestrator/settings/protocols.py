@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from sparring.env_worker.benchmark import Benchmark
 from sparring.env_worker.protocol import (
-    LAYOUTS,
     OURS_NAME,
     Protocol,
     WholeProtocol,
@@ -25,6 +24,7 @@ from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.settings.config_file import ConfigFile
 from sparring.orchestrator.settings.plan import Evaluation, checked_rules
 from sparring.orchestrator.settings.saved_protocol import SavedProtocol
+from sparring.policy_server.client import LAYOUTS
 from sparring.protos.advice import Hint
 from sparring.protos.comma_list import comma_list
 from sparring.protos.episode_rules import meaning

@@ -75,6 +75,9 @@ WIRES: Final[Mapping[str, Wire]] = {
 SERVED: Final[Mapping[str, str]] = {name: known.server for name, known in WIRES.items() if known.server}
 """The wires whose clients can be served, each with the class that does."""
 
+LAYOUTS: Final = ("lerobot", *WIRES)
+"""Names of what policies can be shown: LeRobot's layout, which benchmarks have, and those of bridges."""
+
 
 def spoken_at(scheme: str) -> list[str]:
     """Returns the wires of addresses that begin so: one, or those that a `form` chooses from."""
