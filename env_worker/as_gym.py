@@ -1,6 +1,6 @@
 """A Simulator as a gymnasium.Env, for people who want to train on exactly what will be evaluated.
 
-from sparring.env_worker.as_gym import make_env
+from sparring import make_env
 env = make_env("metaworld", "reach-v3", look=["observation.state"])
 """
 

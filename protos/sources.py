@@ -19,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from pathlib import Path
 from typing import Final
 
+import sparring
 from sparring.protos.installing import OURS
 
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
@@ -118,8 +119,10 @@ class _Walk:
         top = name.partition(".")[0]
         if top in sys.stdlib_module_names and name != "__main__":
             return
-        if top == OURS and not (self._walked and f"{name}.".startswith(self._walked)):
-            return
+        if top == OURS:
+            name = _home_of(name)
+            if not (self._walked and f"{name}.".startswith(self._walked)):
+                return
         name, path, is_package = _located(name)
         if path is None:
             return
@@ -134,6 +137,12 @@ class _Walk:
                 self.folder = path.parents[name.count(".") + is_package]
         if path.suffix == ".py":
             yield from _imports(path, name if is_package else name.rpartition(".")[0])
+
+
+def _home_of(name: str) -> str:
+    """Returns the module that one of our public names is in, as `sparring.TorchPolicy`; other names as they are."""
+    home = sparring.HOME_OF.get(name.removeprefix(f"{OURS}."))
+    return name if home is None else f"{OURS}.{home}"
 
 
 def _located(name: str) -> tuple[str, Path | None, bool]:

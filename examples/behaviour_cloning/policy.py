@@ -14,10 +14,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from sparring.policy_server.policies.base import Instruction, PolicySpec, TensorSpec
+from sparring import Batch, Instruction, PolicySpec, TensorSpec, TorchPolicy, TorchSession, UsageError
 from sparring.policy_server.policies.checkpoints import check_safetensors
-from sparring.policy_server.policies.torch import Batch, TorchPolicy, TorchSession
-from sparring.protos.errors import UsageError
 
 STATE = "environment_state"
 """Meta-World's raw state, the goal included: what its experts see."""

@@ -24,8 +24,7 @@ from examples.behaviour_cloning.policy import (
     StateNet,
     save,
 )
-from sparring import evaluate
-from sparring.protos.errors import SparringError
+from sparring import SparringError, evaluate
 
 log = logging.getLogger("train")
 

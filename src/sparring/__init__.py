@@ -16,14 +16,28 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from sparring.env_worker.benchmark import Benchmark, RenderMeter, Simulator, Step, Task, setting
+    from sparring.env_worker.as_gym import make_env
+    from sparring.env_worker.benchmark import (
+        Assets,
+        Benchmark,
+        RenderMeter,
+        Simulator,
+        SmokeTest,
+        Step,
+        Task,
+        WorkerImage,
+        setting,
+    )
     from sparring.env_worker.compliance import check_benchmark
+    from sparring.env_worker.protocol import Protocol
     from sparring.env_worker.task_table import TaskTable
     from sparring.orchestrator.comparison.comparison import Compared, Comparison, compare
     from sparring.orchestrator.comparison.returns import ComparedReturns, ReturnComparison, ReturnPair, compare_returns
     from sparring.orchestrator.comparison.suite import SuiteMean, suite_mean
     from sparring.orchestrator.compliance.launcher import check_launcher
     from sparring.orchestrator.launchers.base import Launcher, LauncherSettings, WorkerOrder
+    from sparring.orchestrator.launchers.command import CommandWorker
+    from sparring.orchestrator.launchers.keep_alive import keep_all, keep_worker
     from sparring.orchestrator.live.evaluator import Evaluator, close, evaluate
     from sparring.orchestrator.preflight.preflight import Preflight, preflight
     from sparring.orchestrator.results.results import Results
@@ -34,14 +48,17 @@ if TYPE_CHECKING:
     from sparring.policy_server.client import Identity, PolicyClient
     from sparring.policy_server.policies.base import Instruction, Observation, Policy
     from sparring.policy_server.policies.in_actor import ActorPolicy, PolicyActor
-    from sparring.policy_server.policies.torch import TorchPolicy
+    from sparring.policy_server.policies.torch import Batch, TorchPolicy, TorchSession
     from sparring.protos.advice import Hint
     from sparring.protos.errors import SparringError, UsageError
     from sparring.protos.spec import Offer, PolicySpec, TensorSpec
 
 __all__ = [
     "ActorPolicy",
+    "Assets",
+    "Batch",
     "Benchmark",
+    "CommandWorker",
     "Compared",
     "ComparedReturns",
     "Comparison",
@@ -59,6 +76,7 @@ __all__ = [
     "PolicyClient",
     "PolicySpec",
     "Preflight",
+    "Protocol",
     "RenderMeter",
     "Results",
     "ReturnComparison",
@@ -70,6 +88,7 @@ __all__ = [
     "Simulator",
     "SlotActivity",
     "SlotFrame",
+    "SmokeTest",
     "SparringError",
     "Step",
     "SuiteMean",
@@ -77,10 +96,12 @@ __all__ = [
     "TaskTable",
     "TensorSpec",
     "TorchPolicy",
+    "TorchSession",
     "TrackedRun",
     "Tracker",
     "TrackerSettings",
     "UsageError",
+    "WorkerImage",
     "WorkerOrder",
     "check_benchmark",
     "check_launcher",
@@ -88,16 +109,25 @@ __all__ = [
     "compare",
     "compare_returns",
     "evaluate",
+    "keep_all",
+    "keep_worker",
+    "make_env",
     "preflight",
     "setting",
     "suite_mean",
 ]
 
 _HOMES: Final = {
-    "env_worker.benchmark": ("Benchmark", "RenderMeter", "Simulator", "Step", "Task", "setting"),
+    "env_worker.as_gym": ("make_env",),
+    "env_worker.benchmark": (
+        *("Assets", "Benchmark", "RenderMeter", "Simulator", "SmokeTest", "Step", "Task", "WorkerImage", "setting"),
+    ),
     "env_worker.compliance": ("check_benchmark",),
+    "env_worker.protocol": ("Protocol",),
     "env_worker.task_table": ("TaskTable",),
     "orchestrator.launchers.base": ("Launcher", "LauncherSettings", "WorkerOrder"),
+    "orchestrator.launchers.command": ("CommandWorker",),
+    "orchestrator.launchers.keep_alive": ("keep_all", "keep_worker"),
     "orchestrator.compliance.launcher": ("check_launcher",),
     "orchestrator.comparison.comparison": ("Compared", "Comparison", "compare"),
     "orchestrator.comparison.returns": ("ComparedReturns", "ReturnComparison", "ReturnPair", "compare_returns"),
@@ -112,22 +142,23 @@ _HOMES: Final = {
     "policy_server.client": ("Identity", "PolicyClient"),
     "policy_server.policies.base": ("Instruction", "Observation", "Policy"),
     "policy_server.policies.in_actor": ("ActorPolicy", "PolicyActor"),
-    "policy_server.policies.torch": ("TorchPolicy",),
+    "policy_server.policies.torch": ("Batch", "TorchPolicy", "TorchSession"),
     "protos.advice": ("Hint",),
     "protos.errors": ("SparringError", "UsageError"),
     "protos.spec": ("Offer", "PolicySpec", "TensorSpec"),
 }
-_HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
+HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
+"""The module below this one that each public name is in."""
 
 
 def __getattr__(name: str) -> Any:
     """Loads a public name from where it is defined."""
-    if name not in _HOME_OF:
+    if name not in HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # Before gRPC is imported: training programs fork (torch's data loaders do), and its handlers for that crash the
     # forks, which do not use it.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{HOME_OF[name]}"), name)
     return value
 
 

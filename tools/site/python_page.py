@@ -28,6 +28,8 @@ _GROUPS: Final = {
     "Policies": (
         "Policy",
         "TorchPolicy",
+        "Batch",
+        "TorchSession",
         "PolicySpec",
         "TensorSpec",
         "Observation",
@@ -35,9 +37,15 @@ _GROUPS: Final = {
         "PolicyClient",
         "Offer",
     ),
-    "Benchmarks": ("Benchmark", "Simulator", "Step", "Task", "setting", "check_benchmark"),
+    "Benchmarks": (
+        *("Benchmark", "Simulator", "Step", "Task", "TaskTable", "setting", "RenderMeter", "Protocol", "SmokeTest"),
+        *("Assets", "WorkerImage", "check_benchmark", "make_env"),
+    ),
     "Listeners": ("RunListener", "RunStart", "SlotActivity", "RunEnd"),
-    "Launchers": ("Launcher", "LauncherSettings", "WorkerOrder", "RunSettings", "check_launcher"),
+    "Launchers": (
+        *("Launcher", "LauncherSettings", "WorkerOrder", "RunSettings", "CommandWorker", "keep_worker", "keep_all"),
+        "check_launcher",
+    ),
     "Errors": ("SparringError", "UsageError", "Hint"),
 }
 """In which order people look for them; a name that is in none comes last."""
