@@ -143,7 +143,7 @@ test-all: $(DEV)
 # What needs no simulator, no server and no other process: the answer while you work. Without whole runs in a test's own
 # process, simulated runs, fuzzing and the pages, which need none either, but time.
 test-unit: $(DEV)
-	$(BIN)/python -m pytest $(AGAIN) -n 2 $(PARALLEL) -m 'not processes and not runs' --ignore tests/foreign --ignore tests/gym --ignore tests/lerobot \
+	$(BIN)/python -m pytest $(AGAIN) -n $(TEST_JOBS) $(PARALLEL) -m 'not processes and not runs' --ignore tests/foreign --ignore tests/gym --ignore tests/lerobot \
 		--ignore tests/libero --ignore tests/ray_cluster --ignore tests/trackers --ignore tests/simulation --ignore tests/fuzz --ignore tests/pages
 
 test-plain: $(DEV)

@@ -15,6 +15,7 @@ class CommandWorker:
     def __init__(self, child: Child) -> None:
         self._child = child
         self.log: Path = child.log
+        """What it says is written there."""
 
     @classmethod
     async def start(
@@ -24,10 +25,13 @@ class CommandWorker:
         return cls(await Child.start_command(command, log=log, secret=secret, temporary=temporary))
 
     async def wait(self) -> Death:
+        """Waits for its end, and returns how it ended."""
         return Death(await self._child.wait())
 
     async def end(self) -> None:
+        """Ends it, and all that it has started."""
         await self._child.end()
 
     def last_words(self) -> str:
+        """Returns the end of its log."""
         return self._child.last_words()
