@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -34,10 +36,21 @@ def compiled(folder: Path, source: str) -> str:
     return str(library)
 
 
+def find_mesa() -> Path | None:
+    """Where the loader finds Mesa's driver; None: it is not installed."""
+    # Not everybody has the folder of this program on their path: on Debian only root has.
+    ldconfig = shutil.which("ldconfig", path=os.pathsep.join([os.environ.get("PATH", ""), "/sbin", "/usr/sbin"]))
+    if ldconfig is None:
+        return None
+    found = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, check=True, timeout=30).stdout
+    places = [line.partition("=> ")[2] for line in found.splitlines() if line.strip().startswith(MESA)]
+    return Path(places[0]) if places else None
+
+
 def copy_of_mesa(folder: Path) -> Path:
     """Copies Mesa's driver, by another name in it, too: the loader would take one for the other."""
-    found = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=True, timeout=30).stdout
-    mesa = next(line.split("=> ")[1] for line in found.splitlines() if line.strip().startswith(MESA))
+    mesa = find_mesa()
+    assert mesa is not None, "a test that calls this requires mesa"
     copy = folder / "libEGL_mesb.so.0"
-    copy.write_bytes(Path(mesa).read_bytes().replace(MESA.encode(), copy.name.encode()))
+    copy.write_bytes(mesa.read_bytes().replace(MESA.encode(), copy.name.encode()))
     return copy

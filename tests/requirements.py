@@ -113,6 +113,12 @@ def _no_ipv6() -> str:
     return ""
 
 
+def _no_mesa() -> str:
+    from egl_drivers import MESA, find_mesa
+
+    return "" if find_mesa() else f"there is no {MESA}: apt-get install libegl-mesa0"
+
+
 def _no_mount() -> str:
     from chaos.disk import fault
 
@@ -179,6 +185,7 @@ REQUIREMENTS: Final[dict[str, Reason]] = {
     "libero": _no_environment_of("libero"),
     "libero-assets": _no_libero_assets,
     "memory-cgroup": _no_memory_cgroup,
+    "mesa": _no_mesa,
     "mount": _no_mount,
     "netns": _no_netns,
     "pusht": _no_environment_of("pusht"),

@@ -10,7 +10,7 @@ from support import Sparring
 
 from sparring.orchestrator.results.results import Results
 
-pytestmark = [pytest.mark.requires("rendering"), pytest.mark.processes]
+pytestmark = [pytest.mark.requires("rendering", "mesa"), pytest.mark.processes]
 
 MINE = '''
 import os

@@ -11,7 +11,7 @@ from support import Sparring, read_csv
 
 from sparring.orchestrator.results.results import Results
 
-pytestmark = [pytest.mark.requires("rendering"), pytest.mark.processes]
+pytestmark = [pytest.mark.requires("rendering", "mesa"), pytest.mark.processes]
 
 PLAN = (
     "run", "--benchmark", "metaworld", "--benchmark-arg", "resolution=16", "--policy", "looks:Looks",

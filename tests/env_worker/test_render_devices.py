@@ -25,6 +25,7 @@ def dying(tmp_path_factory: pytest.TempPathFactory) -> str:
     return compiled(tmp_path_factory.mktemp("egl"), DYING)
 
 
+@pytest.mark.requires("mesa")
 def test_software_is_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     have_drivers(tmp_path, monkeypatch, MESA)
     assert count_devices(PYTHON) == 1
@@ -36,7 +37,7 @@ def test_software_is_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert device.milliseconds > 0
 
 
-@pytest.mark.requires("cc")
+@pytest.mark.requires("cc", "mesa")
 def test_a_driver_that_aborts_is_named_and_the_next_one_is_taken(
     dying: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usage: Sparring
 ) -> None:

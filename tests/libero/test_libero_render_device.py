@@ -21,7 +21,7 @@ print("drawn by", simulator.meter.renderer)
 """
 
 
-@pytest.mark.requires("libero-assets", "rendering", "cc")
+@pytest.mark.requires("libero-assets", "rendering", "mesa", "cc")
 @pytest.mark.parametrize(("device", "draws"), [("1", True), ("0", False)])
 def test_a_slot_draws_on_its_own_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, draws: bool

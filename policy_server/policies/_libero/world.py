@@ -7,7 +7,7 @@ boxes; all questions about clearance and contact are asked of those points.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,11 +97,6 @@ class World:
     def hand_rotation(self) -> Array:
         """Columns: the direction in which the fingers open, the hand's side, the direction it points to."""
         return rotation_of(self._poses[0, 3:])
-
-    @property
-    def entities(self) -> Iterable[str]:
-        """Names of all objects and fixtures."""
-        return self._entities
 
     def is_region(self, name: str) -> bool:
         """Returns whether a goal's target is a region rather than an object."""
