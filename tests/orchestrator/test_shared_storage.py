@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,10 +47,20 @@ def test_where_nobody_can_tell_it_is_taken_for_a_disk(tmp_path: Path) -> None:
     assert shared_storage(tmp_path, tmp_path / "no such file") == ""
 
 
-def test_on_shared_storage_the_journal_needs_no_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    """A folder on no disk, of this test alone: another user may have run it here before."""
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_on_shared_storage_the_journal_needs_no_shared_memory(
+    tmp_path: Path, in_memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # No file system of several machines can be had in a test: the kernel's list is a made-up one.
     monkeypatch.setattr(storage, "_MOUNTS", mounts(tmp_path, mounted(tmp_path, "nfs4")))
-    for folder, mode in ((tmp_path / "shared", "delete"), (Path("/dev/shm") / tmp_path.name, "wal")):
+    for folder, mode in ((tmp_path / "shared", "delete"), (in_memory, "wal")):
         journal = Journal(folder)
         try:
             with sqlite3.connect(journal.path) as connection:
