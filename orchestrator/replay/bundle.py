@@ -23,7 +23,7 @@ from sparring.orchestrator.replay.plan_check import plan_problems
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.told_numbers import outside_the_plan, told_problems
 from sparring.orchestrator.results.document import RUN_FILE, RunDocument, read_document
-from sparring.orchestrator.results.files import open_regular
+from sparring.orchestrator.results.files import open_inside, open_regular, read_bytes, replace_file
 from sparring.orchestrator.results.json_text import MOST_TEXT, parse_json
 from sparring.orchestrator.results.reading import FILE_NAME, KeptEpisode, read_journal
 from sparring.orchestrator.results.results import RESULT_FILES
@@ -41,6 +41,7 @@ _CONTENTS: Final = "bundle.json"
 _EPISODES: Final = "episodes.json"
 _SUMS: Final = "SHA256SUMS"
 _MOST_MEMBERS: Final = 2_000_000
+_BLOCK: Final = 1 << 20
 _WHEN: Final = (1980, 1, 1, 0, 0, 0)
 """The time of every file in there: the same run makes the same bundle."""
 
@@ -108,7 +109,11 @@ def write_bundle(folder: Path, target: Path) -> str:
     kept, _ = run.kept(episode for episode in order if run.rows[episode].outcome != "error")
     if problems := _problems_of(run):
         raise UsageError(f"the folder {str(folder)!r} is not what its run has written: {' '.join(problems)}")
-    members: dict[str, bytes] = {RUN_FILE: (folder / RUN_FILE).read_bytes()}
+    try:
+        members: dict[str, bytes] = {RUN_FILE: read_bytes(folder / RUN_FILE, MOST_TEXT)}
+        published = _published(folder)
+    except OSError as error:
+        raise UsageError(f"the files of {str(folder)!r} cannot be read: {_reason(error)}.") from error
     episodes: list[dict[str, Any]] = []
     for number, episode in enumerate(order):
         entry: dict[str, Any] = dict(run.rows[episode].cells())
@@ -119,24 +124,21 @@ def write_bundle(folder: Path, target: Path) -> str:
                 members[entry[f"{what}_file"]] = content
         episodes.append(entry)
     members[_EPISODES] = _json(episodes)
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and _is_published(path.relative_to(folder)))
     contents = {
         "format": FORMAT,
         "run": run.document.id,
         "episodes": len(order),
         "versions": run.document.versions,
-        "files": {path.relative_to(folder).as_posix(): _sha256(path.read_bytes()) for path in files},
+        "files": published,
     }
     members[_CONTENTS] = _json(contents)
     members[_SUMS] = "".join(f"{_sha256(members[name])}  {name}\n" for name in sorted(members)).encode()
     content = _archive(members)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(f".{target.name}.part")
-        part.write_bytes(content)
-        part.replace(target)
     except OSError as error:
         raise SparringError(f"the bundle {str(target)!r} cannot be written: {error.strerror}.") from error
+    replace_file(target, content)
     return _sha256(content)
 
 
@@ -145,6 +147,28 @@ def _problems_of(run: RecordedRun) -> list[str]:
     written = [] if run.running else derived_problems(run.place)
     plan = [] if run.running else plan_problems(run, read_journal(run.place).meta.get("identity"))
     return [*outside_the_plan(run.document, run.rows.values()), *plan, *written]
+
+
+def _published(folder: Path) -> dict[str, str]:
+    """Returns the SHA-256 of the files that a bundle tells of; none of elsewhere, that a link in the folder leads to.
+
+    Raises:
+        OSError: If one cannot be read.
+    """
+    found: dict[str, str] = {}
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder)
+        if not _is_published(inside) or not path.is_file():
+            continue
+        if path.is_symlink():
+            log.warning("%s is a link, so the bundle says nothing of it.", path)
+            continue
+        with open_inside(folder, inside) as file:
+            digest = hashlib.sha256()
+            while block := file.read(_BLOCK):
+                digest.update(block)
+            found[inside.as_posix()] = digest.hexdigest()
+    return found
 
 
 def _is_published(path: Path) -> bool:

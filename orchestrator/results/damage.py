@@ -26,7 +26,7 @@ _DAMAGE: Final = ("malformed", "not a database", "damaged", "decode to UTF-8", "
 
 
 _TABLES: Final = ("meta", "episodes", "events", "actions", "makers")
-_COMPUTED: Final = re.compile(r"\b(AS|CHECK|GENERATED|VIRTUAL|COLLATE|REFERENCES)\b", re.IGNORECASE)
+COMPUTED: Final = re.compile(r"\b(AS|CHECK|GENERATED|VIRTUAL|COLLATE|REFERENCES)\b", re.IGNORECASE)
 """What the SQL of a table has where something else than its rows is computed."""
 
 
@@ -60,7 +60,7 @@ def check_schema(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA trusted_schema = OFF")
     found = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
     for kind, name, sql in found:
-        plain = kind == "table" and name in _TABLES and not _COMPUTED.search(str(sql))
+        plain = kind == "table" and name in _TABLES and not COMPUTED.search(str(sql))
         if not plain and not (kind == "index" and sql is None):
             raise sqlite3.DatabaseError(f"it is damaged: it has the {kind} {name!r}, which no journal has so")
 
@@ -96,14 +96,16 @@ def document_of(folder: Path) -> RunDocument | None:
 
 
 def check_files(folder: Path) -> None:
-    """Checks that what lies in the place of a journal is a file: a pipe would be waited for, a device has no end.
+    """Checks that what lies in the place of a journal is a file of this folder.
+
+    A pipe would be waited for, a device has no end, and a link would have a file elsewhere written to.
 
     Raises:
         UsageError: If it is something else.
     """
     for name in (FILE_NAME, *(f"{FILE_NAME}{suffix}" for suffix in _BESIDE), LOCK_NAME):
         with suppress(FileNotFoundError):
-            if not stat.S_ISREG((folder / name).stat().st_mode):
+            if not stat.S_ISREG((folder / name).lstat().st_mode):
                 raise UsageError(
                     f"{str(folder / name)!r} is no regular file, so no run has written it. Take it away, or give "
                     f"another {Hint('output')}."

@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 from pathlib import Path, PurePath
-from typing import BinaryIO, Final
+from typing import IO, BinaryIO, Final
 
 from sparring.protos.errors import SparringError
 
@@ -49,6 +49,15 @@ def open_inside(folder: Path, inside: PurePath) -> BinaryIO:
         os.close(here)
 
 
+def open_to_lock(path: Path) -> IO[str]:
+    """Opens a file to lock it, made if it is not there. What it has in it stays, and no link is followed.
+
+    Raises:
+        OSError: If it is a link, or cannot be opened.
+    """
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "w")
+
+
 def _regular(number: int, path: Path) -> BinaryIO:
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
@@ -73,10 +82,11 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
         OSError: As `open_regular`, or if it has more bytes than `most`.
     """
     with open_regular(path) as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
-    return content
+        if os.fstat(file.fileno()).st_size <= most:
+            content = file.read(most + 1)  # it may grow
+            if len(content) <= most:
+                return content
+    raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
 
 
 def replace_file(path: Path, content: str | bytes) -> None:

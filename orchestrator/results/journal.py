@@ -23,6 +23,7 @@ from sparring.orchestrator.results.damage import (
     check_whole,
     is_damage,
 )
+from sparring.orchestrator.results.files import open_to_lock
 from sparring.orchestrator.results.finite import finite
 from sparring.orchestrator.results.makers import Maker, NewMakers, makers_of
 from sparring.orchestrator.results.migrations import prepare
@@ -321,7 +322,7 @@ def locked(folder: Path) -> IO[str]:
         UsageError: If a run is writing there, or the lock or the journal is something else than a file.
     """
     check_files(folder)
-    lock = (folder / LOCK_NAME).open("w")
+    lock = open_to_lock(folder / LOCK_NAME)
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
         try:

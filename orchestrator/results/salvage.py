@@ -9,12 +9,13 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from sparring.orchestrator.plan import EpisodeId
-from sparring.orchestrator.results.damage import FILE_NAME, DamagedJournal
+from sparring.orchestrator.results.damage import COMPUTED, FILE_NAME, DamagedJournal
 from sparring.orchestrator.results.document import RunDocument, read_document
+from sparring.orchestrator.results.files import open_inside
 from sparring.orchestrator.results.journal import locked, write_actions, write_row
 from sparring.orchestrator.results.migrations import RENAMED_NOTES, SCHEMA_VERSION, prepare
 from sparring.orchestrator.results.pages import StoredRow, Value, stored_rows
@@ -151,7 +152,7 @@ def _layouts(stored: Sequence[StoredRow]) -> Iterator[tuple[str, ...]]:
         if len(row.values) != 5 or row.values[1] != "episodes":
             continue
         sql = str(row.values[4])
-        if sql.startswith("CREATE TABLE episodes"):
+        if sql.startswith("CREATE TABLE episodes") and not COMPUTED.search(sql):
             try:
                 with closing(sqlite3.connect(":memory:")) as connection:
                     connection.execute(sql)
@@ -209,7 +210,7 @@ def _exchange(path: Path, new: Path) -> Path:
     kept = _free_name(path)
     for suffix in ("", "-wal"):
         if path.with_name(path.name + suffix).exists():
-            shutil.copy2(path.with_name(path.name + suffix), kept.with_name(kept.name + suffix))
+            _copy(path.with_name(path.name + suffix), kept.with_name(kept.name + suffix))
     for file in (new, kept):
         if file.exists():
             with file.open("rb") as content:
@@ -225,9 +226,16 @@ def _free_name(path: Path) -> Path:
     number = 1
     while True:
         name = path.with_name(f"journal-damaged{'' if number == 1 else f'-{number}'}.sqlite")
-        if not name.exists() and not name.with_name(f"{name.name}-wal").exists():
+        if not os.path.lexists(name) and not os.path.lexists(name.with_name(f"{name.name}-wal")):
             return name
         number += 1
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copies a file to where nothing lies yet, not even a link that leads nowhere."""
+    with open_inside(source.parent, PurePath(source.name)) as content, target.open("xb") as copy:
+        shutil.copyfileobj(content, copy)
+    shutil.copystat(source, target, follow_symlinks=False)
 
 
 def _remove(path: Path) -> None:

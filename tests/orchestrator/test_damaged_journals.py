@@ -22,9 +22,10 @@ from sparring.orchestrator.results import pages
 from sparring.orchestrator.results.damage import DamagedJournal
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.makers import Maker
+from sparring.orchestrator.results.pages import StoredRow
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.results.row import EpisodeRow
-from sparring.orchestrator.results.salvage import salvage
+from sparring.orchestrator.results.salvage import _layouts, salvage
 from sparring.orchestrator.run.listeners import Listeners
 from sparring.orchestrator.run.make_plan import make_plan
 from sparring.orchestrator.settings import read_settings
@@ -358,6 +359,23 @@ def test_a_second_time_the_first_damaged_journal_is_kept_as_well(folder: Path) -
         zeroed(9)(folder / "journal.sqlite")
         assert salvage(folder).kept == folder / name
     assert (folder / "journal-damaged.sqlite").exists()
+
+
+def test_a_link_in_the_place_of_the_copy_is_not_written_through(folder: Path, tmp_path: Path) -> None:
+    """One that leads nowhere looks like a free name, and a file of yours would be made with what a stranger wrote."""
+    for name in ("journal-damaged.sqlite", "journal-damaged-2.sqlite-wal"):
+        (folder / name).symlink_to(tmp_path / "mine")
+    zeroed(9)(folder / "journal.sqlite")
+    assert salvage(folder).kept == folder / "journal-damaged-3.sqlite"
+    assert not (tmp_path / "mine").exists()
+
+
+def test_what_a_damaged_journal_says_of_its_columns_is_not_computed(folder: Path) -> None:
+    """It is asked of SQLite, which would do whatever stands there: this has no end."""
+    endless = "CREATE TABLE episodes AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
+    strange = StoredRow(1, ("table", "episodes", "episodes", 2, endless))
+    plain = StoredRow(1, ("table", "episodes", "episodes", 2, "CREATE TABLE episodes (benchmark TEXT, task TEXT)"))
+    assert list(_layouts([strange, plain])) == [("benchmark", "task")]
 
 
 def test_the_commands_say_it_and_what_to_do(usage: Sparring, tmp_path: Path) -> None:

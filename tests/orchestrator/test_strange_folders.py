@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import sqlite3
 import tempfile
+import zipfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +19,7 @@ from support import Sparring
 
 from sparring.orchestrator.results.damage import DamagedJournal
 from sparring.orchestrator.results.document import read_document
+from sparring.orchestrator.results.files import open_to_lock
 from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.reading import is_running, read_journal
 from sparring.orchestrator.results.results import Results
@@ -115,15 +118,22 @@ def test_what_is_no_file_is_not_read(folder: Path, name: str, kind: str) -> None
         Results.load(folder)
 
 
-@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "link"])
 @pytest.mark.parametrize("name", ["journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", "journal.lock"])
-def test_nothing_but_files_is_written_to(usage: Sparring, folder: Path, name: str, kind: str) -> None:
-    """A pipe that nobody reads would be waited for without end, by resume as by salvage."""
+def test_nothing_but_files_is_written_to(usage: Sparring, folder: Path, tmp_path: Path, name: str, kind: str) -> None:
+    """A pipe that nobody reads would be waited for without end, by resume as by salvage; what a link leads to is yours.
+
+    The lock was emptied.
+    """
+    mine = tmp_path / "mine"
+    mine.write_text("untouched")
     (folder / name).unlink(missing_ok=True)
     if kind == "pipe":
         os.mkfifo(folder / name)
     elif kind == "device":
         (folder / name).symlink_to("/dev/zero")
+    elif kind == "link":
+        (folder / name).symlink_to(mine)
     else:
         (folder / name).mkdir()
     with pytest.raises(UsageError, match=f"{name}' is no regular file, so no run has written it"):
@@ -131,6 +141,38 @@ def test_nothing_but_files_is_written_to(usage: Sparring, folder: Path, name: st
     done = usage("salvage", str(folder))
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{name}' is no regular file, so no run has written it" in done.stderr
+    assert mine.read_text() == "untouched"
+
+
+def test_a_lock_that_becomes_a_link_meanwhile_is_not_followed(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("untouched")
+    (tmp_path / "lock").symlink_to(mine)
+    with pytest.raises(OSError, match="symbolic link"):
+        open_to_lock(tmp_path / "lock")
+    with open_to_lock(mine):
+        assert mine.read_text() == "untouched"
+
+
+def test_a_bundle_says_nothing_of_files_elsewhere_and_overwrites_none(
+    usage: Sparring, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever has made the folder would know by the hash whether a file of yours has the content that they think."""
+    mine = folder.parent / "mine"
+    mine.write_text("untouched")
+    (folder / "videos").mkdir(exist_ok=True)
+    (folder / "videos" / "film.mp4").write_bytes(b"a film")
+    (folder / "videos" / "link.mp4").symlink_to(mine)
+    for name in (".run.sparring.zip.part", "run.sparring.zip.new"):
+        (folder.parent / name).symlink_to(mine)
+    done = usage("bundle", str(folder))
+    assert done.returncode == 0, done.stderr
+    assert "videos/link.mp4 is a link, so the bundle says nothing of it" in caplog.text
+    with zipfile.ZipFile(folder.parent / "run.sparring.zip") as archive:
+        files = json.loads(archive.read("bundle.json"))["files"]
+    assert files["videos/film.mp4"] == hashlib.sha256(b"a film").hexdigest()
+    assert "videos/link.mp4" not in files
+    assert mine.read_text() == "untouched"
 
 
 def test_a_lock_that_is_a_pipe_is_locked_by_nobody(folder: Path) -> None:
