@@ -7,6 +7,7 @@ import io
 from pathlib import Path
 from typing import Final
 
+from sparring.orchestrator.results.film_reading import opened_film
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.installing import install_command
@@ -42,8 +43,8 @@ def first_frame(film: Path) -> str:
     import av
 
     try:
-        with av.open(str(film)) as opened:
-            picture = next(opened.decode(video=0)).to_image()  # type: ignore[no-untyped-call]
+        with opened_film(film) as opened:
+            picture = next(opened.decode(video=0)).to_image()
     except (OSError, StopIteration, av.FFmpegError, ValueError, IndexError) as error:
         raise SparringError(f"the film {str(film)!r} cannot be read: {error}.") from error
     picture.thumbnail((_WIDEST, _WIDEST))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import re
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from sparring.orchestrator.report.content import FILM_TYPES
+from sparring.orchestrator.results.files import read_bytes
 from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError
 from sparring.protos.plain_text import plain
@@ -87,13 +89,13 @@ class Embedding:
             return ""
         path = self._beside / unquote(address)
         try:
-            data = path.read_bytes()
+            data = read_bytes(path, MOST_EMBEDDED - self._size)
         except OSError as error:
-            raise SparringError(f"the film {str(path)!r} cannot be read: {error.strerror}.") from error
-        self._size += len(data)
-        if self._size > MOST_EMBEDDED:
+            if error.errno != errno.EFBIG:
+                raise SparringError(f"the film {str(path)!r} cannot be read: {error.strerror}.") from error
             raise SparringError(
                 f"the films are larger than {MOST_EMBEDDED // 1024**2} MiB together: too much for one page. Leave "
                 f"{Hint('embed')} out; the page names them by their path."
-            )
+            ) from error
+        self._size += len(data)
         return f"data:{FILM_TYPES[path.suffix]};base64,{base64.b64encode(data).decode()}"
