@@ -10,10 +10,11 @@ import resource
 import shutil
 import socket
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path, PurePath
-from threading import Lock
+from threading import Event, Lock
 from time import sleep
 from typing import Any
 
@@ -21,7 +22,7 @@ import pytest
 from certificates import Certificates, write_secret
 from rows import ROW
 from sites import ANY_PORT, Site, own, serving
-from starlette.responses import FileResponse
+from starlette.responses import FileResponse, PlainTextResponse, Response
 from support import Sparring, wait_for
 
 from sparring.orchestrator.results.files import open_inside
@@ -297,3 +298,29 @@ def test_few_large_answers_are_made_at_a_time(tmp_path: Path, monkeypatch: pytes
             answer = stack.enter_context(one.makefile("rb"))
             assert any(line.startswith(b"data:") for line in answer)
         assert most[0] == pages._MOST_LARGE
+
+
+def test_who_asks_for_a_large_answer_waits_its_turn_and_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = Event(), Event()
+
+    def made(folder: Path, root: Path) -> Response:
+        begun.set()
+        go_on.wait(30)
+        return PlainTextResponse("made")
+
+    monkeypatch.setattr(pages, "_MOST_LARGE", 1)
+    monkeypatch.setattr(pages, "report_document", made)
+    for seconds, status in ((0.2, 503), (30.0, 200)):
+        monkeypatch.setattr(pages, "_LARGE_SECONDS", seconds)
+        begun.clear()
+        go_on.clear()
+        with serving(Pages(own=own(tmp_path))) as here, ThreadPoolExecutor(2) as threads:
+            first = threads.submit(here.ask, "/run/this/report")
+            assert begun.wait(30)
+            second = threads.submit(here.ask, "/run/this/report")
+            sleep(0.5)
+            assert second.done() == (status == 503), "it waits, as long as it may"
+            go_on.set()
+            assert (first.result(30).status, second.result(30).status) == (200, status)
