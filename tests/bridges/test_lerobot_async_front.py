@@ -5,23 +5,26 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
 from bridges.served import Telling, serving
+from support import wait_for
 
 from sparring.policy_server.bridges import lerobot_async as wire
 from sparring.policy_server.bridges.pickles.reading import Made
 from sparring.policy_server.bridges.pickles.writing import pickled
+from sparring.policy_server.bridges.servers import lerobot_async
 from sparring.policy_server.limits import Limits
 from sparring.protos.spec import TensorSpec
 
 STATE = "observation.state"
 FEATURES = {STATE: {"dtype": "float32", "shape": (2,), "names": ["a", "b"]}}
 NUMBERS = {"a": 1.0, "b": 2.0}
+SEEN: dict[str, Any] = {"timestamp": 1.0, "timestep": 1, "observation": NUMBERS, "must_go": True}
 
 
 class Caller:
@@ -104,6 +107,79 @@ def test_who_sends_too_slowly_is_told_that_it_took_too_long(caplog: pytest.LogCa
         assert found.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert found.value.details() == "the observation did not come in time."
     assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_a_message_is_as_long_as_at_lerobots_own_servers() -> None:
+    most = lerobot_async._MOST_MESSAGE
+    with calling() as caller:
+        for size, code in ((most, grpc.StatusCode.INVALID_ARGUMENT), (most + 1, None)):
+            with pytest.raises(grpc.RpcError) as found:
+                caller.ask(wire.INSTRUCTIONS, bytes(size))
+            assert found.value.code() is code if code else found.value.code() is not grpc.StatusCode.OK
+        caller.instruct()
+        caller.send(wire.pieces(pickled(Made(wire.OBSERVATION, SEEN | {"more": np.zeros(9 << 20, np.uint8)}))))
+
+
+def test_one_observation_of_a_robot_comes_in_at_a_time() -> None:
+    """Each may be as large as any, and its calls would be hundreds."""
+    go_on, taken = threading.Event(), threading.Event()
+
+    def first() -> Iterator[bytes]:
+        yield next(wire.pieces(bytes(3 << 20)))
+        taken.set()
+        go_on.wait(20)
+        yield from wire.pieces(pickled(Made(wire.OBSERVATION, SEEN)))
+
+    with calling() as caller:
+        caller.instruct()
+        slow = threading.Thread(target=_quietly, args=(caller, first()))
+        slow.start()
+        assert taken.wait(20)
+        second = threading.Thread(target=caller.show)
+        second.start()
+        second.join(0.5)
+        assert second.is_alive()
+        go_on.set()
+        for one in (slow, second):
+            one.join(20)
+            assert not one.is_alive()
+
+
+def test_a_connection_has_few_calls_at_a_time() -> None:
+    """The others wait at the client until one of these has ended."""
+    most, stop, lock = lerobot_async._MOST_STREAMS, threading.Event(), threading.Lock()
+    begun = [0]
+
+    def endless() -> Iterator[bytes]:
+        with lock:
+            begun[0] += 1
+        yield next(wire.pieces(bytes(3 << 20)))
+        stop.wait(20)
+
+    with calling(limits=Limits(taking_seconds=60)) as caller:
+        caller.instruct()
+        threads = [threading.Thread(target=_quietly, args=(caller, endless())) for _ in range(most)]
+        for thread in threads:
+            thread.start()
+        wait_for(lambda: begun[0] == most)
+        answered = threading.Event()
+
+        def ask() -> None:
+            caller.ask(wire.READY)
+            answered.set()
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        assert not answered.wait(0.5), "there is no place for one more"
+        stop.set()
+        assert answered.wait(20)
+        for thread in (*threads, asking):
+            thread.join(20)
+
+
+def _quietly(caller: Caller, pieces: Iterator[bytes]) -> None:
+    with suppress(grpc.RpcError):
+        caller.send(pieces)
 
 
 def test_features_that_no_robot_has_are_refused_before_they_are_looked_up_in_every_observation() -> None:

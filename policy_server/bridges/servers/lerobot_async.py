@@ -46,6 +46,10 @@ _MOST_NAMES: Final = 4096
 """Of all features of a robot."""
 _LONGEST_NAME: Final = 256
 _STATE: Final = "observation.state"
+_MOST_MESSAGE: Final = 4 << 20
+"""Bytes of one message, as at LeRobot's own servers; an observation comes in pieces."""
+_MOST_STREAMS: Final = 8
+"""Calls of one connection at a time: a robot shows what it sees, and asks for actions meanwhile."""
 _CODES: Final[Mapping[type[SparringError], grpc.StatusCode]] = {
     BadMessage: grpc.StatusCode.INVALID_ARGUMENT,
     ServerFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -65,6 +69,8 @@ class _Robot:
     waiting: asyncio.Queue[Mapping[str, Any]] = field(default_factory=lambda: asyncio.Queue(1))
     answered: set[int] = field(default_factory=set)
     state: Array | None = None
+    showing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while something comes in, which may be as large as an observation: nothing else is read meanwhile."""
 
     def forget(self) -> None:
         """Forgets what was seen of an episode."""
@@ -105,16 +111,21 @@ class LeRobotAsyncFront(Front):
     async def listen(self) -> Address:
         self._clients: SilentClients[str] = SilentClients(self._rollouts, self._client)
         self._robots: weakref.WeakKeyDictionary[ForeignClient, _Robot] = weakref.WeakKeyDictionary()
-        own = self._rollouts.limits.channel_options()
+        limits = {"grpc.max_receive_message_length": _MOST_MESSAGE, "grpc.max_concurrent_streams": _MOST_STREAMS}
+        own = [*(dict(self._rollouts.limits.channel_options()) | limits).items()]
         self._server = grpc.aio.server(
             options=[*(option for option in SERVER_OPTIONS if option[0] not in dict(own)), *own],
             interceptors=[TokenCheck(self._token)] if self._token else [],
         )
+        answers = {
+            wire.READY: self._ready,
+            wire.INSTRUCTIONS: self._instructed,
+            wire.OBSERVATIONS: self._observed,
+            wire.ACTIONS: self._actions,
+        }
+        # All as streams: of others gRPC reads the request whole before anybody can refuse it.
         methods: dict[str, Any] = {
-            wire.READY: grpc.unary_unary_rpc_method_handler(self._guarded(self._ready)),
-            wire.INSTRUCTIONS: grpc.unary_unary_rpc_method_handler(self._guarded(self._instructed)),
-            wire.OBSERVATIONS: grpc.stream_unary_rpc_method_handler(self._guarded(self._observed)),
-            wire.ACTIONS: grpc.unary_unary_rpc_method_handler(self._guarded(self._actions)),
+            name: grpc.stream_unary_rpc_method_handler(self._guarded(answer)) for name, answer in answers.items()
         }
         self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(wire.SERVICE, methods)])
         bound = bind(self._server, self._settings.address)
@@ -139,7 +150,7 @@ class LeRobotAsyncFront(Front):
                 log.warning("a client of LeRobot's wire at %s: %s", who, said)
                 await context.abort(_code(error), status_message(said))
             except TimeoutError:
-                log.warning("a client of LeRobot's wire at %s was too slow to send its observation", who)
+                log.warning("a client of LeRobot's wire at %s was too slow to send what it has to say", who)
                 await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the observation did not come in time.")
             finally:
                 self._clients.has_answer(who)
@@ -147,14 +158,16 @@ class LeRobotAsyncFront(Front):
 
         return guarded
 
-    async def _ready(self, request: bytes, who: str, client: ForeignClient, robot: _Robot) -> bytes:
+    async def _ready(self, request: AsyncIterator[bytes], who: str, client: ForeignClient, robot: _Robot) -> bytes:
         robot.forget()
         client.reset()
         return wire.NOTHING
 
-    async def _instructed(self, request: bytes, who: str, client: ForeignClient, robot: _Robot) -> bytes:
+    async def _instructed(self, request: AsyncIterator[bytes], who: str, client: ForeignClient, robot: _Robot) -> bytes:
+        async with asyncio.timeout(self._rollouts.limits.taking_seconds), robot.showing:
+            message = await anext(request, b"")
         with _made_up():
-            asked = wire.made(wire.READER.read(wire.carried(request)), wire.POLICY)
+            asked = wire.made(wire.READER.read(wire.carried(message)), wire.POLICY)
             features = _checked_features(asked.get("lerobot_features"))
         most = asked.get("actions_per_chunk")
         if not isinstance(most, int) or most < 1:
@@ -175,7 +188,7 @@ class LeRobotAsyncFront(Front):
         pieces = wire.Pieces(self._most_bytes)
         if not robot.most:
             raise PolicyRefused("an observation came before its instructions, which say what is in it: start again.")
-        async with asyncio.timeout(self._rollouts.limits.taking_seconds):
+        async with asyncio.timeout(self._rollouts.limits.taking_seconds), robot.showing:
             async for message in request:
                 with _made_up():
                     if (whole := pieces.add(message)) is not None:
@@ -194,7 +207,7 @@ class LeRobotAsyncFront(Front):
                 robot.waiting.get_nowait()
             robot.waiting.put_nowait(observation)
 
-    async def _actions(self, request: bytes, who: str, client: ForeignClient, robot: _Robot) -> bytes:
+    async def _actions(self, request: AsyncIterator[bytes], who: str, client: ForeignClient, robot: _Robot) -> bytes:
         try:
             async with asyncio.timeout(_WAIT_SECONDS):
                 observation = await robot.waiting.get()
