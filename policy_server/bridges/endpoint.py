@@ -71,10 +71,5 @@ class Endpoint:
         return f"{'wss' if self.encrypted else 'ws'}://{self.netloc}{self.path}"
 
     @property
-    def zeromq(self) -> str:
-        """Where ZeroMQ finds it, or listens."""
-        return f"tcp://{self.netloc}"
-
-    @property
     def _http(self) -> str:
         return "https" if self.encrypted else "http"

@@ -53,8 +53,6 @@ class Peer(ABC):
     keeps_connection: ClassVar[bool] = False
     """Whether all episodes have one connection, one after the other, because its server keeps nothing of an episode
     and setting up a connection takes long there."""
-    waits_for_server: ClassVar[bool] = False
-    """Whether connecting waits for a server that is not there, without a word: then somebody knocks first."""
     says_what_it_wants: ClassVar[bool] = False
     """Whether such a server may say, when it is connected to, what it is to be shown."""
     defaults: ClassVar[Mapping[str, Any]] = {}

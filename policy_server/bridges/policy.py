@@ -164,8 +164,6 @@ class ForeignPolicy(Policy):
             UsageError: If it is not.
         """
         try:
-            if self._peer_class.waits_for_server:
-                knock(self._endpoint)
             peer = self._dialled(BridgeLayout() if not self._preset else self.layout_for(""))
         except PeerUnreachable as error:
             raise UsageError(f"{error.sentence}. Is it running there?") from error

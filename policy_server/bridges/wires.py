@@ -60,7 +60,7 @@ WIRES: Final[Mapping[str, Wire]] = {
         "gr00t",
         "a GR00T server (extra: bridges); preset=NAME, play=N",
         client="groot:GrootPeer",
-        server="groot:GrootFront",  # ZeroMQ reads whatever comes before anybody can refuse it
+        server="groot:GrootFront",  # its token is in the request, which is read before
     ),
     "lerobot-async": Wire(
         "lerobot-async",

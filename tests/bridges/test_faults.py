@@ -118,13 +118,13 @@ def answer_to(server: Any) -> Any:
 
 
 def test_a_server_of_groot_that_dies_is_no_late_one() -> None:
-    """ZeroMQ says nothing of it, and waits for the next server at the address."""
+    """Nor does it wait for the next server at the address."""
     with groot() as (server, address, arguments):
         policy = LocalPolicy(lambda: load_policy(address, {"timeout": 0.5, **arguments}), name=address)
         session = policy.open(OFFER, benchmark="libero")
         session.start(instruction="go", seed=0)
         server.dies = True
-        with pytest.raises(PolicyUnreachable, match=r"went away in the middle of an episode .*nobody listens"):
+        with pytest.raises(PolicyUnreachable, match=r"went away in the middle of an episode \(ConnectionResetError"):
             session.act(made_up(0), step=0)
         with pytest.raises(PolicyUnreachable, match=r"no gr00t server answers .*the episode starts again"):
             session.start(instruction="go", seed=0)

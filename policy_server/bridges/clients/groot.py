@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 import numpy as np
-import zmq
 
-from sparring.policy_server.bridges.arrays import GROOT, MOST_BYTES, BadMessage
+from sparring.policy_server.bridges.arrays import GROOT, BadMessage
+from sparring.policy_server.bridges.clients.zeromq import ZeroMqConnection
 from sparring.policy_server.bridges.layout import BridgeLayout
-from sparring.policy_server.bridges.peer import Peer, PeerUnreachable, knock, said_plainly
+from sparring.policy_server.bridges.peer import Peer, said_plainly
 from sparring.policy_server.policies.base import Instruction, Observation
 from sparring.protos.errors import SparringError
 from sparring.protos.tensor import Array
@@ -25,7 +25,6 @@ class GrootPeer(Peer):
     """A connection to a GR00T server; raises PeerUnreachable if none answers."""
 
     default_port = 5555
-    waits_for_server = True
 
     @classmethod
     def not_met(cls, layout: BridgeLayout, benchmark: str, said: Mapping[str, Any], given: Set[str]) -> Iterator[str]:
@@ -46,12 +45,10 @@ class GrootPeer(Peer):
             yield f"answers without {', '.join(missing)}, by its modality config, which an action here is made of"
 
     def _connect(self) -> None:
-        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.REQ)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, MOST_BYTES)
-        self._socket.setsockopt(zmq.RCVTIMEO, round(1000 * self._timeout))
-        self._socket.setsockopt(zmq.SNDTIMEO, round(1000 * self._timeout))
-        self._socket.connect(self._endpoint.zeromq)
+        try:
+            self._connection = ZeroMqConnection(self._endpoint.host, self._endpoint.port, self._timeout)
+        except (OSError, BadMessage) as error:
+            raise self._unreachable(error) from error
         try:
             self._call("ping")
             said = self._call("get_modality_config")
@@ -89,15 +86,10 @@ class GrootPeer(Peer):
         if self._key:
             request["api_token"] = self._key
         try:
-            self._socket.send(GROOT.write(request))
-            answer = GROOT.read(self._socket.recv())
-        except zmq.Again as error:
-            try:
-                knock(self._endpoint, 1.0)  # ZeroMQ does not say that a server has gone: it waits for another
-            except PeerUnreachable:
-                raise self._gone("nobody listens there any more") from error
+            answer = GROOT.read(self._connection.ask(GROOT.write(request)))
+        except TimeoutError as error:
             raise self._late() from error
-        except zmq.ZMQError as error:
+        except OSError as error:
             raise self._gone(error) from error
         except BadMessage as error:
             raise self._nonsense(error.sentence.removesuffix(".")) from error
@@ -106,7 +98,7 @@ class GrootPeer(Peer):
         return answer
 
     def close(self) -> None:
-        self._socket.close(linger=0)
+        self._connection.close()
 
 
 def _modality(said: Mapping[str, Any], kind: str) -> Mapping[str, Any]:

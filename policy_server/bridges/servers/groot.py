@@ -1,88 +1,112 @@
 """GR00T's wire in front of our policy. Requests of many clients are answered at the same time, and so in batches.
 
-`kill` is refused. Requests come without a word on who sends them but ZeroMQ's own: a client is its connection.
+`kill` is refused. Requests come without a word on who sends them: a client is its connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import itertools
 import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
-import zmq
-import zmq.asyncio
 
 from sparring.policy_server.bridges.arrays import GROOT, BadMessage
-from sparring.policy_server.bridges.endpoint import Endpoint
 from sparring.policy_server.bridges.front import ForeignClient, Front, told
 from sparring.policy_server.bridges.servers.silent_clients import SilentClients
+from sparring.policy_server.bridges.servers.zeromq import READ_AHEAD, Request, Requests, Room
 from sparring.protos.net.address import Address
+from sparring.protos.net.bounded_listener import listeners
 from sparring.protos.tensor import Array
 
 log = logging.getLogger(__name__)
 
 _PREFIX: Final = "action."
-_MOST_UNREAD: Final = 1
-"""Requests of one connection that ZeroMQ reads ahead, each as large as it may be: nobody sends two at once."""
+_MOST_LARGEST: Final = 8
+"""Of the largest requests that there may be, so many have room at a time: who sends them may have no token."""
 
 
 class GrootFront(Front):
     """Serves GR00T's clients."""
 
     async def listen(self) -> Address:
-        self._context = zmq.asyncio.Context()
-        self._socket = self._context.socket(zmq.ROUTER)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, self._most_bytes)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.RCVHWM, _MOST_UNREAD)
-        self._clients: SilentClients[bytes] = SilentClients(self._rollouts, self._client)
-        self._answering: set[asyncio.Task[None]] = set()
-        address = self._settings.address
+        address, limits = self._settings.address, self._rollouts.limits
+        most, of_a_peer = limits.most_connections, limits.most_of_a_peer
         try:
-            self._socket.bind(Endpoint(self._settings.wire, address.host, address.port).zeromq)
-        except zmq.ZMQError as error:
-            self._socket.close()
-            self._context.term()
-            raise self._cannot(OSError(error.errno, str(error))) from error
-        self._running = [asyncio.create_task(self._run()), asyncio.create_task(self._clients.sweep())]
-        bound = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
-        return address.with_port(Endpoint.parse(bound, port=0).port)
+            sockets = await asyncio.to_thread(listeners, address, most=most, most_of_a_peer=of_a_peer)
+        except OSError as error:
+            raise self._cannot(error) from error
+        self._clients: SilentClients[int] = SilentClients(self._rollouts, self._client)
+        self._room = Room(_MOST_LARGEST * self._most_bytes)
+        self._connections = itertools.count(1)
+        self._serving: set[asyncio.Task[None]] = set()
+        self._servers = [await asyncio.start_server(self._serve, sock=one, limit=READ_AHEAD) for one in sockets]
+        self._sweeping = asyncio.create_task(self._clients.sweep())
+        return address.with_port(sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        for task in [*self._running, *self._answering]:
+        for server in self._servers:
+            server.close()
+        for task in (self._sweeping, *self._serving):
             task.cancel()
-        await asyncio.gather(*self._running, *self._answering, return_exceptions=True)
+        await asyncio.gather(self._sweeping, *self._serving, return_exceptions=True)
         self._clients.close()
-        self._socket.close(linger=0)
-        self._context.term()
 
-    async def _run(self) -> None:
-        while True:
-            frames = await self._socket.recv_multipart(copy=False)
-            # ZeroMQ hands out what has come already without giving way: whoever sends on and on would stop all others.
-            await asyncio.sleep(0)
-            # Who, nothing, the request: what a REQ socket sends, and it sends no other before it has its answer.
-            if len(frames) != 3 or self._clients.is_answered(who := frames[0].bytes):
-                continue
-            self._clients.asks(who)
-            task = asyncio.create_task(self._answer(who, frames[2].bytes, _host(frames[2])))
-            self._answering.add(task)
-            task.add_done_callback(self._answering.discard)
-            task.add_done_callback(lambda _, who=who: self._clients.has_answer(who))  # type: ignore[misc]
-
-    async def _answer(self, who: bytes, data: bytes, host: str) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answers a client until it goes."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        limits, who = self._rollouts.limits, next(self._connections)
+        host = str((writer.get_extra_info("peername") or ("",))[0])
+        requests = Requests(reader, writer, most=self._most_bytes, room=self._room, seconds=limits.taking_seconds)
         try:
-            answer = await self._answered(who, data, host)
+            async with asyncio.timeout(limits.hello_seconds):
+                await requests.shake_hands()
+            await self._converse(requests, who, host)
+        except (OSError, EOFError):  # it has gone, or said nothing for too long
+            pass
+        except BadMessage as error:
+            log.warning("a client of GR00T's wire at %s: %s", host, told(error))
+        finally:
+            writer.transport.abort()
+            self._clients.leaves(who)
+            self._serving.discard(task)
+
+    async def _converse(self, requests: Requests, who: int, host: str) -> None:
+        # One is read ahead: pings are answered while the policy computes.
+        coming = asyncio.create_task(requests.next())
+        try:
+            while True:
+                async with asyncio.timeout(self._rollouts.limits.idle_seconds):
+                    request = await coming
+                coming = asyncio.create_task(requests.next())
+                try:
+                    answer = await self._answer(who, request, host)
+                finally:
+                    requests.forget(request)
+                await requests.answer(GROOT.write(answer))
+        finally:
+            coming.cancel()
+            for left in await asyncio.gather(coming, return_exceptions=True):
+                if isinstance(left, Request):
+                    requests.forget(left)
+
+    async def _answer(self, who: int, request: Request, host: str) -> Any:
+        self._clients.asks(who)
+        try:
+            return await self._answered(who, request.content, host)
         except Exception as error:  # noqa: BLE001  # of what somebody made up
             said = told(error)
             log.warning("a client of GR00T's wire: %s", said)
-            answer = {"error": said}
-        await self._socket.send_multipart([who, b"", GROOT.write(answer)])
+            return {"error": said}
+        finally:
+            self._clients.has_answer(who)
 
-    async def _answered(self, who: bytes, data: bytes, host: str) -> Any:
+    async def _answered(self, who: int, data: bytes, host: str) -> Any:
         request = GROOT.read(data)
         if not isinstance(request, dict):
             raise BadMessage("a request that is no map.")
@@ -118,14 +142,6 @@ class GrootFront(Front):
         if not names:
             return {f"{_PREFIX}actions": actions[None].astype(np.float32)}
         return {name: actions[None, :, i : i + 1].astype(np.float32) for i, name in enumerate(names)}
-
-
-def _host(frame: zmq.Frame) -> str:
-    """Returns the address that a request has come from."""
-    try:
-        return str(frame.get("Peer-Address"))
-    except zmq.ZMQError:
-        return ""
 
 
 def _shown(observation: Mapping[str, Any], client: ForeignClient) -> tuple[dict[str, Any], str]:

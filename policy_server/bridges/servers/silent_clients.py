@@ -1,4 +1,4 @@
-"""Clients of wires that do not tell when one has gone: known by where they speak from, and how long ago."""
+"""Clients of wires that need not tell when one has gone: known by where they speak from, and how long ago."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SilentClients(Generic[Who]):
         rollouts: Who counts the sessions.
         make: Makes a client's session.
 
-    Nobody says when a client has gone. One that has said nothing for some seconds is let go for another of the same
+    Most do not say when they have gone. One that has said nothing for some seconds is let go for another of the same
     address; of another address it may be a robot between two steps. Who is being answered is not let go.
     """
 
@@ -102,6 +102,12 @@ class SilentClients(Generic[Who]):
             self._let_go.pop(who, None)
         found.heard = time.monotonic()
         return found.client
+
+    def leaves(self, who: Who) -> None:
+        """Lets go of one whose connection has ended, if it has a session."""
+        if (found := self._connections.pop(who, None)) is not None:
+            found.counted.close()
+        self._let_go.pop(who, None)
 
     async def sweep(self) -> None:
         """Lets go of who has said nothing for long, until cancelled."""
