@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import tempfile
 from collections.abc import Callable
@@ -16,10 +17,11 @@ from sparring.orchestrator.export.recorded import RecordedEpisode
 from sparring.orchestrator.replay.bundle import opened
 from sparring.orchestrator.results.json_text import parse_json
 from sparring.orchestrator.settings.config_file import ConfigFile
-from sparring.policy_server.bridges import lerobot_async
+from sparring.policy_server.bridges import lerobot_async, zmtp
 from sparring.policy_server.bridges.arrays import GROOT, OPENPI, VLA_EVAL, BadMessage
 from sparring.policy_server.bridges.pickles.reading import Made
 from sparring.policy_server.bridges.pickles.writing import TensorOf, pickled
+from sparring.policy_server.bridges.servers.zeromq import Requests, Room
 from sparring.policy_server.policies.replay import ReplayPolicy
 from sparring.protos.errors import SparringError, UsageError
 
@@ -40,6 +42,40 @@ def arrays(data: bytes) -> None:
             wire.read(data)
         except BadMessage:
             continue
+
+
+class _Nowhere:
+    """Where answers go."""
+
+    def write(self, data: bytes) -> None:
+        assert len(data) <= zmtp.MOST_COMMAND + 9
+
+    async def drain(self) -> None:
+        return
+
+
+_LOOP: Final = asyncio.new_event_loop()
+
+
+def zeromq(data: bytes) -> None:
+    """A connection of GR00T's wire, from its first byte."""
+
+    async def read() -> None:
+        reader, nowhere, room = asyncio.StreamReader(), _Nowhere(), Room(_MOST)
+        reader.feed_data(data)
+        reader.feed_eof()
+        requests = Requests(reader, nowhere, most=_MOST, room=room, seconds=60)  # type: ignore[arg-type]
+        with suppress(BadMessage, EOFError):
+            await requests.shake_hands()
+            while True:
+                request = await requests.next()
+                assert len(request.content) <= _MOST
+                requests.forget(request)
+
+    _LOOP.run_until_complete(read())
+
+
+_MOST: Final = 1000
 
 
 def settings(data: bytes) -> None:
@@ -84,8 +120,15 @@ def _recording() -> bytes:
     return file.getvalue()
 
 
+_HELLO: Final = zmtp.GREETING + zmtp.ready("REQ")
+_CONNECTIONS: Final = [
+    _HELLO + zmtp.message(msgpack.packb({"endpoint": "ping"})) + zmtp.message(bytes(300)),
+    _HELLO + zmtp.frame(zmtp.COMMAND, b"\x04PING\x00\x0ax") + zmtp.frame(zmtp.MORE, b"") + zmtp.frame(zmtp.MORE, b"x"),
+]
+
 STRANGERS: Final[dict[str, tuple[Callable[[bytes], None], list[bytes]]]] = {
     "pickle": (pickle, [pickled([Made(lerobot_async.ACTION, ACTION)])]),
+    "zeromq": (zeromq, _CONNECTIONS),
     "arrays": (
         arrays,
         [wire.write(SHOWN) for wire in (OPENPI, VLA_EVAL, GROOT)] + [msgpack.packb({"endpoint": "ping"})],
