@@ -55,14 +55,16 @@ def check_ready(flags: int, said: bytes) -> None:
 
 def frame(flags: int, content: bytes) -> bytes:
     """Returns a frame."""
-    size = len(content)
-    head = bytes([flags, size]) if size < 256 else bytes([flags | _LONG]) + size.to_bytes(8, "big")
-    return head + content
+    return _head(flags, len(content)) + content
 
 
 def message(content: bytes) -> bytes:
     """Returns the two frames of a question or an answer."""
-    return frame(MORE, b"") + frame(0, content)
+    return b"".join((frame(MORE, b""), _head(0, len(content)), content))  # it may be large, and is copied once
+
+
+def _head(flags: int, size: int) -> bytes:
+    return bytes([flags, size]) if size < 256 else bytes([flags | _LONG]) + size.to_bytes(8, "big")
 
 
 def length_of_size(flags: int) -> int:
