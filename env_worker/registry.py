@@ -13,6 +13,7 @@ from typing import Final, TypeGuard
 from sparring.env_worker import benchmarks
 from sparring.env_worker.benchmark import Benchmark, BenchmarkBroken
 from sparring.env_worker.own_python import versions_of_own
+from sparring.protos.data_files import package_data_of
 from sparring.protos.errors import SparringError, UsageError, unknown
 from sparring.protos.installing import OURS
 from sparring.protos.own_modules import import_module_of, look_in_the_current_folder
@@ -161,10 +162,14 @@ def distribution_of(name: str) -> str:
 
 
 def source_files(names: Iterable[str]) -> dict[str, str]:
-    """Returns the hashes of the source files of benchmarks, by `NAME:FILE`; ours are known by our version."""
+    """Returns the hashes of the source files of benchmarks, by `NAME:FILE`, and one of all else in their own packages.
+
+    Ours are known by our version.
+    """
     found: dict[str, str] = {}
     for name in names:
-        files = sources_of([type(get_benchmark(name)).__module__]).files
+        module = type(get_benchmark(name)).__module__
+        files = {**sources_of([module]).files, **package_data_of(module)}
         found |= {f"{name}:{file}": sha256 for file, sha256 in files.items()}
     return found
 

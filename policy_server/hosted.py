@@ -12,12 +12,13 @@ from typing import Any, Generic, TypeVar
 
 from sparring.policy_server.errors import PolicyAway, PolicyBroken
 from sparring.policy_server.policies.base import Policy, spec_on, warnings_of
-from sparring.policy_server.program import data_of, program_of, program_sha256
+from sparring.policy_server.program import program_of, program_sha256
 from sparring.policy_server.session import PolicyRunner, SessionHandler
 from sparring.policy_server.stats import StatsCounter
 from sparring.protos import PROTOCOL_VERSION
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.advice import Advice
+from sparring.protos.data_files import data_of
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.sources import Sources
 from sparring.protos.tracebacks import Tracebacks
@@ -147,8 +148,9 @@ def described(
     )
     if code is not None:
         # A policy that names the hash of its weights has read the files that its arguments name, however large.
-        data = {} if own_word else data_of(arguments)
-        if other := getattr(policy, "data_sha256", ""):
+        other = getattr(policy, "data_sha256", "")
+        data = {} if own_word else data_of(arguments, folders=not other)
+        if other:
             data["what it has read"] = str(other)
         program = program_of(code, name, data)
         description.program.CopyFrom(program)

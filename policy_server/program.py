@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import socket
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Final
 
 from sparring.policy_server.commit import Commit, commit_of
 from sparring.policy_server.policies import POLICIES_PACKAGE, distribution_of, policy_modules
 from sparring.protos import policy_pb2 as pb
 from sparring.protos.machine import machine
-from sparring.protos.sources import Sources, sha256_of_file, sources_of
-
-log = logging.getLogger(__name__)
-
-_MOST_DATA: Final = 1 << 30
-"""Bytes of the files that arguments name: more would take a while to read."""
+from sparring.protos.sources import Sources, sources_of
 
 
 def code_of(policy: object, name: str, experts: Mapping[str, str]) -> Sources:
@@ -66,25 +58,3 @@ def program_sha256(program: pb.Program) -> str:
     """
     content = json.dumps([sorted(program.files.items()), sorted(program.packages.items())])
     return hashlib.sha256(content.encode()).hexdigest()
-
-
-def data_of(arguments: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the hash of each file that an argument names, by argument and name; what is too large is left out."""
-    found: dict[str, str] = {}
-    left = _MOST_DATA
-    for argument, value in arguments.items():
-        if not isinstance(value, str) or not value:
-            continue
-        try:
-            path = Path(value)
-            size = path.stat().st_size if path.is_file() else 0
-            if not size:  # no file, or one that only says that it is there
-                continue
-            if size > left:
-                log.info("the file %s of the argument %s is not hashed: it is too large", value, argument)
-                continue
-            found[f"{argument}: {path.name}"] = sha256_of_file(path)
-            left -= size
-        except (OSError, ValueError):  # what only looks like a path
-            continue
-    return found

@@ -1,7 +1,8 @@
 """Source files of a user's own: a module, and what it imports that is not installed, as hashes.
 
 Imports are read, not followed: nothing is imported or run for it, and what a function imports only later counts from
-the start. What is imported by other means than an `import` statement is not found.
+the start. Of `import_module` and `__import__`, names that are written out are found, and of one that only begins so
+(`f"nets.{name}"`) all modules of that package. What is found by a name that is computed, or by a path, is not.
 """
 
 from __future__ import annotations
@@ -17,15 +18,20 @@ from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Final
 
 import sparring
 from sparring.protos.installing import OURS
 
-_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
+INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
+"""Folders of what was installed."""
+_IMPORTING: Final = frozenset({"__import__", "import_module"})
 _HARMLESS: Final = frozenset({"click", "huggingface_hub", "rich", "tqdm", "typing_extensions"})
 """Packages that policies import and no number depends on."""
 _MOST_FILES: Final = 500
+_ALL: Final = ".*"
+"""After the name of a package: all modules that are right in it."""
 _OTHERS: Final = "other files"
 """What stands for all files beyond the most."""
 _BLOCK: Final = 1 << 20
@@ -116,6 +122,9 @@ class _Walk:
 
     def _visit(self, name: str) -> Iterator[str]:
         """Takes a module in, if it is somebody's own, and yields what it imports."""
+        if name.endswith(_ALL):
+            yield from _submodules(name.removesuffix(_ALL))
+            return
         top = name.partition(".")[0]
         if top in sys.stdlib_module_names and name != "__main__":
             return
@@ -127,7 +136,7 @@ class _Walk:
         if path is None:
             return
         if top != OURS:
-            if _INSTALLED & set(path.parts):
+            if INSTALLED & set(path.parts):
                 self._installed.add(top)
                 if top not in self._tops:
                     return
@@ -176,6 +185,18 @@ def _spec(name: str, places: Iterable[str] | None) -> ModuleSpec | None:
     return PathFinder.find_spec(name, [os.getcwd()]) if places is None else None
 
 
+def _submodules(package: str) -> list[str]:
+    """Returns the names of the modules that are right in a package, but not those of an installed one."""
+    places: list[str] | None = None
+    for name in _with_parents(package):
+        spec = _spec(name, places)
+        if spec is None or spec.submodule_search_locations is None:
+            return []
+        places = [*spec.submodule_search_locations]
+    own = [place for place in places or () if not INSTALLED & set(Path(place).parts)]
+    return [f"{package}.{name}" for _, name, _ in iter_modules(own)]
+
+
 def _imports(path: Path, package: str) -> tuple[str, ...]:
     """Returns the names of modules, and what may be some, in a file's import statements."""
     try:
@@ -196,7 +217,30 @@ def _imported(source: bytes, package: str) -> tuple[str, ...]:
             if base is not None:
                 names += _with_parents(base)
                 names += (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
+        elif isinstance(node, ast.Call):
+            names += _called(node, package)
     return tuple(names)
+
+
+def _called(node: ast.Call, package: str) -> list[str]:
+    """Returns the names of modules that a call imports, if it is one that does, and as far as they are written out."""
+    function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if function not in _IMPORTING or not node.args:
+        return []
+    name = node.args[0]
+    begins = name.values[0] if isinstance(name, ast.JoinedStr) and name.values else getattr(name, "left", name)
+    text = getattr(begins, "value", None)
+    if not isinstance(text, str):
+        return []
+    level = len(text) - len(text.lstrip("."))
+    around = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+    text = ".".join((*around, text[level:]))
+    if not text or text.startswith("."):
+        return []
+    if begins is name:
+        return _with_parents(text)
+    folder = text.rpartition(".")[0]
+    return [*_with_parents(folder), f"{folder}{_ALL}"] if folder else []
 
 
 def _base(node: ast.ImportFrom, package: str) -> str | None:

@@ -18,6 +18,7 @@ from sparring.orchestrator.settings import RunSettings, setting_fields
 from sparring.orchestrator.settings.run import fields_of
 from sparring.orchestrator.settings.stopping import StopSettings
 from sparring.protos.episode_rules import EpisodeRules
+from sparring.protos.data_files import data_of, named_by
 from sparring.protos.errors import UsageError
 from sparring.protos.sources import sha256_of_file
 
@@ -72,13 +73,17 @@ def changed_files(results: Results) -> list[str]:
     that is not found where the user is has not changed.
     """
     made: defaultdict[Path, set[str]] = defaultdict(set)
+    others: dict[Path, bool] = {}
     for program in results.programs.values():
         for name, sha256 in program.files.items():
             places = (Path(place, name) for place in ("", *sys.path))
             made[next((path for path in places if path.is_file()), Path(name))].add(sha256)
-        for label, sha256 in program.data.items():
-            made[Path(str(program.arguments.get(label.partition(": ")[0])))].add(sha256)
-    return [str(path) for path, hashes in made.items() if _sha256(path) not in (None, *hashes)]
+        now = data_of(program.arguments, folders=True)
+        for label, path in named_by(program.arguments):
+            if label in now and label in program.data:
+                others[path] = others.get(path, True) and now[label] != program.data[label]
+    changed = [path for path, hashes in made.items() if _sha256(path) not in (None, *hashes)]
+    return [str(path) for path in (*changed, *(path for path, differs in others.items() if differs))]
 
 
 def _sha256(path: Path) -> str | None:

@@ -16,6 +16,7 @@ from sparring.orchestrator.results.renderers import renderers_of
 from sparring.orchestrator.settings import RunSettings
 from sparring.policy_server.client import Description
 from sparring.protos.advice import Hint
+from sparring.protos.data_files import data_of
 from sparring.protos.errors import UsageError
 from sparring.protos.installing import OURS
 from sparring.protos.sources import sources_of
@@ -49,6 +50,8 @@ class ProgramCheck:
     ) -> None:
         self._plan = plan
         self._own: dict[str, Mapping[str, str]] = {}
+        self._data: dict[str, Mapping[str, str]] = {}
+        """Files that settings name, by benchmark: as they are when its first worker comes."""
         self._of_workers: dict[str, Program] = {}
         self._journal = journal
         self._accept = accept
@@ -103,7 +106,11 @@ class ProgramCheck:
         if name not in self._own:  # of what users write, as far as it can be found from here
             modules = get_benchmark(part.benchmark).modules(self._plan.tasks.get(name, ()))
             self._own[name] = sources_of(modules).files if modules else {}
-        program = Program(files={**self._own[name], **files}, arguments=dict(part.benchmark_arg))
+        if name not in self._data:
+            self._data[name] = data_of(part.benchmark_arg, folders=False)  # folders are often written to
+        program = Program(
+            files={**self._own[name], **files}, data=dict(self._data[name]), arguments=dict(part.benchmark_arg)
+        )
         if counted and program.sha256 not in self._of_workers and len(self._of_workers) >= _MOST:
             raise OutOfBounds(f"workers have come with {_MOST} different programs, and no more are taken in.")
         made = [maker for benchmark, maker in self._made if benchmark == name]

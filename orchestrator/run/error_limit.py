@@ -1,4 +1,4 @@
-"""When a run is given up because nothing but one and the same error comes of it."""
+"""When a run is given up because nothing but errors comes of it, and one of them again and again."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ _QUOTED: Final = re.compile(r"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\")")
 """What somebody has quoted; the apostrophe in "the policy's" begins nothing."""
 _OUTLIVED: Final = 3
 """So many attempts that began later and have failed already, and one that still goes on is waited for."""
+_MOST_KINDS: Final = 100
+"""Different errors that are counted; those that are new after that are not, and are no reason to stop."""
 
 
 class ErrorLimit:
@@ -27,13 +29,16 @@ class ErrorLimit:
     Args:
         most: So many attempts that end in the same error, of more than one episode, are enough; 0: no number is. Of an
             error that no attempt can cure, two are. What is raised at the same place is the same, whatever it says.
+            Other errors between them make no difference: a policy may fail to load its weights once, and at every
+            answer afterwards.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._seen: str | None = None
         self._attempts = 0
         self._episodes: set[EpisodeId] = set()
+        self._counts: Counter[str] = Counter()
+        self._episodes_of: dict[str, set[EpisodeId]] = {}
         self._outlived: Counter[int] = Counter()
 
     def heard(
@@ -48,27 +53,36 @@ class ErrorLimit:
             in_flight: The numbers of all loans that have not ended, this one among them, in the order of lending.
 
         Raises:
-            RunStopped: If all attempts so far have ended in this error, and they were enough.
+            RunStopped: If all attempts so far have ended in errors, and those that ended in this one were enough.
         """
         if not self._most:
             return
-        error = _where_or_what(record.error, episode)
-        if record.outcome != "error" or (self._seen is not None and error != self._seen):
+        if record.outcome != "error":
             self._most = 0  # something else can come of it: the run is worth its time
             return
-        self._seen = error
         self._attempts += 1
         self._episodes.add(episode)
         older = in_flight[: in_flight.index(lease)] if lease in in_flight else ()
         self._outlived.update(older)
+        error = _where_or_what(record.error, episode)
+        if error not in self._counts and len(self._counts) >= _MOST_KINDS:
+            return
+        self._counts[error] += 1
+        episodes = self._episodes_of.setdefault(error, set())
+        episodes.add(episode)
         enough = min(2, self._most) if is_incurable(record.error) else self._most
         # Errors come sooner than successes: who has outlived some of them may well be one.
         hopeful = any(self._outlived[number] >= _OUTLIVED for number in in_flight if number != lease)
-        if self._attempts >= enough and len(self._episodes) > 1 and not hopeful:
+        if self._counts[error] >= enough and len(episodes) > 1 and not hopeful:
             raise RunStopped(
                 f"the run stops, because all {self._attempts} attempts so far, of {len(self._episodes)} episodes, "
-                f"ended in the same error: {record.error} (To go on in any case: {Hint('max_errors', value=0)}.)"
+                f"{self._how_many(error)}ended in the same error: {record.error} "
+                f"(To go on in any case: {Hint('max_errors', value=0)}.)"
             )
+
+    def _how_many(self, error: str) -> str:
+        others = self._attempts - self._counts[error]
+        return f"ended in errors, and {self._counts[error]} of them " if others else ""
 
 
 def same_for_all(error: str, episode: EpisodeId | None) -> str:

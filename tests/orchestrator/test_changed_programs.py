@@ -100,6 +100,25 @@ def add_a_module() -> None:
 
 
 @pytest.mark.parametrize(
+    "call",
+    [
+        'import_module("mine_too.late")',
+        '__import__("mine_too.late")',
+        'import_module(f"mine_too.{which}")',
+        'import_module("mine_too." + which)',
+    ],
+)
+def test_what_is_imported_by_a_name_is_code_as_well(mine: Callable[[], None], usage: Sparring, call: str) -> None:
+    Path("mine_too/late.py").write_text("LATE = 1\n")
+    Path("mine.py").write_text(f"from importlib import import_module\n{MINE}\n\ndef late(which):\n    {call}\n")
+    interrupted(mine)
+    Path("mine_too/late.py").write_text("LATE = 2\n")
+    said = refused(usage)
+    assert "  mine_too/late.py: was changed\n" in said
+    assert said.count(": was changed") == 1
+
+
+@pytest.mark.parametrize(
     ("edit", "told"),
     [
         (edit_module, ["  mine.py: was changed\n"]),
@@ -193,6 +212,52 @@ def test_a_file_that_an_argument_names_is_part_of_the_policy(mine: Callable[[], 
     interrupted(mine, policy_arg={"weights": "weights.bin"})
     Path("weights.bin").write_bytes(b"2" * 100)
     assert "  weights: weights.bin: was changed\n" in refused(usage)
+
+
+def test_a_folder_that_an_argument_names_is_part_of_the_policy(mine: Callable[[], None], usage: Sparring) -> None:
+    """As a checkpoint of one's own is that has a file for each part of the network."""
+    Path("weights/encoder").mkdir(parents=True)
+    for name in ("head.bin", "encoder/a.bin"):
+        Path("weights", name).write_bytes(b"1")
+    interrupted(mine, policy_arg={"weights": "weights"})
+    Path("weights/encoder/a.bin").write_bytes(b"2")
+    assert "  weights: weights: was changed\n" in refused(usage)
+
+
+def test_a_file_that_a_setting_of_the_benchmark_names_is_part_of_it(mine: Callable[[], None], usage: Sparring) -> None:
+    Path("scene.xml").write_text("<a/>")
+    Path("scenes.py").write_text(SCENES)
+    scene = {"benchmark": "scenes:Scenes", "benchmark_arg": {"scene": "scene.xml"}}
+    interrupted(mine, **scene)
+    Path("scene.xml").write_text("<b/>")
+    said = refused(usage)
+    assert "the benchmark 'scenes.Scenes' is not what made the 2 episodes" in said
+    assert "  scene: scene.xml: was changed\n" in said
+
+
+def test_what_is_in_the_package_of_a_benchmark_is_part_of_it(mine: Callable[[], None], usage: Sparring) -> None:
+    """As the scenes of a simulator are."""
+    Path("mine_too/scenes").mkdir()
+    Path("mine_too/scenes/a.xml").write_text("<a/>")
+    Path("mine_too/benchmark.py").write_text("from toy_benchmark import Toy\n\n\nclass Mine(Toy): ...\n")
+    interrupted(mine, benchmark="mine_too.benchmark:Mine", policy="toy_policies:Forward")
+    Path("mine_too/scenes/a.xml").write_text("<b/>")
+    assert "  mine_too/other files: was changed\n" in refused(usage)
+
+
+SCENES = """
+from dataclasses import dataclass
+from toy_benchmark import Toy, ToySettings
+
+
+@dataclass(frozen=True)
+class Settings(ToySettings):
+    scene: str = ""
+
+
+class Scenes(Toy):
+    settings = Settings
+"""
 
 
 def change_versions(where: str, package: str, version: str) -> None:

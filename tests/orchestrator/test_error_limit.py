@@ -1,4 +1,4 @@
-"""A run of which nothing but one error comes is stopped, and no other run is."""
+"""A run of which nothing but errors comes, and one of them again and again, is stopped; no other run is."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from sparring.orchestrator.plan import EpisodeId
+from sparring.orchestrator.run import error_limit
 from sparring.orchestrator.run.error_limit import ErrorLimit
 from sparring.orchestrator.run.errors import RunStopped
 from sparring.protos.record import EpisodeRecord
@@ -75,9 +76,32 @@ def test_a_run_in_which_something_works_goes_on() -> None:
     assert stopped_after(ErrorLimit(5), attempts) is None
 
 
-def test_a_run_with_different_errors_goes_on() -> None:
-    attempts = [error("a", 0), error("a", 1, "other"), *(error("a", n) for n in range(2, 99))]
+def test_errors_that_are_all_different_do_not_stop_a_run() -> None:
+    said = [f"{'abcdefghij'[n // 10]}{'abcdefghij'[n % 10]}" for n in range(100)]
+    attempts = [error("a", n, what) for n, what in enumerate(said)]
     assert stopped_after(ErrorLimit(5), attempts) is None
+
+
+def test_another_error_between_those_that_come_again_saves_no_run() -> None:
+    """Weights are looked for at the first answer, and missed at all others; or a policy breaks in two ways in turns."""
+    limit = ErrorLimit(5)
+    for attempt in (error("a", 0, "no weights"), *(error("a", n) for n in range(1, 5))):
+        limit.heard(*attempt)
+    with pytest.raises(
+        RunStopped, match=r"all 6 attempts so far, of 6 episodes, ended in errors, and 5 of them ended in the same"
+    ):
+        limit.heard(*error("a", 5))
+    in_turns = (error("a", n, "yes" if n % 2 else "no") for n in range(99))
+    assert stopped_after(ErrorLimit(5), in_turns) == 9
+
+
+def test_kinds_of_errors_that_are_counted_have_an_end() -> None:
+    letters = [f"{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(300)]
+    assert stopped_after(ErrorLimit(5), (error("a", n, what) for n, what in enumerate(letters))) is None
+    most = error_limit._MOST_KINDS
+    after = [error("a", n, what) for n, what in enumerate(letters[:most])] + [error("a", n, "zz") for n in range(50)]
+    assert stopped_after(ErrorLimit(5), after) is None, "no more than a hundred are remembered"
+    assert stopped_after(ErrorLimit(5), after[1:]) is not None
 
 
 def test_of_an_error_that_no_attempt_can_cure_two_episodes_are_enough() -> None:
@@ -96,7 +120,7 @@ def test_what_is_raised_at_one_place_is_the_same_whatever_it_says() -> None:
         return EpisodeId("toy", f"task-{index}", 0), record
 
     assert stopped_after(ErrorLimit(5), (raised(n) for n in range(99))) == 5
-    elsewhere = [raised(0), raised(0, place="77777777"), *(raised(n) for n in range(99))]
+    elsewhere = (raised(n, place=f"{n:08x}") for n in range(99))
     assert stopped_after(ErrorLimit(5), elsewhere) is None
 
 
@@ -121,4 +145,4 @@ def test_zero_never_stops() -> None:
 def test_an_error_without_a_word_is_another_one() -> None:
     """Found by a simulated run: the first error said nothing, and was counted with those after it."""
     silent = (EpisodeId("toy", "z", 0), EpisodeRecord.failed("simulator", ""))
-    assert stopped_after(ErrorLimit(3), [silent, *(error("a", n) for n in range(20))]) is None
+    assert stopped_after(ErrorLimit(3), [silent, *(error("a", n) for n in range(20))]) == 4

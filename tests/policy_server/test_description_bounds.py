@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparring.policy_server import commit, program, session_client
+from sparring.policy_server import commit, session_client
 from sparring.policy_server.client import Offer
 from sparring.policy_server.session_client import Description, PolicyProgram
 from sparring.protos import policy_pb2 as pb
@@ -75,14 +75,6 @@ def test_the_bytes_of_all_that_it_asks_to_be_shown_at_once() -> None:
     check_settled(asking(4), offer)
     with pytest.raises(SpecMismatch, match=r"it asks for the last 5 of 'image', .*more than a message holds"):
         check_settled(asking(5), offer)
-
-
-def test_files_that_arguments_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "_MOST_DATA", 100)
-    for name, size in (("a", 60), ("b", 40), ("c", 1)):
-        (tmp_path / name).write_bytes(bytes(size))
-    found = program.data_of({name: str(tmp_path / name) for name in "abc"})
-    assert list(found) == ["a: a", "b: b"], "up to so many bytes together"
 
 
 def test_changed_files_that_are_read_to_compare_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
