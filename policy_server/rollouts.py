@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import logging
 import math
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -106,6 +107,7 @@ class Rollouts:
         self._numbers = itertools.count(1)
         self._streams: set[_Stream] = set()
         self._draining = False
+        self._last_failures: dict[type[SparringError], str] = {}
         hello, idle, taking = limits.hello_seconds, limits.idle_seconds, limits.taking_seconds
         self._no_hello = f"no hello came within {hello:g} s; it is a stream's first message."
         self._idle = f"no message came for {idle:g} s; `sparring serve --idle-timeout` waits for longer."
@@ -195,7 +197,8 @@ class Rollouts:
             await self._end(context, grpc.StatusCode.UNAVAILABLE, stream.ended_as)
         except SparringError as error:
             played = stream.session.episode if stream.session is not None else ""
-            log.warning("%s ended%s: %s", name, f" in {played}" if played else "", error)
+            level = logging.INFO if self._is_told(error) else logging.WARNING
+            log.log(level, "%s ended%s: %s", name, f" in {played}" if played else "", error)
             code, kind = _STATUS.get(type(error), (grpc.StatusCode.INTERNAL, "internal"))
             self._stats.error(kind)
             await self._end(context, code, status_message(error.sentence))
@@ -203,6 +206,14 @@ class Rollouts:
             self._streams.discard(stream)
             self._open.remove(caller)
             self._stats.session(-1)
+
+    def _is_told(self, error: SparringError) -> bool:
+        """Returns whether the last failure of its kind said the same: who evaluates in a program reads it once."""
+        if not isinstance(error, (PolicyFailed, EpisodeInterrupted)):
+            return False
+        before, now = self._last_failures.get(type(error)), re.sub(r"\d+", "0", error.sentence)
+        self._last_failures[type(error)] = now
+        return before == now
 
     async def _answer_all(self, name: str, stream: _Stream, context: Context) -> None:
         hosted = await self._ready()

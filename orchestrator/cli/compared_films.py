@@ -64,6 +64,8 @@ def films_for(
     why: dict[EpisodeId | None, str] = {None: f"{few} (--films {most})"}
     wanted = [episode for episode in missing if episode in first]
     if wanted:
+        many = "1 episode is" if len(wanted) == 1 else f"{len(wanted)} episodes are"
+        log.info("%s: %s played again to be filmed for the page; --films 0 makes it without", run.place, many)
         made, why_not = _made(run, wanted, own, now)
         why |= why_not
         found |= {episode: film_address(own, file, beside) for episode, file in made.items()}

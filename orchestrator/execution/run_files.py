@@ -311,15 +311,15 @@ def _now() -> str:
 
 
 def check_output(folder: Path) -> None:
-    """Checks that a folder is a run's, or free for one: a run would strew its files among somebody else's.
-
-    Hidden files may be in a free one, such as .gitignore.
+    """Checks that a folder is a run's, or has nothing but hidden files: a run would strew its own among somebody's.
 
     Raises:
-        UsageError: If something else is in there.
+        UsageError: If something else is in there, or it is a file.
     """
     try:
         names = sorted(path.name for path in folder.iterdir())
+    except NotADirectoryError:
+        raise UsageError(f"{str(folder)!r} is a file, and results need a folder: {Hint('output')}.") from None
     except OSError:  # not there yet; or it cannot be read, which is told when it is written to
         return
     journal = Path(FILE_NAME).stem

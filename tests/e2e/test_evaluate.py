@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -119,8 +120,14 @@ def test_other_settings_of_the_benchmark_get_other_workers(evaluator: Evaluator)
     assert before < set(workers()), "the first ones were kept"
 
 
-def test_a_policy_that_raises_is_an_error_of_those_episodes_and_of_no_others(evaluator: Evaluator) -> None:
+def test_a_policy_that_raises_is_an_error_of_those_episodes_and_of_no_others(
+    evaluator: Evaluator, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     results = evaluator.evaluate(Raises(), **TOY, retries=0)
+    ends = [record.levelname for record in caplog.records if " ended in " in record.getMessage()]
+    assert len(ends) >= sum(row.outcome == "error" for row in results.rows) == 4
+    assert 1 <= ends.count("WARNING") <= 2, "once for those that fail, and once for those beside them"
     assert {row.index % 2: row.outcome for row in results.rows} == {0: "success", 1: "error"}
     assert all("my knees are weak" in row.error for row in results.rows if row.index % 2)
     before = workers()
@@ -178,6 +185,10 @@ def test_wrong_settings_are_told_before_anything_starts(
         evaluator.evaluate(Forward(), **{**TOY, **arguments})
     with pytest.raises(UsageError, match=r"act\(\)"):
         evaluator.evaluate(LacksAct(), **TOY)
+    with pytest.raises(UsageError, match=r"is the class Forward, and not an object of it: give Forward\(\)\."):
+        evaluator.evaluate(Forward, **TOY)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"is the text 'expert'.* here give an object\."):
+        evaluator.evaluate("expert", **TOY)  # type: ignore[arg-type]
     assert workers() == []
 
 

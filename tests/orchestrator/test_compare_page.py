@@ -23,12 +23,14 @@ def runs(usage: Sparring) -> None:
 
 
 @pytest.mark.usefixtures("runs")
-def test_what_flipped_has_both_films(usage: Sparring, tmp_path: Path) -> None:
+def test_what_flipped_has_both_films(usage: Sparring, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     page = tmp_path / "pages" / "compare.html"
     compared = ("compare", "before", "after", "--html", str(page), "--in-process", "--films", "2")
     done = usage(*compared)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(page)
+    assert "before: 2 episodes are played again to be filmed for the page; --films 0 makes it without" in caplog.text
+    assert "after: 1 episode is played again" in done.stderr, "through the display of the first one"
     (one,) = page_content(page)["comparisons"]
     flipped = one["flipped"]
     assert [episode["won"] for episode in flipped] == [True] * len(flipped)

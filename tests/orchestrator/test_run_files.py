@@ -112,6 +112,13 @@ class TestAFolderThatIsFree:
         assert "--output" in done.stderr
         assert sorted(path.name for path in docs.iterdir()) == ["guide.md", "index.md"]
 
+    def test_a_file_is_no_folder(self, usage: Sparring, tmp_path: Path) -> None:
+        (tmp_path / "notes.md").write_text("mine")
+        done = usage("run", "--benchmark=toy", "--task=short", "--policy=zero", "--episodes=1", "--output=notes.md")
+        assert done.returncode == 2
+        assert "'notes.md' is a file, and results need a folder: --output." in done.stderr
+        assert (tmp_path / "notes.md").read_text() == "mine"
+
     @pytest.mark.parametrize("left", [[], [".gitignore"], ["logs"], ["join-token", "logs"], ["journal.sqlite", "x"]])
     def test_a_run_s_own_folder_and_an_empty_one_are_taken(self, tmp_path: Path, left: list[str]) -> None:
         for name in left:
