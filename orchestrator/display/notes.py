@@ -11,6 +11,7 @@ from rich.text import Text
 from sparring.orchestrator.display.screen import count
 from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.run.error_limit import same_for_all
+from sparring.protos.tracebacks import references
 
 
 @dataclass
@@ -48,8 +49,11 @@ class Notes:
         self._notes: dict[str, Note] = {}
 
     def add(self, episode: EpisodeId, sentence: str, *, attempts: int = 1) -> Note:
-        """Notes that attempts of an episode have ended in an error, or were lost; that one is the latest."""
-        key = same_for_all(sentence, episode)
+        """Notes that attempts of an episode have ended in an error, or were lost; that one is the latest.
+
+        What was raised at the same place is the same error, whatever it says: the sentence of a task may be in it.
+        """
+        key = next(iter(references(sentence)), "") or same_for_all(sentence, episode)
         note = self._notes.pop(key, None) or Note(sentence, episode)
         note.attempts += attempts
         note.episodes.add(episode)

@@ -18,6 +18,7 @@ from sparring.orchestrator.run.file_names import FileNames
 from sparring.orchestrator.run.listeners import FilmCount, SlotActivity
 from sparring.orchestrator.serving.stats import ServerLoad
 from sparring.orchestrator.view.rates import Rates
+from sparring.protos.tracebacks import references
 
 _MOST_NOTES: Final = 200
 _MOST_SLOTS: Final = 256
@@ -204,7 +205,8 @@ class RunModel:
             at: When, in seconds since 1970; None: now.
         """
         with self._lock:
-            key = kind, sentence if episode is None else same_for_all(sentence, episode)
+            place = next(iter(references(sentence)), "")
+            key = kind, sentence if episode is None else place or same_for_all(sentence, episode)
             self._noted += 1
             found = self._notes.pop(key, None) or _Note(kind, sentence, 0.0, self._noted)
             found.n += 1

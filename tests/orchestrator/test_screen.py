@@ -129,6 +129,25 @@ def test_different_errors_share_the_room() -> None:
     assert "the simulator raised ValueError: it came apart reach-v3 #1" in together
 
 
+@pytest.mark.parametrize("kind", [LiveDisplay, PlainDisplay])
+def test_an_error_of_one_place_is_one_though_its_text_has_the_task_s_sentence_in_it(
+    kind: type[LiveDisplay | PlainDisplay],
+) -> None:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=kind is LiveDisplay, width=80, height=24)
+    display = LiveDisplay(console, "title") if kind is LiveDisplay else PlainDisplay(console)
+    failing(display, slots=1, times=0)
+    for number, sentence in enumerate(("Open a door", "Close a drawer", "Reach a goal")):
+        raised = f"the policy's act() raised KeyError: {sentence!r} (policy 'm:P', step 0; traceback: "
+        display.on_retry(EpisodeId("toy", f"task-{sentence[0]}", number), f"{raised}errors/policy-0123abcd.txt)")
+    together = " ".join(line.strip() for line in seen(display, console)) if isinstance(display, LiveDisplay) else ""
+    display.close()
+    together = together or file.getvalue()
+    assert together.count("the same error, 3 episodes (3 attempts); the last: task-R #2") == 1
+    assert ("'Close a drawer'" in together, "'Reach a goal'" in together) == (False, False)
+    assert "'Open a door'" in together
+
+
 def test_lines_of_an_error_that_comes_again_are_few() -> None:
     file = io.StringIO()
     display = PlainDisplay(Console(file=file, width=80))
