@@ -17,8 +17,8 @@ from sparring.orchestrator.run.films import EVENT as FILM
 from sparring.orchestrator.settings import RunSettings, setting_fields
 from sparring.orchestrator.settings.run import fields_of
 from sparring.orchestrator.settings.stopping import StopSettings
-from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.data_files import data_of, named_by
+from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import UsageError
 from sparring.protos.sources import sha256_of_file
 

@@ -135,7 +135,7 @@ class PlanSettings(SettingsGroup):
     max_errors: int = Field(
         20,
         ge=0,
-        description="stop when so many attempts ended in the same error, and none in anything but errors; 0: go on in any case",
+        description="stop when so many attempts ended in the same error, and none without one; 0: go on in any case",
     )
     stall_timeout: float = Field(300.0, gt=0, description="seconds without a step after which a simulator is killed")
     slot_memory: str = Field(

@@ -213,7 +213,7 @@ def checked(name: str, policy: Any) -> Policy:
         made = f"{policy.__name__}()"
         raise UsageError(f"the policy is the class {policy.__name__}, and not an object of it: give {made}.")
     if isinstance(policy, str):
-        raise UsageError(f"the policy is the text {policy!r}; names are for `sparring run --policy`, here give an object.")
+        raise UsageError(f"the policy is the text {policy!r}; names are for `sparring run`, here give an object.")
     missing = [m for m in ("new_session", "act") if not callable(getattr(policy, m, None))]
     # The base class has an `act` that only says it is missing; that is no better than none.
     if isinstance(policy, Policy) and type(policy).act is Policy.act:
