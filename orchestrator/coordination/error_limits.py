@@ -14,11 +14,12 @@ from sparring.protos.record import EpisodeRecord
 class ErrorLimits:
     """Counts the errors of a run, and those of each worker that came by itself.
 
-    Such a worker, if nothing but one and the same error comes of what it plays, is sent away: it may be its own fault.
+    Such a worker, if nothing but errors comes of what it plays, and one again and again, is sent away: it may be its own
+    fault.
     It ends the run only where its word is believed and everybody else who is there for the benchmark has errors, too.
 
     Args:
-        most: So many attempts that end in the same error are enough; 0: no number is.
+        most: So many attempts that end in the same error are enough, while all end in errors; 0: no number is.
         workers: Who is there; None: nobody, the run is played in its own process.
     """
 
@@ -73,7 +74,7 @@ class ErrorLimits:
             if not others:
                 raise of_all
         if of_own is not None:
-            workers.send_away(worker, f"nothing but one error comes of what it plays: {record.error}")
+            workers.send_away(worker, f"nothing but errors comes of what it plays: {record.error}")
 
 
 def _reached(limit: ErrorLimit, lease: Lease, record: EpisodeRecord, in_flight: Sequence[int]) -> RunStopped | None:

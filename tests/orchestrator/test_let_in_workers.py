@@ -183,9 +183,11 @@ def test_a_worker_with_different_errors_stays(in_run: InRun) -> None:
     async def test(run: Run) -> None:
         plays(comes(run, "good"))
         odd = comes(run, "odd")
-        fails(odd, 1, "one thing.")
-        fails(odd, 4, "another.")
+        for thing in ("one", "another", "a third"):
+            fails(odd, 2, f"{thing} thing.")
         assert not is_sent_away(odd)
+        fails(odd, 1, "one thing.")
+        assert is_sent_away(odd), "nothing but errors comes of it, and one of them as often as is enough"
 
     in_run(test, max_errors=3, retries=0)
 
