@@ -15,7 +15,8 @@ class ErrorLimits:
     """Counts the errors of a run, and those of each worker that came by itself.
 
     Such a worker, if nothing but errors comes of what it plays, and one of them again and again, is sent away: it may
-    be its own fault. It ends the run only where its word is believed and everybody else who is there for the benchmark has errors, too.
+    be its own fault. It ends the run only where its word is believed and everybody else who is there for the benchmark
+    has errors, too.
 
     Args:
         most: So many attempts that end in the same error are enough, while all end in errors; 0: no number is.
