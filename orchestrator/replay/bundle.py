@@ -20,6 +20,8 @@ from typing import Any, Final
 from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.replay.derived_files import derived_problems
 from sparring.orchestrator.replay.plan_check import plan_problems
+from sparring.orchestrator.replay.protocol_check import protocol_problems
+from sparring.orchestrator.replay.provenance_check import provenance_problems
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.told_numbers import outside_the_plan, told_problems
 from sparring.orchestrator.results.document import RUN_FILE, RunDocument, read_document
@@ -42,6 +44,10 @@ _EPISODES: Final = "episodes.json"
 _SUMS: Final = "SHA256SUMS"
 _MOST_MEMBERS: Final = 2_000_000
 _BLOCK: Final = 1 << 20
+_KILLED: Final = (
+    "the run was killed before it could write run.json, episodes.csv and eval_info.json of what it had recorded. "
+    "sparring resume writes them, and plays what is left."
+)
 _WHEN: Final = (1980, 1, 1, 0, 0, 0)
 """The time of every file in there: the same run makes the same bundle."""
 
@@ -53,10 +59,12 @@ class Source:
     Attributes:
         run: The run.
         problems: What is wrong with its files beside episodes, in sentences.
+        unchecked: Why some of its files cannot be judged, in a sentence; empty: they can.
     """
 
     run: RecordedRun
     problems: Sequence[str] = ()
+    unchecked: str = ""
 
 
 @contextmanager
@@ -68,7 +76,7 @@ def opened(place: Path) -> Iterator[Source]:
     """
     if place.is_dir() or not place.exists():
         run = RecordedRun.in_folder(place)
-        yield Source(run, _problems_of(run))
+        yield Source(run, _problems_of(run), _KILLED if _was_killed(run) else "")
         return
     try:
         open_regular(place).close()  # no pipe, and no device
@@ -105,6 +113,8 @@ def write_bundle(folder: Path, target: Path) -> str:
     run = RecordedRun.in_folder(folder)
     if run.running:
         raise UsageError(f"the run in {str(folder)!r} is still going; make a bundle of it when it has ended.")
+    if _was_killed(run):
+        raise UsageError(_KILLED)
     order = [episode for episode in run.plan.ids() if episode in run.rows]
     kept, _ = run.kept(episode for episode in order if run.rows[episode].outcome != "error")
     if problems := _problems_of(run):
@@ -144,9 +154,19 @@ def write_bundle(folder: Path, target: Path) -> str:
 
 def _problems_of(run: RecordedRun) -> list[str]:
     """Says what is wrong with the files of an output folder; a run that is going on writes most of them at its end."""
-    written = [] if run.running else derived_problems(run.place)
-    plan = [] if run.running else plan_problems(run, read_journal(run.place).meta.get("identity"))
-    return [*outside_the_plan(run.document, run.rows.values()), *plan, *written]
+    problems = list(outside_the_plan(run.document, run.rows.values()))
+    if run.running:
+        return problems
+    meta = read_journal(run.place).meta
+    problems += [*plan_problems(run, meta.get("identity")), *protocol_problems(run)]
+    if not _was_killed(run):
+        problems += [*provenance_problems(run.document, meta, run.makers), *derived_problems(run.place)]
+    return problems
+
+
+def _was_killed(run: RecordedRun) -> bool:
+    """Returns whether a run could not write what it writes at its end."""
+    return run.document.status == "running" and not run.running
 
 
 def _published(folder: Path) -> dict[str, str]:
@@ -231,7 +251,7 @@ class _Bundle:
         problems += told_problems(document, rows.values(), "the bundle")
         makers = {int(number): maker for number, maker in document.makers.items()}
         run = RecordedRun(self._place, document, rows, makers, False, self._kept_of(files))
-        return Source(run, [*problems, *plan_problems(run)])
+        return Source(run, [*problems, *plan_problems(run), *protocol_problems(run)])
 
     def _document(self) -> RunDocument:
         with tempfile.TemporaryDirectory(prefix="sparring-bundle-") as folder:

@@ -49,8 +49,14 @@ def plan_problems(run: RecordedRun, identity: object = None) -> Iterator[str]:
         "seed": plan.seed,
         "policy_seeds": plan.repeats,
         "seeds": dict(plan.seeds),
+        "rules": {part.label: dict(part.rules) for part in run.parts if part.rules},
+        "benchmarks": {part.label: part.benchmark for part in run.parts if part.name},
+        "protocols": {
+            part.label: f"{part.protocol.whole().label} {part.protocol.sha256}" for part in run.parts if part.protocol
+        },
     }
-    tied = identity if isinstance(identity, Mapping) else {}
+    # The journal has the last three only if there is something to say.
+    tied = {"rules": {}, "benchmarks": {}, "protocols": {}, **identity} if isinstance(identity, Mapping) else {}
     for name, value in told.items():
         if name in tied and finite(tied[name]) != finite(value):
             yield f"run.json has another plan than the journal: {name}."

@@ -68,7 +68,8 @@ class RecordedRun:
         try:
             if saved.get("evaluations"):
                 return [Evaluation.model_validate(part) for part in saved["evaluations"]]
-            given = {name: saved[name] for name in ("benchmark", "task", "benchmark_arg") if name in saved}
+            mine = ("benchmark", "task", "benchmark_arg", "protocol")
+            given = {name: saved[name] for name in mine if name in saved}
             return [Evaluation.model_validate(given)]
         except ValidationError as error:
             problem = error.errors()[0]

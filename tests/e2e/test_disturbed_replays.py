@@ -95,6 +95,10 @@ def test_actions_are_those_of_the_attempt_that_counts(
     process.communicate(timeout=60)
     assert 3 <= recorded() < 8, "the test kills nothing"
     wait_for(lambda: processes_of(tmp_path) == [])
+    done = sparring("verify", "run", "--all", "--in-process", "--json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["problems"]) == (3, []), "killed is not changed by somebody"
+    assert {each["verdict"] for each in found["episodes"]} == {"same"}
     resumed = sparring("resume", "run")
     assert resumed.returncode == 0, resumed.stderr
     done = sparring("verify", "run", "--all", "--in-process", "--json")

@@ -7,6 +7,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import av
@@ -15,6 +16,7 @@ import pytest
 from toy_benchmark import Toy, ToySettings, ToySimulator
 
 from sparring.env_worker.benchmark import NOTHING, Names, Observation, Simulator, Step
+from sparring.env_worker.episode import film_file
 from sparring.env_worker.episode.film import Film, FilmLook
 from sparring.env_worker.episode.observers import EpisodeObserver, ObserverFailed
 from sparring.env_worker.episode.play import Order, run_episode
@@ -305,6 +307,21 @@ def test_a_recording_without_room_on_the_disk_is_given_up(monkeypatch: pytest.Mo
     for watching in (recording, film):
         assert watching.file is None
         assert watching.missing == "it could not be written to '/nowhere' on the worker: No such file or directory."
+
+
+@pytest.mark.parametrize("gif", [False, True])
+def test_a_film_whose_disk_fills_up_is_given_up_and_the_episode_is_not(
+    gif: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = Path("/dev/full").open("w+b", buffering=0)  # noqa: SIM115 - the film closes it
+    monkeypatch.setattr(film_file, "temporary_file", lambda: full)
+    simulator, order = toy()
+    film = Film(simulator, fps=20.0, look=FilmLook(gif=gif))
+    record = run_episode(simulator, session_of(simulator, "toy_policies:Forward"), order, [film])
+    film.close()
+    assert record.outcome == "success"
+    assert film.file is None
+    assert film.missing == "it could not be written on the worker: No space left on device."
 
 
 @pytest.mark.parametrize(

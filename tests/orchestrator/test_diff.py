@@ -23,6 +23,7 @@ from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.run_difference import difference_of
 from sparring.orchestrator.replay.side_by_side import write_png
+from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.reading import KeptEpisode
 from sparring.protos.action_list import pack, unpack
 
@@ -94,6 +95,22 @@ def test_other_seeds_and_missing_episodes_are_told(usage: Sparring) -> None:
     assert found["only"] == [["short:1", "long:1"], []]
     run(usage, *PLAN, "--policy", "toy_policies:Wanderer", "--output", "c", "--seed", "5", "--no-actions")
     assert "4 episodes have no recorded actions in one of the runs" in run(usage, "diff", "a", "c", code=3).stdout
+
+
+def test_of_a_run_that_is_still_going_what_has_ended_is_compared(usage: Sparring) -> None:
+    for name, policy in (("a", "Wanderer"), ("b", "Forward")):
+        run(usage, *PLAN, "--policy", f"toy_policies:{policy}", "--output", name)
+    document = json.loads(Path("b/run.json").read_text())
+    Path("b/run.json").write_text(json.dumps({**document, "status": "running", "episodes": 3}))
+    with closing(sqlite3.connect("b/journal.sqlite", isolation_level=None)) as journal:
+        journal.execute("DELETE FROM episodes WHERE task = 'long' AND \"index\" = 1")
+    with closing(Journal(Path("b"))):  # as the run has it open
+        done = run(usage, "diff", "a", "b", "--json", "--frames", "pictures", "--most", "1", "--in-process", code=3)
+    found = json.loads(done.stdout)
+    assert "the run in 'b' is still going: its episodes that have ended by now are compared" in done.stderr
+    assert found["only"] == [["long:1"], []]
+    assert found["same"] + len(found["differing"]) == 3
+    assert len(found["pictures"]) == 1
 
 
 def test_pictures_show_both_runs_before_and_after_the_step(usage: Sparring) -> None:

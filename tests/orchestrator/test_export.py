@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import zipfile
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from sparring.orchestrator.export import lerobot_files, recorded
 from sparring.orchestrator.export.lerobot_dataset import LeRobotDatasetWriter, layout_of
 from sparring.orchestrator.export.recorded import RecordedEpisode, recordings_in
 from sparring.orchestrator.export.statistics import ImageStatistics, of_all, of_rows
+from sparring.orchestrator.results.journal import Journal
 from sparring.orchestrator.results.results import Results
 from sparring.protos.errors import UsageError
 
@@ -364,3 +365,15 @@ def test_episodes_of_a_run_are_played_again_and_every_step_is_seen(usage: Sparri
         (row.task, row.index) for row in sorted(good, key=lambda row: Results.load("o").plan.ids().index(row.id))
     ]
     assert sorted(os.listdir()) == ["few", "o", "robot", "set"], "something was left behind"
+
+
+@pytest.mark.parametrize("form", ["lerobot", "npz"])
+def test_of_a_run_that_is_still_going_what_has_ended_is_exported(usage: Sparring, form: str) -> None:
+    plan = ("--benchmark", "toy", "--task", "short", "--policy", "toy_policies:Wanderer", "--episodes", "2")
+    run(usage, "run", *plan, "--in-process", "--output", "o")
+    document = json.loads(Path("o/run.json").read_text())
+    Path("o/run.json").write_text(json.dumps({**document, "status": "running", "episodes": 9}))
+    with closing(Journal(Path("o"))):  # as the run has it open
+        done = run(usage, "export", "o", "set", "--format", form, "--observation", "image", "--in-process")
+    assert "is still going" in done.stderr
+    assert done.stdout.splitlines()[-1].startswith("2 episodes, ")

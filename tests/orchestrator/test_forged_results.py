@@ -9,18 +9,23 @@ import sqlite3
 import zipfile
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import Sparring
 
+from sparring.env_worker.protocol import WholeProtocol, protocols_of, whole
+from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.replay import replays
 from sparring.orchestrator.replay.bundle import opened, write_bundle
-from sparring.orchestrator.results.document_parts import RunRate
+from sparring.orchestrator.results.document_parts import RunProtocol, RunRate
 from sparring.orchestrator.results.results import Results, write_results
 from sparring.orchestrator.results.row import COLUMNS, EpisodeRow, checksum, is_sound
+from sparring.orchestrator.settings.saved_protocol import SavedProtocol
+from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import UsageError
 
 HERE = ("--in-process", "--json")
@@ -119,6 +124,95 @@ def test_numbers_that_were_taken_out_of_run_json_are_missed(bundle: Path, record
     without(document, [])
     (recorded / "run.json").write_text(json.dumps(document))
     assert "run.json" in problems(recorded)
+
+
+def change_run(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    document = json.loads((folder / "run.json").read_text())
+    change(document)
+    (folder / "run.json").write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda run: run["policy"].update(name="theirs:Better"), "another policy than the journal: name."),
+        (lambda run: run["policy"].update(arguments={"gain": 2}), "another policy than the journal: arguments."),
+        (lambda run: run["policy"].update(checkpoint_sha256="ab" * 32), "another policy than the journal: checkpoint"),
+        (lambda run: run["makers"]["1"]["versions"]["worker"].update(numpy="9.9"), "other makers of episodes"),
+        (lambda run: run["makers"].clear(), "other makers of episodes"),
+        (lambda run: run["versions"]["orchestrator"].update(sparring="9.9"), "other versions than the journal"),
+        (lambda run: run["machines"].clear(), "other machines than the journal"),
+    ],
+)
+def test_what_run_json_tells_of_policy_and_versions_is_what_the_journal_has(
+    usage: Sparring, recorded: Path, change: Callable[[dict[str, Any]], object], said: str
+) -> None:
+    change_run(recorded, change)
+    assert said in problems(recorded)
+    done = usage("bundle", str(recorded))
+    assert (done.returncode, said in done.stderr) == (2, True)
+
+
+def narrow(**values: Any) -> WholeProtocol:
+    """The toy's own protocol, with some of its rules otherwise."""
+    toy = get_benchmark("toy")
+    return replace(whole(toy, protocols_of(toy)["narrow"]), **values)
+
+
+def as_told(protocol: WholeProtocol, *changed: str) -> dict[str, Any]:
+    return RunProtocol.of(protocol, changed).model_dump(mode="json")
+
+
+OURS_BY_THEIR_NAME = narrow(settings={"reach": 0.1}, rules=EpisodeRules().that_move())
+"""By what the run was really played, which says that it is the toy's own protocol."""
+
+
+@pytest.mark.parametrize(
+    ("told", "saved", "said"),
+    [
+        (narrow(), None, "its settings have ours@1"),
+        (narrow(), None, "its setting reach is 0.05, and by its settings 0.1"),
+        (narrow(), narrow(), "its rule actions_per_look is 2, and by its settings 0"),
+        (OURS_BY_THEIR_NAME, OURS_BY_THEIR_NAME, "other rules by that name and version than the benchmark"),
+        (OURS_BY_THEIR_NAME, narrow(), "with other rules: actions_per_look, reach"),
+        (replace(OURS_BY_THEIR_NAME, seed=8), OURS_BY_THEIR_NAME, "its seed is 8, and by its settings 7"),
+        (replace(OURS_BY_THEIR_NAME, layout="openpi"), OURS_BY_THEIR_NAME, "its layout is 'openpi'"),
+        (replace(OURS_BY_THEIR_NAME, benchmark="gym"), OURS_BY_THEIR_NAME, "it is of 'gym'"),
+    ],
+)
+def test_a_protocol_that_was_not_played_by_is_found_out(
+    bundle: Path, recorded: Path, told: WholeProtocol, saved: WholeProtocol | None, said: str
+) -> None:
+    def claim(run: dict[str, Any]) -> None:
+        run["protocols"]["toy"] = as_told(told)
+        if saved is not None:
+            run["settings"]["protocol"] = SavedProtocol.of(saved).model_dump(mode="json")
+
+    forged(bundle, lambda run, episodes: claim(run))
+    assert said in problems(bundle)
+    change_run(recorded, claim)
+    found = problems(recorded)
+    assert said in found
+    assert ("run.json has another plan than the journal: protocols." in found) == (saved is not None)
+
+
+def test_runs_by_protocols_have_no_problem(usage: Sparring) -> None:
+    plan = ("run", "--benchmark", "toy", "--task", "short", "--policy", "zero", "--episodes", "2", "--in-process")
+    given = {
+        "a": ("--protocols", "ours,narrow"),
+        "b": ("--protocol", "narrow"),
+        "c": ("--out-of-range", "clip", "--benchmark-arg", "reach=1"),
+    }
+    for folder, more in given.items():
+        done = usage(*plan, *more, "--output", folder)
+        assert done.returncode == 0, done.stderr
+        assert problems(Path(folder)) == ""
+        done = usage("bundle", folder, "--output", f"{folder}.zip")
+        assert done.returncode == 0, done.stderr
+        done = usage("verify", f"{folder}.zip", "--all", *HERE)
+        assert (done.returncode, json.loads(done.stdout)["problems"]) == (0, [])
+    change_run(Path("a"), lambda run: run["protocols"].pop("narrow"))
+    assert "run.json has no protocol of 'narrow', unlike its settings." in problems(Path("a"))
 
 
 def test_an_episode_of_a_bundle_that_is_not_in_the_plan_replaces_none(

@@ -65,6 +65,7 @@ def edit(folder: Path, change: Edit, *, carefully: bool = True) -> None:
     document["recorded"] = len(results.rows)
     for name, summaries in (("task_rates", results.tasks), ("group_rates", results.groups)):
         document[name] = {label: summary.to_json() for label, summary in summaries.items()}
+    document["makers"] = {str(number): maker.model_dump() for number, maker in results.makers.items()}
     document["overall"] = results.overall.to_json()
     (folder / "run.json").write_text(json.dumps(document))
 
@@ -200,6 +201,41 @@ def test_a_row_that_was_changed_without_its_checksum_is_found_out(usage: Sparrin
     done = usage("verify", str(recorded), HERE)
     assert done.returncode == 1
     assert "is not what was recorded" in done.stderr
+
+
+def cut_off(content: bytes) -> bytes:
+    return content[: len(content) * 2 // 3]
+
+
+def zeroed(content: bytes) -> bytes:
+    """With a page of zeros in the place of the root of the episodes."""
+    return content[: 3 * 4096] + bytes(4096) + content[4 * 4096 :]
+
+
+def no_database(content: bytes) -> bytes:
+    return b"no database" + content[11:]
+
+
+@pytest.mark.parametrize("harm", [cut_off, zeroed, no_database])
+def test_a_damaged_journal_is_told_in_a_sentence_by_all_who_read_it(
+    usage: Sparring, recorded: Path, harm: Callable[[bytes], bytes]
+) -> None:
+    path = recorded / "journal.sqlite"
+    path.write_bytes(harm(path.read_bytes()))
+    commands = {
+        ("verify", "run", "--all", HERE): 1,  # it is what was asked for, and no wrong usage
+        ("film", "run", "--episodes", "all", HERE): 2,
+        ("export", "run", "out", "--format", "npz", HERE): 2,
+        ("diff", "run", "run"): 2,
+        ("bundle", "run"): 2,
+    }
+    for command, code in commands.items():
+        done = usage(*command)
+        assert (done.returncode, done.stdout) == (code, ""), command
+        assert "damaged" in done.stderr, command
+        assert "sparring salvage run" in done.stderr, command
+        assert "Traceback" not in done.stderr, command
+    assert sorted(path.name for path in recorded.parent.iterdir()) == ["run"], "something was left"
 
 
 @pytest.mark.parametrize("name", ["episodes.csv", "eval_info.json", "run.json"])
@@ -402,6 +438,28 @@ def test_a_run_that_is_still_going_is_checked_as_far_as_it_is_and_not_packed(usa
         assert (code, found["running"], len(found["episodes"])) == (0, True, 6)
         done = usage("bundle", str(recorded))
         assert (done.returncode, "is still going" in done.stderr) == (2, True)
+
+
+def test_a_run_that_was_killed_is_checked_and_nobody_is_said_to_have_changed_it(
+    usage: Sparring, recorded: Path
+) -> None:
+    """Its run.json is of its beginning, and the files of its end are not there."""
+    document = json.loads((recorded / "run.json").read_text())
+    began = {"status": "running", "recorded": 0, "makers": {}, "task_rates": {}, "group_rates": {}, "overall": None}
+    (recorded / "run.json").write_text(json.dumps({**document, **began}))
+    for name in ("episodes.csv", "eval_info.json"):
+        (recorded / name).unlink()
+    code, found = verified(usage, recorded)
+    assert (code, found["problems"], found["verified"]) == (3, [], False)
+    assert [each["verdict"] for each in found["episodes"]] == ["same"] * 6
+    assert found["unchecked"].startswith("the run was killed before it could write run.json")
+    done = usage("bundle", str(recorded))
+    assert (done.returncode, "sparring resume writes them" in done.stderr) == (2, True)
+    edit(recorded, flip_outcome)
+    (recorded / "run.json").write_text(json.dumps({**document, **began}))
+    code, found = verified(usage, recorded)
+    assert code == 1
+    assert different(found), "the journal is held against replays all the same"
 
 
 def test_what_is_kept_per_episode_is_small(recorded: Path) -> None:

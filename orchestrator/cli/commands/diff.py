@@ -63,6 +63,10 @@ def diff(
     """  # noqa: D301 - click wants the very character
     pictures: dict[str, str] = {}
     with recorded_in(first) as left, recorded_in(second) as right:
+        for run in (left, right):
+            if run.running:
+                said = "the run in %r is still going: its episodes that have ended by now are compared"
+                log.warning(said, str(run.place))
         found = difference_of(left, right)
         if frames is not None and found.differing:
             style = pb.FilmStyle(cameras=comma_list(cameras or ""), fps=_EVERY_STEP, overlay=True)

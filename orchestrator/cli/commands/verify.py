@@ -95,7 +95,8 @@ def verify(
         with opened(place) as source:
             stop = _stop_check(source.run, against)
             problems = [*source.problems, *stop.problems]
-            return _verify(source.run, problems, stop.unchecked, given(values), sample, everything, tolerance, as_json)
+            unchecked = " ".join(filter(None, [source.unchecked, stop.unchecked]))
+            return _verify(source.run, problems, unchecked, given(values), sample, everything, tolerance, as_json)
     except DamagedJournal as error:
         raise SparringError(error.sentence) from error  # the answer that was asked for, and no wrong usage
 
