@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sparring.orchestrator.replay.replays import working_folder
 from sparring.protos.errors import SparringError, UsageError
 
 
@@ -24,14 +23,10 @@ def whole_or_nothing(out: Path) -> Iterator[Path]:
     """
     check_free(out)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-        try:
+        with working_folder(out.parent) as folder:
+            folder.mkdir()
             yield folder
-            folder.chmod(0o755)  # of its own making it is private
             folder.replace(out)  # which may be an empty folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
         raise SparringError(f"{str(out)!r} could not be written, and nothing is left of it: {error}.") from error
 

@@ -21,6 +21,7 @@ from sparring.orchestrator.execution.prepare import prepare
 from sparring.orchestrator.execution.run_files import output_folder
 from sparring.orchestrator.execution.tasks import until_signal
 from sparring.orchestrator.plan import EpisodeId, Plan
+from sparring.orchestrator.replay.leftovers import PREFIX, mark, remove_leftovers
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.settings import NOBODY, ReplaySettings
 from sparring.orchestrator.replay.trust import check_trusted
@@ -191,7 +192,8 @@ def unreadable_among(kept: Mapping[EpisodeId, KeptEpisode]) -> dict[EpisodeId, s
 def working_folder(beside: Path) -> Iterator[Path]:
     """Makes a folder for `replay`, on the disk where what comes of it will stay, and removes it.
 
-    Those around it that it has made are removed, too, if nothing came to stay there.
+    What killed processes have left there is removed, too. So are folders around it that it has made, if nothing came
+    to stay there.
 
     Raises:
         SparringError: If it cannot be made.
@@ -199,11 +201,14 @@ def working_folder(beside: Path) -> Iterator[Path]:
     made = [path for path in (beside, *beside.parents) if not path.exists()]
     try:
         beside.mkdir(parents=True, exist_ok=True)
-        temporary = tempfile.TemporaryDirectory(prefix=".replay-", dir=beside)
+        remove_leftovers(beside)
+        temporary = tempfile.TemporaryDirectory(prefix=PREFIX, dir=beside)
     except OSError as error:
         raise UsageError(f"{str(beside)!r} cannot be written: {error.strerror}.") from error
     try:
         with temporary as folder:
+            with suppress(OSError):  # a disk that is full is told by whoever has something to write
+                mark(Path(folder))
             yield Path(folder) / "run"
     finally:
         with suppress(OSError):  # something is in there

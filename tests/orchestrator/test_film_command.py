@@ -19,6 +19,8 @@ import numpy as np
 import pytest
 from support import ROOT, Sparring
 
+from sparring.orchestrator.machine.owner import owner
+from sparring.orchestrator.replay.replays import working_folder
 from sparring.orchestrator.results.journal import Journal
 
 HERE = "--in-process"
@@ -248,6 +250,21 @@ def test_a_benchmark_that_is_not_here_is_told(usage: Sparring, recorded: Path) -
     assert "unknown benchmark 'elsewhere'" in said
 
 
+def test_a_benchmark_that_is_known_and_not_installed_is_told_with_the_command_that_installs_it(
+    usage: Sparring, recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (recorded / "run.json").read_text().replace('"toy"', '"libero"').replace('"short"', '"libero_goal/8"')
+    (recorded / "run.json").write_text(json.dumps({**json.loads(text), "protocols": {}}))
+    with closing(sqlite3.connect(recorded / "journal.sqlite", isolation_level=None)) as journal:
+        journal.execute("UPDATE episodes SET benchmark = 'libero', task = 'libero_goal/8', checksum = 0")
+        journal.execute("UPDATE actions SET benchmark = 'libero', task = 'libero_goal/8'")
+    monkeypatch.setenv("SPARRING_VENVS", str(tmp_path / "nowhere"))
+    for command in (("film", "run", "--episodes", "all"), ("export", "run", "out", "--format", "npz")):
+        done = usage(*command)
+        assert (done.returncode, "sparring env create libero" in done.stderr) == (2, True), done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"], "something was left"
+
+
 def test_a_folder_of_an_earlier_release_says_why_not(usage: Sparring, tmp_path: Path) -> None:
     old = next((ROOT / "tests" / "fixtures" / "release-0.1.0").rglob("journal.sqlite")).parent
     shutil.copytree(old, tmp_path / "run")
@@ -272,3 +289,26 @@ def test_what_was_interrupted_before_the_first_film_leaves_no_folder(
         assert code == 130, said
         assert not left or not (tmp_path / left).exists()
     assert list((tmp_path / "here").iterdir()) == [], "what was there stays, and is as it was"
+
+
+def test_what_a_killed_one_has_left_is_removed_by_the_next(usage: Sparring, recorded: Path) -> None:
+    (recorded / "films").mkdir()
+    whose = {"dead": owner().rpartition("/")[0] + "/1", "alive": owner(), "elsewhere": "another-machine/boot/1/1"}
+    for name, label in whose.items():
+        (recorded / "films" / f".replay-{name}" / "run").mkdir(parents=True)
+        (recorded / "films" / f".replay-{name}" / "owner").write_text(label)
+        (recorded / "films" / f".replay-{name}" / "run" / "large").write_bytes(bytes(1000))
+    (recorded / "elsewhere").mkdir()
+    (recorded / "elsewhere" / "owner").write_text(whose["dead"])
+    (recorded / "films" / ".replay-link").symlink_to(recorded / "elsewhere")
+    code, told, _ = film(usage, "--episodes", "short:0")
+    assert (code, len(told["films"])) == (0, 1)
+    left = sorted(path.name for path in (recorded / "films").iterdir() if path.name.startswith("."))
+    assert left == [".replay-alive", ".replay-elsewhere", ".replay-link"]
+    assert (recorded / "elsewhere" / "owner").exists(), "no link is followed"
+
+
+def test_a_working_folder_is_known_as_its_own(tmp_path: Path) -> None:
+    with working_folder(tmp_path), working_folder(tmp_path):
+        assert len(list(tmp_path.glob(".replay-*"))) == 2, "the second has removed the first"
+    assert list(tmp_path.iterdir()) == []
