@@ -75,7 +75,7 @@ FOLDERS: dict[str, dict[str, set[str]]] = {
             *("coordination", "trackers.kept_ids", "trackers.registry"),
         },
         "replay": {
-            *(TOP, "settings", "results", "serving", "coordination.coordinator", "run", "execution"),
+            *(TOP, "machine.owner", "settings", "results", "serving", "coordination.coordinator", "run", "execution"),
             "comparison.stopping",
         },
         "export": {TOP, "run", "replay"},
