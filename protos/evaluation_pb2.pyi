@@ -645,6 +645,7 @@ class FilmStyle(google.protobuf.message.Message):
     FPS_FIELD_NUMBER: builtins.int
     OVERLAY_FIELD_NUMBER: builtins.int
     GIF_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
     fps: builtins.float
     """frames per simulated second; 0: Assignment.video_fps"""
     overlay: builtins.bool
@@ -655,6 +656,10 @@ class FilmStyle(google.protobuf.message.Message):
     def cameras(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """several stand side by side; empty: the simulator's own"""
 
+    @property
+    def steps(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """frames of these steps alone, 0 the reset; of one after the end the last; empty: by fps"""
+
     def __init__(
         self,
         *,
@@ -662,8 +667,9 @@ class FilmStyle(google.protobuf.message.Message):
         fps: builtins.float = ...,
         overlay: builtins.bool = ...,
         gif: builtins.bool = ...,
+        steps: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cameras", b"cameras", "fps", b"fps", "gif", b"gif", "overlay", b"overlay"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cameras", b"cameras", "fps", b"fps", "gif", b"gif", "overlay", b"overlay", "steps", b"steps"]) -> None: ...
 
 global___FilmStyle = FilmStyle
 

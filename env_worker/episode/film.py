@@ -27,16 +27,18 @@ class FilmLook:
         cameras: Observations of images, or cameras of the simulator, side by side; empty: the simulator's own.
         title: What an overlay says first; empty: there is no overlay.
         gif: Whether it is an animated GIF, and no mp4.
+        steps: That are shown; empty: every so many.
     """
 
     cameras: Sequence[str] = ()
     title: str = ""
     gif: bool = False
+    steps: Sequence[int] = ()
 
     @classmethod
     def of(cls, style: pb.FilmStyle, title: str) -> FilmLook:
         """Reads what a lease asks for; the title is that of an overlay, if one is wanted."""
-        return cls(tuple(style.cameras), title if style.overlay else "", style.gif)
+        return cls(tuple(style.cameras), title if style.overlay else "", style.gif, tuple(style.steps))
 
 
 class Film(Attachment):
@@ -65,6 +67,7 @@ class Film(Attachment):
         control_hz = simulator.offers.control_hz
         self.stride = max(1, round(control_hz / fps)) if control_hz > 0 else 1
         self._last = last
+        self._steps = frozenset(min(step, last) if last else step for step in look.steps)
         self._most = most
         self._overlay = Overlay(look.title) if look.title else None
         self._success: bool | None = None
@@ -75,7 +78,8 @@ class Film(Attachment):
         return self._looks if self._is_shown(step) else NOTHING
 
     def on_reset(self, observation: Observation) -> None:
-        self._add(observation, 0, None)
+        if self._is_shown(0):
+            self._add(observation, 0, None)
 
     def on_step(self, step: int, action: Array, result: Step) -> None:
         if result.success is not None:
@@ -95,7 +99,7 @@ class Film(Attachment):
         self.file = None
 
     def _is_shown(self, step: int) -> bool:
-        return step % self.stride == 0 or step == self._last
+        return step in self._steps if self._steps else step % self.stride == 0 or step == self._last
 
     def _add(self, observation: Observation, step: int, reward: float | None) -> None:
         if self.missing:

@@ -97,7 +97,10 @@ class GifFile:
             AttachmentMissing: If Pillow is not installed.
         """
         image = film_library("PIL.Image", "pillow")
-        self._frames.append(image.fromarray(np.ascontiguousarray(frame)).quantize(256))
+        picture = image.fromarray(np.ascontiguousarray(frame))
+        # Pillow's own choice, median cut, gives small bright things the colour of what is around them.
+        palette = picture.quantize(256, method=image.Quantize.FASTOCTREE)
+        self._frames.append(picture.quantize(palette=palette, dither=image.Dither.FLOYDSTEINBERG))
 
     def finish(self) -> BinaryIO:
         """Returns the GIF."""

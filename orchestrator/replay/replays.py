@@ -56,6 +56,7 @@ class Wanted:
 
     Attributes:
         film: How films look; None: none are made.
+        steps: Of episodes that are filmed, those that alone are shown; others are shown whole.
         watch: Patterns of observations that are recorded at the reset and after every step; empty: nothing is.
         every: After how many steps they are recorded, if not after each.
         now: Settings of `sparring run` on workers: `slots`, `launcher`, `assets`, `in_process`, …
@@ -64,6 +65,7 @@ class Wanted:
     """
 
     film: pb.FilmStyle | None = None
+    steps: Mapping[EpisodeId, Sequence[int]] = field(default_factory=dict)
     watch: Sequence[str] = ()
     every: int = 1
     now: Mapping[str, object] = field(default_factory=dict)
@@ -160,6 +162,7 @@ def replay(
         lease.watch_every = wanted.every
         if wanted.film is not None:
             lease.style.CopyFrom(wanted.film)
+            lease.style.steps.extend(wanted.steps.get(episode, ()))
 
     try:
         if settings.plan.in_process:

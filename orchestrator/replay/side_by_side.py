@@ -13,18 +13,21 @@ from sparring.protos.tensor import Array
 
 
 def frames_of(film: Path, steps: Sequence[int]) -> list[Array]:
-    """Returns frames of a film that has one of the reset and one of each step; the last one where it has ended."""
+    """Returns the frames of some steps, the last one where it has ended by then.
+
+    Args:
+        film: Of these steps alone; or of the reset and every step, as workers of an older image make it.
+        steps: Which, in their order.
+    """
     import av
 
-    wanted: dict[int, Array] = {}
-    last: Any = None
     with av.open(str(film)) as file:
-        for number, frame in enumerate(file.decode(video=0)):
-            last = frame
-            if number in steps:
-                wanted[number] = frame.to_ndarray(format="rgb24")
-    assert last is not None, "a film has at least one frame"
-    return [wanted[step] if step in wanted else last.to_ndarray(format="rgb24") for step in steps]
+        count = sum(1 for packet in file.demux(video=0) if packet.size)
+    places = steps if count > len(steps) else range(len(steps))
+    wanted = [min(place, count - 1) for place in places]
+    with av.open(str(film)) as file:
+        found = {n: f.to_ndarray(format="rgb24") for n, f in enumerate(file.decode(video=0)) if n in wanted}
+    return [found[place] for place in wanted]
 
 
 def labelled(picture: Array, label: str) -> Array:

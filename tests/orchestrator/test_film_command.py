@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from support import ROOT, Sparring
 
+from sparring.env_worker.episode.film_file import GifFile
 from sparring.orchestrator.machine.owner import owner
 from sparring.orchestrator.replay.replays import working_folder
 from sparring.orchestrator.results.journal import Journal
@@ -111,6 +112,22 @@ def test_a_gif_has_every_frame(usage: Sparring, recorded: Path, tmp_path: Path) 
     assert code == 0
     with Image.open(tmp_path / told["films"]["toy/short#1"]) as gif:
         assert (gif.format, gif.size, gif.n_frames) == ("GIF", (16, 24), rows(recorded)[1]["steps"] + 1)
+
+
+def test_a_gif_keeps_the_colour_of_what_is_small_and_bright() -> None:
+    from PIL import Image
+
+    areas = [(150, 115, 90), (170, 25, 30), (125, 122, 115), (235, 235, 232), (60, 60, 62), (100, 75, 60)]
+    shades = np.linspace(-25, 25, 240)[None, :, None] + np.random.default_rng(0).normal(0, 6, (240, 240, 3))
+    frame = (np.repeat(np.array(areas), 40, axis=0)[:, None] + shades).clip(0, 255).astype(np.uint8)
+    frame[100:110, 100:103] = bright = (20, 225, 230)
+    gif = GifFile(10)
+    gif.add(frame)
+    with Image.open(gif.finish()) as opened:
+        shown = np.asarray(opened.convert("RGB")).astype(int)
+    assert np.abs(shown[100:110, 100:103] - bright).mean() < 10
+    assert np.abs(shown - frame).mean() < 5
+    gif.close()
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,19 @@ from dataclasses import replace as with_other
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from support import Sparring
-from toy_benchmark import Toy
+from toy_benchmark import Toy, ToySimulator
 
 from sparring.orchestrator.cli.main import cli
 from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.replay.recorded_run import RecordedRun
 from sparring.orchestrator.replay.replays import Replayed, Wanted, replay, working_folder
 from sparring.orchestrator.replay.settings import NOW, ReplaySettings
+from sparring.orchestrator.replay.side_by_side import frames_of
 from sparring.protos import evaluation_pb2 as pb
 from sparring.protos.action_list import unpack
 from sparring.protos.advice import FLAGS
@@ -103,6 +105,31 @@ def test_films_are_there_when_a_replay_is_told(recorded: Path, tmp_path: Path) -
     with working_folder(tmp_path) as folder:
         replay(run, [EpisodeId("toy", "short", 0)], Wanted(film=pb.FilmStyle(), now=HERE), folder, heard)
     assert b"ftyp" in films[0][:16]
+
+
+@pytest.mark.parametrize("steps", [(0, 1), (3, 4), (900, 901)])
+def test_of_named_steps_no_other_frame_is_drawn(
+    recorded: Path, tmp_path: Path, steps: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, episode = RecordedRun.in_folder(recorded), EpisodeId("toy", "short", 0)
+    shades: list[float] = []
+    drawn: list[str] = []
+    picture = ToySimulator.picture
+    monkeypatch.setattr(ToySimulator, "picture", lambda self, name: drawn.append(name) or picture(self, name))
+
+    def heard(each: Replayed) -> None:
+        assert each.film is not None
+        with av.open(str(each.film)) as file:
+            shades.extend(float(frame.to_ndarray(format="rgb24").mean()) for frame in file.decode(video=0))
+        assert len(drawn) == len(shades)
+        assert [float(one.mean()) for one in frames_of(each.film, steps)] == [shades[0], shades[-1]]
+
+    style = pb.FilmStyle(cameras=["above"], fps=20.0)
+    with working_folder(tmp_path) as folder:
+        replay(run, [episode], Wanted(film=style, steps={episode: steps}, now=HERE), folder, heard)
+    ended = run.rows[episode].steps
+    expected = [8 * step for step in dict.fromkeys(min(step, ended) for step in steps)]  # as in this toy
+    assert shades == pytest.approx(expected, abs=4)
 
 
 def test_who_raises_when_told_ends_it_and_is_heard(recorded: Path, tmp_path: Path) -> None:

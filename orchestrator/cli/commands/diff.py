@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,7 @@ def _pictures(
     """Makes a picture of each episode that can be played again in both runs; returns where they are."""
     ids = {found.ids[one.episode]: one for one in differing}
     names = unique_file_names(one.episode for one in differing)
+    wanted = replace(wanted, steps={episode: (one.step, one.step + 1) for episode, one in ids.items()})
     made: dict[str, str] = {}
     with working_folder(folder) as work:
         work.mkdir()
