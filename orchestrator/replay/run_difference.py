@@ -11,6 +11,7 @@ import numpy as np
 
 from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.replay.recorded_run import RecordedRun, names_of
+from sparring.orchestrator.results.finite import finite
 from sparring.orchestrator.results.reading import KeptEpisode
 from sparring.orchestrator.results.renderers import renderers_of
 from sparring.orchestrator.results.row import EpisodeRow
@@ -174,7 +175,7 @@ def _around(first: RecordedRun, second: RecordedRun) -> Iterator[tuple[str, tupl
         ("versions", _versions(first), _versions(second)),
     ):
         for name in sorted({*left, *right}):
-            if name not in _OF_THE_PLACE and left.get(name) != right.get(name):
+            if name not in _OF_THE_PLACE and finite(left.get(name)) != finite(right.get(name)):
                 yield f"{kind} {name}", (left.get(name), right.get(name))
     for benchmark in first.plan.tasks:
         drawn = _renderers(first, benchmark), _renderers(second, benchmark)

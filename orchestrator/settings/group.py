@@ -24,7 +24,7 @@ Listed = Annotated[str, BeforeValidator(_listed)]
 class SettingsGroup(BaseModel):
     """Settings that belong together: one field is one flag and one YAML key, by its alias if it has one."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
 
 
 def check_text(read: Callable[[str], object], text: str) -> None:

@@ -27,6 +27,7 @@ from sparring.orchestrator.settings.saved_protocol import SavedProtocol
 from sparring.policy_server.client import LAYOUTS
 from sparring.protos.advice import Hint
 from sparring.protos.comma_list import comma_list
+from sparring.protos.conditions import plain
 from sparring.protos.episode_rules import meaning
 from sparring.protos.errors import UsageError, unknown
 
@@ -212,7 +213,7 @@ def _check(given: Mapping[str, Any], protocol: WholeProtocol) -> None:
 def _arguments(given: Any, protocol: WholeProtocol) -> dict[str, Any]:
     arguments = dict(given) if isinstance(given, Mapping) else {}
     for name, value in protocol.settings.items():
-        if name in arguments and arguments[name] != value:
+        if name in arguments and plain(arguments[name]) != plain(value):
             raise _otherwise(protocol, name, value, str(Hint("benchmark_arg", name, arguments[name])))
     return {**arguments, **protocol.settings}
 

@@ -12,7 +12,7 @@ from sparring.env_worker.protocol import WholeProtocol
 class SavedProtocol(BaseModel):
     """A protocol with all its rules. In flags and files it is a name; `with_protocols` puts this in its place."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, ser_json_inf_nan="constants")
 
     name: str
     version: int = Field(ge=1)

@@ -21,9 +21,15 @@ from sparring.env_worker.registry import get_benchmark
 from sparring.orchestrator.plan import EpisodeId
 from sparring.orchestrator.replay import replays
 from sparring.orchestrator.replay.bundle import opened, write_bundle
+from sparring.orchestrator.replay.protocol_check import protocol_problems
+from sparring.orchestrator.replay.recorded_run import RecordedRun
+from sparring.orchestrator.results.document import read_document
 from sparring.orchestrator.results.document_parts import RunProtocol, RunRate
+from sparring.orchestrator.results.finite import finite, numbers_again
 from sparring.orchestrator.results.results import Results, write_results
 from sparring.orchestrator.results.row import COLUMNS, EpisodeRow, checksum, is_sound
+from sparring.orchestrator.run.protocols import protocols_played
+from sparring.orchestrator.settings import read_settings
 from sparring.orchestrator.settings.saved_protocol import SavedProtocol
 from sparring.protos.episode_rules import EpisodeRules
 from sparring.protos.errors import UsageError
@@ -194,6 +200,17 @@ def test_a_protocol_that_was_not_played_by_is_found_out(
     found = problems(recorded)
     assert said in found
     assert ("run.json has another plan than the journal: protocols." in found) == (saved is not None)
+
+
+@pytest.mark.parametrize("benchmark", ["toy", "metaworld", "libero", "pusht", "aloha", "gym"])
+def test_every_known_protocol_is_what_its_settings_play_by(benchmark: str, pristine: Path) -> None:
+    document = read_document(pristine)
+    for name in protocols_of(get_benchmark(benchmark)):
+        settings = read_settings({"benchmark": benchmark, "task": "any", "policy": "zero", "protocol": name})
+        saved = numbers_again(json.loads(json.dumps(finite(settings.flat()))))
+        changed = {"settings": saved, "seed": settings.plan.seed, "protocols": protocols_played(settings)}
+        run = RecordedRun(pristine, document.model_copy(update=changed), {}, {}, False, lambda episodes: {})
+        assert list(protocol_problems(run)) == [], name
 
 
 def test_runs_by_protocols_have_no_problem(usage: Sparring) -> None:

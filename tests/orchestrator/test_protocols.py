@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -248,6 +249,24 @@ def test_a_saved_protocol_is_what_its_hash_says() -> None:
     saved["protocol"]["settings"]["reach"] = 1.0
     with pytest.raises(UsageError, match="is not what its hash says"):
         read_settings(saved)
+
+
+def test_a_rule_that_is_no_number_is_kept_with_the_run(usage: Sparring) -> None:
+    """Gymnasium's `success_return` is NaN where it is not given, which JSON has no word for."""
+    plan = ("--benchmark", "gym", "--task", "CartPole-v1", "--metric", "return", "--policy", "random", "--in-process")
+    for folder, protocol in (("a", ("--protocol", "ours")), ("b", ("--config", "parts.yaml"))):
+        part = "{benchmark: gym, task: CartPole-v1, protocol: ours}"
+        Path("parts.yaml").write_text(f"evaluations: [{part}]\nmetric: return\npolicy: random\nin_process: true\n")
+        given = protocol if folder == "b" else (*plan, *protocol)
+        done = usage("run", *given, "--episodes", "1", "--output", folder)
+        assert done.returncode == 0, done.stderr
+        assert usage("run", *given, "--episodes", "2", "--output", folder).returncode == 0
+        assert usage("resume", folder).returncode == 0
+        done = usage("verify", folder, "--all", "--in-process")
+        assert done.returncode == 0, done.stdout + done.stderr
+        shutil.copytree(folder, f"copy-of-{folder}")
+        found = json.loads(usage("diff", folder, f"copy-of-{folder}", "--json").stdout)
+        assert (found["same"], found["around"]) == (2, {})
 
 
 def test_several_protocols_are_parts_of_one_run() -> None:
