@@ -173,3 +173,24 @@ def test_a_disk_that_is_really_full_while_films_are_made(usage: Sparring, tmp_pa
     assert re.search("No space left on device|disk is full", done.stderr)
     assert "Traceback" not in done.stderr
     assert {path.name: path.read_bytes() for path in films.iterdir()} == before, "films that are made stay"
+
+
+@pytest.mark.requires("mount")
+def test_a_run_whose_disk_is_full_while_it_films_keeps_its_outcomes_and_films_when_there_is_room(
+    usage: Sparring, tmp_path: Path, disk: SmallDisk
+) -> None:
+    plan = (*PLAN, "--in-process", "--benchmark-arg", "noise=256", "--output", "disk/run")
+    assert usage(*plan).returncode == 0
+    folder = tmp_path / "disk" / "run"
+    rows = (folder / "episodes.csv").read_text()
+    room = shutil.disk_usage(tmp_path / "disk").free
+    (tmp_path / "disk" / "ballast").write_bytes(bytes(room - 150_000))  # less than a film of noise needs
+    done = usage(*plan, "--video", "all")
+    assert (done.returncode, "cannot be written: No space left on device" in done.stderr) == (1, True), done.stderr
+    assert "Recorded: 4 of 4 episodes. Go on with: sparring resume disk/run" in done.stderr
+    assert not [path for path in (folder / "videos").rglob("*") if path.is_file()], "half a film was left"
+    assert (folder / "episodes.csv").read_text() == rows
+    disk.free()
+    assert usage("resume", "disk/run").returncode == 0
+    assert sorted(path.suffix for path in (folder / "videos").iterdir()) == [".mp4"] * 4
+    assert usage("verify", "disk/run", "--all", "--in-process").returncode == 0
