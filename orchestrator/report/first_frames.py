@@ -16,8 +16,8 @@ _WIDEST: Final = 192
 """Pixels."""
 _QUALITY: Final = 70
 
-FEWEST_FRAMES: Final = pb.FilmStyle(fps=1e-4)
-"""A film of the first and the last step only, where the simulator says how fast its steps are."""
+FEWEST_FRAMES: Final = pb.FilmStyle(fps=1e-4, steps=[0])
+"""A film of what an episode began with; workers of an older image show its end, too."""
 
 
 def check_frames() -> None:
