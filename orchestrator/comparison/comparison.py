@@ -141,10 +141,27 @@ class Comparison:
         """Whether the same episodes were compared."""
         return self.overall.pairs is not None
 
+    @property
+    def p_value(self) -> float:
+        """By which it is decided whether they differ over all tasks.
+
+        Where how much was played was not settled before, it is the one that holds whenever it is looked at.
+        """
+        return self.overall.p_value if self.rounds is None else self.rounds.p_value
+
     @cached_property
     def adjusted(self) -> dict[str, float]:
-        """The p-value of each task with two rates, by Holm over all of these: they may be read together."""
-        return holm({label: task.p_value for label, task in self.tasks.items() if task.difference is not None})
+        """The p-value of each task with two rates, by Holm over all of these: they may be read together.
+
+        Where how much was played was not settled before, they are of those that hold whenever they are looked at.
+        """
+        labels = self.first.plan.labels()
+        values: dict[str, float] = {}
+        for label, task in self.tasks.items():
+            if task.difference is not None:
+                benchmark, known = labels[label]
+                values[label] = task.p_value if self.rounds is None else self.rounds.tasks[benchmark, known.name]
+        return holm(values)
 
     @cached_property
     def such_tasks(self) -> tuple[float, float] | None:
@@ -158,16 +175,23 @@ class Comparison:
 
     @property
     def cautions(self) -> list[str]:
-        """What may have moved a score beside the policy, and is no reason not to compare."""
+        """What one should know before one believes the verdict, and is no reason not to compare."""
+        found = []
         drawn = [sorted(run.renderers) for run in (self.first, self.second)]
-        if not all(drawn) or drawn[0] == drawn[1]:
-            return []
-        return [f"images were drawn by {' and '.join(drawn[0])}, and by {' and '.join(drawn[1])}: their pixels differ."]
+        if all(drawn) and drawn[0] != drawn[1]:
+            two = f"{' and '.join(drawn[0])}, and by {' and '.join(drawn[1])}"
+            found.append(f"images were drawn by {two}: their pixels differ.")
+        if self.rounds is None and not (is_settled(self.first) and is_settled(self.second)):
+            found.append(
+                "one of these runs is not finished, or stopped early: without pairs, p and interval hold only if the "
+                "number of episodes was fixed beforehand."
+            )
+        return found
 
     @property
     def is_decided(self) -> bool:
         """Whether a difference over all tasks is seen."""
-        return self.overall.p_value <= ALPHA
+        return self.p_value <= ALPHA and self.overall.difference != 0
 
     def episodes_needed(self) -> tuple[float, int | None] | None:
         """Returns a difference, and how many pairs would show it with a chance of 80 %; None where that cannot be said.
@@ -193,6 +217,7 @@ class Comparison:
             "overall": self.overall.to_json(),
             "interval_on_such_tasks": None if self.such_tasks is None else list(self.such_tasks),
             "decided": self.is_decided,
+            "p_value": self.p_value,
             "needed": None if needed is None else {"difference": needed[0], "pairs": needed[1]},
             "tasks": {
                 label: {**task.to_json(), "p_value_by_holm": self.adjusted.get(label)}
@@ -254,7 +279,7 @@ def compare(first: Results, second: Results, *, force: bool = False) -> Comparis
         flipped=[(id, here[id].outcome == "success") for id in judged if there[id].outcome != here[id].outcome],
         left_out=len(common) - len(both),
         unmatched=len(episodes[0].keys() ^ episodes[1].keys()) if common else 0,
-        rounds=rounds_of(*episodes, list(labels.values()), first.plan.episodes, repeats)
+        rounds=rounds_of(*episodes, list(labels.values()), min(first.plan.episodes, second.plan.episodes), repeats)
         if common and not (is_settled(first) and is_settled(second))
         else None,
         obstacles=found,

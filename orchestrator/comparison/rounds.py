@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sparring.orchestrator.comparison.sequential import chance_of_decision, p_value
@@ -18,11 +18,13 @@ class Rounds:
         n: How many rounds.
         p_value: That holds whenever it is looked at: the smallest that there was after any of them.
         chance: That a difference is seen by the end of the plan, judged by the rounds so far.
+        tasks: Such a p-value of each task, by the rounds that both have played of it.
     """
 
     n: int
     p_value: float
     chance: float
+    tasks: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Returns its form in `--json`."""
@@ -45,20 +47,36 @@ def rounds_of(
         planned: How many rounds there are to be.
         plays: How often each run plays an episode.
     """
-    whole = whole_rounds(there, here, tasks, planned, plays)
-    pairs = 0
-    only_first = only_second = 0.0
-    smallest = 1.0
-    for index in range(whole):
-        keys = [(benchmark, task, index) for benchmark, task in tasks]
-        outcomes = [(there[key].success, here[key].success) for key in keys]
-        differences = [second - first for first, second in outcomes if first is not None and second is not None]
-        pairs += len(differences)
-        only_first += sum(-difference for difference in differences if difference < 0)
-        only_second += sum(difference for difference in differences if difference > 0)
-        smallest = min(smallest, p_value(only_first, only_second))
-    remaining = (planned - whole) * len(tasks)
-    return Rounds(whole, smallest, chance_of_decision(only_first, only_second, pairs, remaining))
+    all_tasks = _Played(there, here, tasks, planned, plays)
+    each = {task: _Played(there, here, [task], planned, plays).p_value for task in tasks}
+    remaining = (planned - all_tasks.rounds) * len(tasks)
+    chance = chance_of_decision(all_tasks.only_first, all_tasks.only_second, all_tasks.pairs, remaining)
+    return Rounds(all_tasks.rounds, all_tasks.p_value, chance, each)
+
+
+class _Played:
+    """The whole rounds of some tasks, and what they come to; arguments are those of `rounds_of`."""
+
+    def __init__(
+        self,
+        there: Mapping[EpisodeKey, Share],
+        here: Mapping[EpisodeKey, Share],
+        tasks: Sequence[tuple[str, str]],
+        planned: int,
+        plays: tuple[int, int],
+    ) -> None:
+        self.rounds = whole_rounds(there, here, tasks, planned, plays)
+        self.pairs = 0
+        self.only_first = self.only_second = 0.0
+        self.p_value = 1.0
+        for index in range(self.rounds):
+            keys = [(benchmark, task, index) for benchmark, task in tasks]
+            outcomes = [(there[key].success, here[key].success) for key in keys]
+            differences = [second - first for first, second in outcomes if first is not None and second is not None]
+            self.pairs += len(differences)
+            self.only_first += sum(-difference for difference in differences if difference < 0)
+            self.only_second += sum(difference for difference in differences if difference > 0)
+            self.p_value = min(self.p_value, p_value(self.only_first, self.only_second))
 
 
 def whole_rounds(

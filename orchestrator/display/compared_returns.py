@@ -65,7 +65,8 @@ def returns_verdict(comparison: ReturnComparison, names: tuple[str, str]) -> str
     how = "by Student's t over pairs of the same episode"
     if comparison.is_decided:
         compared = "higher" if difference > 0 else "lower"
-        return f"returns of {names[1]} are {compared} than those of {names[0]}: {told}, {how}."
+        only_if = "" if comparison.rounds is None else ", if the number of episodes was fixed beforehand"
+        return f"returns of {names[1]} are {compared} than those of {names[0]}: {told}, {how}{only_if}."
     return f"not distinguishable with these {count(len(overall.pairs), 'episode')}: {told}, {how}."
 
 

@@ -77,7 +77,7 @@ def verdict(comparison: Comparison, names: tuple[str, str]) -> str:
     difference = overall.difference
     assert difference is not None, "compare() refuses runs without rates"
     low, high = overall.interval
-    told = f"{_points(difference)} points ({_points(low)} to {_points(high)}), {p_told(overall.p_value)}"
+    told = f"{_points(difference)} points ({_points(low)} to {_points(high)}), {p_told(comparison.p_value)}"
     if comparison.is_decided:
         return f"{names[1]} is {'better' if difference > 0 else 'worse'} than {names[0]}: {told}."
     n = round(overall.pairs.n if overall.pairs is not None else min(overall.first[1], overall.second[1]))
@@ -104,9 +104,9 @@ def sentences(comparison: Comparison, names: tuple[str, str]) -> Iterator[tuple[
         rounds = comparison.rounds
         going = not comparison.first.status == comparison.second.status == "finished"
         sentence = (
-            f"{'not finished' if going else 'stopped early'}: the p above holds only if the number of episodes was "
-            f"fixed beforehand. After {count(rounds.n, 'whole round')}, {p_told(rounds.p_value)} holds whenever you "
-            "look"
+            f"{'not finished' if going else 'stopped early'}: p and intervals of the table hold only if the number of "
+            f"episodes was fixed beforehand. The verdict is by a p that holds whenever you look, {p_told(rounds.p_value)} "
+            f"after {count(rounds.n, 'whole round')}; p by Holm is of such ones, too"
         )
         chance = f"; the chance that the rest of the plan shows a difference is {100 * rounds.chance:.0f} %"
         yield sentence + (chance if going else ""), "yellow"

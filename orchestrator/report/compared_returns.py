@@ -74,6 +74,7 @@ def _returns(
         "runs": [compared_run(run, name) for run, name in zip(runs, names, strict=True)],
         "verdict": returns_verdict(comparison, names),
         "decided": comparison.is_decided,
+        "p_value": comparison.overall.p_value,
         "paired": True,
         "overall": comparison.overall.to_json(),
         "tasks": [

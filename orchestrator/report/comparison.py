@@ -85,6 +85,7 @@ def _comparison(comparison: Comparison, names: tuple[str, str], films: tuple[Fil
         "runs": [compared_run(run, name) for run, name in zip(runs, names, strict=True)],
         "verdict": verdict(comparison, names),
         "decided": comparison.is_decided,
+        "p_value": comparison.p_value,
         "paired": comparison.paired,
         "overall": overall.to_json(),
         "such_tasks": None if comparison.such_tasks is None else list(comparison.such_tasks),

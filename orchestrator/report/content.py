@@ -135,7 +135,7 @@ def _suite(results: Results) -> dict[str, Any] | None:
 def _any_time(results: Results) -> list[float] | None:
     """Returns, of a run that is not finished, or stopped early, an interval that holds whenever it is looked at.
 
-    None without scipy.
+    None without scipy, and where no round is whole yet.
 
     It counts whole rounds, one episode of every task: those that end early may be the easy ones, or the hopeless.
     """
@@ -153,7 +153,7 @@ def _any_time(results: Results) -> list[float] | None:
     whole = next((n for n in range(plan.episodes) if rounds[n] < tasks * plan.repeats), plan.episodes)
     found = shares([row for row in results.rows if plan.round_of(row.index) < whole], plan).values()
     judged = [share.success for share in found if share.success is not None]
-    return list(rate_interval(sum(judged), len(judged)))
+    return list(rate_interval(sum(judged), len(judged))) if judged else None
 
 
 def _tasks(results: Results) -> list[dict[str, Any]]:

@@ -19,6 +19,8 @@ from sparring.orchestrator.comparison.comparison import compare
 from sparring.orchestrator.comparison.sequential import p_value
 from sparring.orchestrator.display.comparison import sentences, verdict
 from sparring.orchestrator.plan import Plan
+from sparring.orchestrator.report.comparison import FilmsOfRun, comparison_content
+from sparring.orchestrator.results.early_stop import EarlyStop
 from sparring.orchestrator.results.makers import Maker
 from sparring.orchestrator.results.results import Results
 from sparring.protos.errors import UsageError
@@ -157,6 +159,46 @@ def test_a_run_that_goes_on_is_judged_by_whole_rounds() -> None:
     assert compare(results(a="+-", seed=1), replace(results(a="--", seed=9), status="running")).rounds is None
 
 
+@pytest.mark.parametrize("how", ["running", "unfinished", "stopped early"])
+def test_the_verdict_on_a_run_whose_length_was_not_settled_is_by_what_holds_whenever_one_looks(how: str) -> None:
+    """Six pairs on one side are 0.03 by McNemar's test, which is for those who look once."""
+    before, after = results(a="-" * 6, b="+" * 6), results(a="+" * 6, b="+" * 6)
+    settled = compare(before, after)
+    assert settled.is_decided
+    assert settled.adjusted["a"] == pytest.approx(2 * 2 / 2**6)
+    if how == "stopped early":
+        stop = EarlyStop(reason="half-width", rounds=6, planned=20, alpha=0.05)
+        going = replace(after, early_stop=stop)
+    else:
+        going = replace(after, status=how, plan=replace(after.plan, episodes=20))
+    found = compare(before, going)
+    assert found.overall.p_value == settled.overall.p_value <= 0.05 < found.p_value
+    assert not found.is_decided
+    assert found.p_value == pytest.approx(p_value(0, 6))
+    assert found.adjusted == pytest.approx({"a": 2 * p_value(0, 6), "b": 1.0})
+    assert verdict(found, ("A", "B")).startswith("not distinguishable with these 12 episodes")
+    assert "p = 0.069" in verdict(found, ("A", "B"))
+    (document, page) = found.to_json(), comparison_content([found], ["A", "B"], [FilmsOfRun(), FilmsOfRun()])
+    assert (document["decided"], page["comparisons"][0]["decided"]) == (False, False)
+    assert document["p_value"] == page["comparisons"][0]["p_value"] == found.p_value
+    assert any("whenever you look" in sentence for sentence, _ in sentences(found, ("A", "B")))
+
+
+def test_a_task_is_judged_by_the_rounds_of_its_own() -> None:
+    mine, other = results(a="-" * 20, b="-" * 20), results(a="+" * 12, b="+" * 3)
+    found = compare(mine, replace(other, status="running", plan=replace(other.plan, episodes=20)))
+    assert found.rounds is not None
+    assert found.rounds.n == 3
+    assert found.adjusted["a"] == pytest.approx(2 * p_value(0, 12)), "that b is slow is not its fault"
+
+
+def test_without_pairs_who_looks_early_is_warned() -> None:
+    first, second = results(a="+" * 9, seed=1), results(a="-" * 9, seed=90)
+    assert compare(first, second).cautions == []
+    (said,) = compare(first, replace(second, status="running")).cautions
+    assert "only if the number of episodes was fixed beforehand" in said
+
+
 def test_outcomes_that_meet_only_errors_are_told() -> None:
     with pytest.raises(UsageError, match="no episode that has an outcome in both"):
         compare(results(a="+e"), results(a="e+"))
@@ -171,6 +213,21 @@ def test_another_renderer_is_told() -> None:
     assert compare(there, here).cautions == ["images were drawn by a GPU, and by llvmpipe: their pixels differ."]
     assert compare(there, other).cautions == [], "nothing was drawn there"
     assert compare(there, there).cautions == []
+
+
+def test_the_interval_over_tasks_is_scipys() -> None:
+    from scipy import stats  # half a second of every worker that collects this file
+
+    first = results(a="++--++--", b="--------", c="+-+-+-+-", d="++++++++")
+    second = results(a="++++++--", b="+++++---", c="+-+-+-+-", d="+++++++-")
+    expected = stats.ttest_1samp([0.25, 0.625, 0.0, -0.125], 0.0).confidence_interval(0.95)
+    found = compare(first, second)
+    assert found.such_tasks == pytest.approx((expected.low, expected.high))
+    assert found.to_json()["interval_on_such_tasks"] == list(found.such_tasks or ())
+    assert any("on tasks like these" in sentence for sentence, _ in sentences(found, ("A", "B")))
+    low, high = found.such_tasks or (0.0, 0.0)
+    assert high - low > found.overall.interval[1] - found.overall.interval[0], "a claim about a suite is less sure"
+    assert compare(results(a="+-"), results(a="-+")).such_tasks is None, "one task says nothing of how tasks differ"
 
 
 def test_tasks_that_got_better_and_worse_are_named() -> None:

@@ -139,6 +139,21 @@ def test_tasks_that_differ_make_the_mean_of_such_tasks_uncertain_and_not_that_of
     assert mean.such_tasks[1] - mean.such_tasks[0] > 0.35
 
 
+@pytest.mark.parametrize("won", [(4, 3, 1), (0, 4, 2)])
+def test_a_suites_intervals_are_those_of_games_that_ended_alike(won: tuple[int, ...]) -> None:
+    """The posterior without a formula: tasks are drawn from the prior and played, and those that end so are kept."""
+    generator, played, games = np.random.default_rng(9), 4, 1_500_000
+    mean = np.sin(generator.uniform(0, np.pi / 2, games)) ** 2
+    spread = np.exp(generator.uniform(math.log(0.5), math.log(2000.0), games))
+    rates = generator.beta(*((share * spread)[:, None] + np.zeros(3) for share in (mean, 1 - mean)))
+    alike = (np.sort(generator.binomial(played, rates), axis=1) == sorted(won)).all(axis=1)
+    assert alike.sum() > 5000
+    found = suite_mean([(successes, played) for successes in won])
+    assert found is not None
+    assert found.these_tasks == pytest.approx(np.quantile(rates[alike].mean(axis=1), [0.025, 0.975]), abs=0.01)
+    assert found.such_tasks == pytest.approx(np.quantile(mean[alike], [0.025, 0.975]), abs=0.015)
+
+
 def test_nothing_is_certain_where_every_episode_succeeded() -> None:
     mean = suite_mean([(5, 5)] * 50)
     assert mean is not None

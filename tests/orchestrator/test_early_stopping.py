@@ -299,7 +299,9 @@ def test_a_difference_from_another_run_stops_it(usage: Sparring, tmp_path: Path)
     assert comparison.rounds is not None
     assert comparison.rounds.p_value == pytest.approx(found.p_value)
     assert comparison.rounds.n == found.rounds
-    assert "stopped early: the p above holds" in " ".join(usage("compare", "before", "better").stdout.split())
+    said = " ".join(usage("compare", "before", "better").stdout.split())
+    assert "stopped early: p and intervals of the table hold only if" in said
+    assert comparison.is_decided, "by what has stopped it"
 
     done = usage(*play, "--policy-arg", "gain=0.6", "--futility", "--output", "same")
     assert done.returncode == 0, done.stderr

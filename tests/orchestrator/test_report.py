@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import re
 import shutil
+import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +32,9 @@ from sparring.orchestrator.report.timelines import MOST_POINTS, timelines
 from sparring.orchestrator.results.document import read_document
 from sparring.orchestrator.results.results import Results
 from sparring.orchestrator.trackers.numbers import final_numbers, table_rows
+from sparring.orchestrator.view.folder_watch import FolderWatch
 from sparring.orchestrator.view.library import Library
+from sparring.orchestrator.view.model import RunModel, SeenSoFar
 from sparring.orchestrator.view.pages import Pages
 from sparring.protos.trace import Trace
 
@@ -181,6 +185,42 @@ def test_wrong_usage(report: Report, arguments: list[object], sentence: str) -> 
     code, out, err = report(*arguments)
     assert (code, out) == (2, "")
     assert sentence in err
+
+
+def test_a_run_without_an_episode_has_a_report_and_no_interval(tmp_path: Path) -> None:
+    results = replace(Results.load(OLD / "unfinished"), rows=[])
+    content = report_content(results, read_document(OLD / "unfinished"), tmp_path)
+    assert (content["any_time"], content["suite"], content["recorded"]) == (None, None, 0)
+    assert report_page(content)
+    assert "no success rate, 0 of 24 episodes, unfinished." in report_markdown(content)
+
+
+def test_a_journal_of_a_newer_release_is_a_sentence_wherever_it_is_looked_at(usage: Sparring, tmp_path: Path) -> None:
+    for name in ("newer", "known"):
+        shutil.copytree(OLD / "finished", tmp_path / "runs" / name)
+    with contextlib.closing(sqlite3.connect(tmp_path / "runs" / "newer" / "journal.sqlite")) as journal, journal:
+        journal.execute("UPDATE meta SET value = '99' WHERE key = 'schema'")
+    sentence = "was written by a newer release (journal version 99"
+    for command in (("report", "runs/newer"), ("compare", "runs/known", "runs/newer", "--html", "page.html")):
+        done = usage(*command)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert sentence in done.stderr
+    assert not (tmp_path / "page.html").exists()
+    assert not (tmp_path / "runs" / "newer" / "report.html").exists()
+    library = Library([tmp_path / "runs"])
+    ids = {entry.folder.name: id for id, entry in library.entries().items()}
+    with serving(Pages(library)) as here:
+        for path in (f"/run/{ids['newer']}/report", f"/compare?run={ids['known']}&run={ids['newer']}"):
+            answer = here.ask(path)
+            assert answer.status == 422
+            assert sentence in answer.text
+        assert here.ask(f"/run/{ids['newer']}/").status == 200
+    model = RunModel()
+    FolderWatch(model, tmp_path / "runs" / "newer").refresh()
+    news, _ = model.news(SeenSoFar())
+    assert news is not None
+    assert news["status"] == "unreadable"
+    assert sentence in news["status_told"]
 
 
 def test_a_run_of_errors_only(report: Report, tmp_path: Path) -> None:

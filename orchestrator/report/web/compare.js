@@ -54,7 +54,7 @@
       el("div", { class: "headline" },
         el("b", { class: tone(all.difference, one.decided) }, kind.told(all.difference)), el("span", null, kind.unit),
         el("span", null, all.interval ? `95 % interval ${all.interval.map(kind.told).join(" to ")}` : "no interval"),
-        el("span", null, all.p_value === null ? "" : chance(all.p_value)), el("span", null, kind.count(one))),
+        el("span", null, one.p_value === null ? "" : chance(one.p_value)), el("span", null, kind.count(one))),
       el("p", null, one.verdict));
     const runs = el("div", { class: "runs" });
     one.runs.forEach((run, side) => {
