@@ -105,8 +105,8 @@ def sentences(comparison: Comparison, names: tuple[str, str]) -> Iterator[tuple[
         going = not comparison.first.status == comparison.second.status == "finished"
         sentence = (
             f"{'not finished' if going else 'stopped early'}: p and intervals of the table hold only if the number of "
-            f"episodes was fixed beforehand. The verdict is by a p that holds whenever you look, {p_told(rounds.p_value)} "
-            f"after {count(rounds.n, 'whole round')}; p by Holm is of such ones, too"
+            "episodes was fixed beforehand. The verdict is by a p that holds whenever you look, "
+            f"{p_told(rounds.p_value)} after {count(rounds.n, 'whole round')}; p by Holm is of such ones, too"
         )
         chance = f"; the chance that the rest of the plan shows a difference is {100 * rounds.chance:.0f} %"
         yield sentence + (chance if going else ""), "yellow"

@@ -11,8 +11,10 @@ from browser.conftest import OpenPage
 from browser.films import write_film
 from playwright.sync_api import expect
 from rows import ROW
-from support import sampled, wait_for
+from support import Sparring, sampled, wait_for
+from toy_policies import Forward
 
+from sparring import evaluate
 from sparring.env_worker.benchmark import Task
 from sparring.orchestrator.plan import Plan
 from sparring.orchestrator.report.content import report_content
@@ -103,6 +105,26 @@ def test_it_shows_where_time_went_and_errors_by_kind(tmp_path: Path, open_page: 
     assert page.locator("#time .sizes div").count() == 2, "batches by their size"
     page.locator(".cell.error").nth(1).click()
     expect(page.locator("#episode")).to_contain_text("limit: task-0: no step 6")  # its own sentence
+
+
+def test_it_says_what_made_the_run(tmp_path: Path, open_page: OpenPage, usage: Sparring) -> None:
+    run = ("--benchmark", "toy", "--task", "short", "--policy", "toy_policies:Forward", "--policy-arg", "gain=0.5")
+    assert usage("run", *run, "--episodes", "2", "--in-process", "--output", "out").returncode == 0
+    assert usage("report", "out", "--format", "html").returncode == 0
+    about = open_page(tmp_path / "out" / "report.html").locator("#about")
+    expect(about.locator("pre")).to_have_text(re.compile("^sparring run --benchmark toy .* --output out$"))
+    (policy,) = [r for r in about.locator("> div tr").all_inner_texts() if r.startswith("its arguments")]
+    assert '{"gain":0.5}' in policy
+    about.locator("summary", has_text="all settings").click()
+    expect(about.locator("details").first).to_contain_text("toy_policies:Forward")
+    about.locator("summary", has_text="versions").click()
+    expect(about.locator("details").nth(1)).to_contain_text(re.compile(r"numpy \d+\.\d+"))
+    evaluate(Forward(), benchmark="toy", tasks="short", episodes=1, in_process=True, output=tmp_path / "called")
+    assert usage("report", "called", "--format", "html").returncode == 0
+    about = open_page(tmp_path / "called" / "report.html").locator("#about")
+    expect(about).to_contain_text("made by evaluate() in a program, with the settings below")
+    page = open_page(written(tmp_path, *a_run(tmp_path)))
+    expect(page.locator("#about")).to_contain_text("the command that made it is not known")
 
 
 def test_it_can_be_printed_from_the_dark(tmp_path: Path, open_page: OpenPage) -> None:

@@ -1,4 +1,4 @@
-"""The live page of runs on a cluster: of an orchestrator whose slots are jobs elsewhere, and of one that is a job itself."""
+"""The live page of runs on a cluster: its slots are jobs elsewhere, or the run itself is a job."""
 
 from __future__ import annotations
 

@@ -320,6 +320,7 @@
     section.append(el("h2", null, "About this run"), el("div", { class: "scroll" }, factTable(facts)));
     const commands = [...new Set(data.executions.map((execution) => execution.command).filter(Boolean))];
     if (commands.length) section.append(el("p", { class: "dim" }, commands.length > 1 ? "the commands that made it, one after the other" : "the command that made it"), ...commands.map((command) => el("pre", null, command)));
+    else section.append(el("p", { class: "dim" }, data.executions.length ? "made by evaluate() in a program, with the settings below" : "the command that made it is not known"));
     const settings = Object.entries(data.settings).map(([name, value]) => [name, JSON.stringify(value)]);
     section.append(el("details", null, el("summary", null, "all settings"), el("div", { class: "scroll" }, factTable(settings))));
     const versions = Object.entries(data.versions).map(([where, packages]) => [where, Object.entries(packages).map(([name, version]) => `${name} ${version}`).join(", ")]);
