@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from sparring.orchestrator.run.listeners import RunListener
 from sparring.protos.errors import UsageError
 from sparring.protos.net.address import parse_listen
+
+if TYPE_CHECKING:
+    from sparring.orchestrator.view.server import ViewOptions
 
 log = logging.getLogger(__name__)
 
@@ -75,10 +78,9 @@ def viewed(flags: ViewFlags, folder: Path, *, insecure: bool) -> Iterator[Sequen
         yield ()
         return
     # Not at the top: a run without a page needs none of it.
-    from sparring.orchestrator.view.server import ViewOptions, ViewServer
+    from sparring.orchestrator.view.server import ViewServer
 
-    listen = None if flags.listen is None else parse_listen(flags.listen)
-    server = ViewServer(ViewOptions(listen, flags.token_file, insecure=insecure, prefix="view_"))
+    server = ViewServer(_page_options(flags, insecure=insecure))
     from sparring.orchestrator.view.listener import LiveListener
     from sparring.orchestrator.view.model import RunModel
     from sparring.orchestrator.view.pages import Pages, ShownRun
@@ -91,6 +93,23 @@ def viewed(flags: ViewFlags, folder: Path, *, insecure: bool) -> Iterator[Sequen
         yield (listener,)
     finally:
         server.stop()
+
+
+def check_view(flags: ViewFlags, *, insecure: bool) -> None:
+    """Refuses flags by which no page could be served, where the run itself begins later, and elsewhere.
+
+    Raises:
+        UsageError: If they were given.
+    """
+    if flags.wanted:
+        _page_options(flags, insecure=insecure).token()
+
+
+def _page_options(flags: ViewFlags, *, insecure: bool) -> ViewOptions:
+    from sparring.orchestrator.view.server import ViewOptions
+
+    listen = None if flags.listen is None else parse_listen(flags.listen)
+    return ViewOptions(listen, flags.token_file, insecure=insecure, prefix="view_")
 
 
 def check_not_viewed(flags: ViewFlags, why: str) -> None:

@@ -116,6 +116,8 @@ def test_a_signal_that_comes_before_the_run_has_a_number_is_passed_on(
         ((*PLAN, "--output", "out", "--epsodes", "3"), "No such option"),
         ((*PLAN, "--output", "out", "--seed", "-1"), "seed"),
         ((*PLAN, "--output", "o%t"), "takes a %"),
+        ((*PLAN, "--output", "out", "--view-listen", "0.0.0.0:0"), "give --view-token-file"),
+        ((*PLAN, "--output", "out", "--view-token-file", "nowhere"), "cannot be read"),
         (("--dry-run", *PLAN, "--output", "out\ntouch pwned\n#"), "characters that a batch script cannot have"),
     ],
 )

@@ -119,11 +119,15 @@ def _checked(arguments: tuple[str, ...]) -> RunSettings:
     """
     from sparring.orchestrator.cli.commands.run import run
     from sparring.orchestrator.cli.options import given
+    from sparring.orchestrator.cli.viewing import check_view, view_flags
     from sparring.orchestrator.settings import read_settings
 
     with run.make_context("sparring run", list(arguments), resilient_parsing=False) as context:
         values = {name: value for name, value in context.params.items() if name not in _NO_SETTINGS}
-        return read_settings(given(values), context.params["config"])
+        settings = read_settings(given(values), context.params["config"])
+        page = view_flags(*(context.params[name] for name in ("view", "view_listen", "view_token_file")))
+        check_view(page, insecure=settings.worker.insecure)
+        return settings
 
 
 def _options(given: tuple[str, ...]) -> dict[str, str]:

@@ -136,7 +136,7 @@
       const [n, rate] = own[own.length - 1];
       drawn.append(svg("circle", { class: `end ${tone}`, cx: x(n), cy: y(rate), r: 3 }));
     }
-    drawn.append(svg("text", { x: width - right, y: height - 6, "text-anchor": "end" }, plural(last, "episode")), svg("text", { x: left, y: height - 6 }, "0"));
+    drawn.append(svg("text", { x: x(last), y: height - 6, "text-anchor": "end" }, plural(last, "episode")), svg("text", { x: left, y: height - 6 }, "0"));
     const [, , a, b] = points[points.length - 1];
     const half = a === null || rules.length ? "" : byReturn() ? `, ± ${figure((b - a) / 2)}` : `, ± ${(50 * (b - a)).toFixed(1)} points`;
     const legend = rules.map((name, number) => el("span", null, el("i", { class: `tone${number % TONES}` }), name));
