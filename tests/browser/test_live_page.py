@@ -226,6 +226,11 @@ def test_films_play_and_newer_frames_take_the_place_of_older(tmp_path: Path, ope
         heard.on_frame(SlotFrame("worker-0", 1, "x", 7, side, png(np.zeros((side, side, 3), np.uint8))))
         wait_for(lambda side=side: page.locator("img.frame").evaluate("image => image.naturalWidth") == side)
         expect(page.locator(".screen p")).to_have_text(f"step {side}")
+    heard.on_activity(SlotActivity("worker-0", 1, plan_task, 8, steps=1))
+    expect(page.locator(".screen.old p")).to_have_text("waiting for a frame")  # what was seen is of another episode
+    heard.on_frame(SlotFrame("worker-0", 1, plan_task, 8, 2, png(np.zeros((4, 4, 3), np.uint8))))
+    expect(page.locator(".screen p")).to_have_text("step 2")
+    expect(page.locator(".screen.old")).to_have_count(0)
     page.locator("button.watch").nth(1).click()
     expect(page.locator("img.frame")).to_have_count(0)
     wait_for(lambda: list(heard.watched("worker-0")) == [])

@@ -8,6 +8,7 @@
   const FEW = 25; // of a task: their cells may be larger
   const MOST_FILMS = 24;
   const FRAME_TIMEOUT = 10000; // milliseconds without a frame until it is said what may be the reason
+  const WAITING = "waiting for a frame";
   const TONES = 4; // of lines, where several protocols have one each
   const LIVE = "live", LOST = "lost", OVER = "over";
 
@@ -177,7 +178,13 @@
         list.append(card);
       }
       const doing = slot.task ? `${slot.replay ? "filming " : ""}${slot.task} #${slot.index}` : "idle";
-      if (card.dataset.doing !== doing) { card.dataset.doing = doing; card.querySelector(".doing").replaceChildren(...breakable(doing)); }
+      if (card.dataset.doing !== doing) {
+        card.dataset.doing = doing;
+        card.querySelector(".doing").replaceChildren(...breakable(doing));
+        const watched = state.watched.get(key);
+        // What is seen is of the episode before.
+        if (watched && watched.shown) { watched.box.classList.add("old"); watched.box.querySelector("p").textContent = WAITING; }
+      }
       card.querySelector(".steps").textContent = slot.steps ? `step ${slot.steps}` : "";
       card.classList.toggle("idle", !slot.task);
     }
@@ -190,7 +197,7 @@
     const key = card.dataset.slot;
     if (state.watched.has(key)) { stopWatching(key); return; }
     const image = el("img", { class: "frame", alt: `what ${key} sees` });
-    const box = el("div", { class: "screen" }, image, el("p", { class: "dim" }, "waiting for a frame"));
+    const box = el("div", { class: "screen" }, image, el("p", { class: "dim" }, WAITING));
     card.append(box);
     const watched = { card, box, shown: "", stop: false };
     state.watched.set(key, watched);
@@ -207,6 +214,7 @@
               image.src = next;
               if (watched.shown) URL.revokeObjectURL(watched.shown);
               watched.shown = next;
+              box.classList.remove("old");
               box.querySelector("p").textContent = `step ${answer.headers.get("x-steps")}`;
             } else if (!watched.shown && Date.now() - since > FRAME_TIMEOUT) {
               box.querySelector("p").textContent = "no frame yet: a simulator that names no camera shows none";
