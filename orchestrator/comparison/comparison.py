@@ -106,7 +106,7 @@ class Comparison:
         flipped: Episodes that one of them did and the other did not, and whether the second did.
         left_out: Pairs of which one ended in an error, or was not judged.
         unmatched: Episodes that only one of them has a row of.
-        rounds: Whole rounds of pairs, where one of the runs is not finished, or stopped early: what may be judged at
+        rounds: Whole rounds of pairs, where one of the runs is not finished, or could stop early: what may be judged at
             any time. None where both played their plans, and without pairs.
         obstacles: What makes them not comparable, if they are compared all the same.
     """
@@ -183,8 +183,8 @@ class Comparison:
             found.append(f"images were drawn by {two}: their pixels differ.")
         if self.rounds is None and not (is_settled(self.first) and is_settled(self.second)):
             found.append(
-                "one of these runs is not finished, or stopped early: without pairs, p and interval hold only if the "
-                "number of episodes was fixed beforehand."
+                "one of these runs is not finished, or could stop early: without pairs, p and interval hold only if "
+                "the number of episodes was fixed beforehand."
             )
         return found
 
@@ -306,8 +306,8 @@ def common_tasks(first: Results, second: Results) -> dict[str, tuple[str, str]]:
 
 
 def is_settled(run: Results) -> bool:
-    """Returns whether how much a run has played was settled before it began."""
-    return run.status == "finished" and (run.early_stop is None or not run.early_stop.stopped)
+    """Returns whether how much a run has played was settled before it began, and no rule could have stopped it."""
+    return run.status == "finished" and run.early_stop is None
 
 
 def _few(labels: Iterable[str], most: int = 3) -> str:

@@ -122,7 +122,7 @@ class ReturnComparison:
         tasks: Each task that both have, by its label in the first.
         overall: All of them.
         obstacles: What makes them not comparable, if they are compared all the same.
-        rounds: Of how many whole rounds, where one of the runs is not finished, or stopped early; None: all pairs.
+        rounds: Of how many whole rounds, where one of the runs is not finished, or could stop early; None: all pairs.
         episodes: Those whose returns differ, the largest difference first.
         runs: The two, if they are known.
     """
@@ -155,7 +155,7 @@ class ReturnComparison:
         if self.rounds is None:
             return []
         return [
-            "one of these runs is not finished, or stopped early: only whole rounds are compared "
+            "one of these runs is not finished, or could stop early: only whole rounds are compared "
             f"({self.rounds}), and p and interval hold only if the number of episodes was fixed beforehand. If you "
             "look again and again, you will see differences that are not there."
         ]

@@ -102,9 +102,12 @@ def sentences(comparison: Comparison, names: tuple[str, str]) -> Iterator[tuple[
         yield f"on tasks like these, of which these are a sample: {_points(low)} to {_points(high)} points", "dim"
     if comparison.rounds is not None:
         rounds = comparison.rounds
-        going = not comparison.first.status == comparison.second.status == "finished"
+        runs = (comparison.first, comparison.second)
+        going = not all(run.status == "finished" for run in runs)
+        stopped = any(run.early_stop is not None and run.early_stop.stopped for run in runs)
+        how = "not finished" if going else "stopped early" if stopped else "could stop early"
         sentence = (
-            f"{'not finished' if going else 'stopped early'}: p and intervals of the table hold only if the number of "
+            f"{how}: p and intervals of the table hold only if the number of "
             "episodes was fixed beforehand. The verdict is by a p that holds whenever you look, "
             f"{p_told(rounds.p_value)} after {count(rounds.n, 'whole round')}; p by Holm is of such ones, too"
         )

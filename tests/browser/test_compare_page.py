@@ -133,6 +133,21 @@ def test_what_is_compared_by_force_says_so_before_all_else(tmp_path: Path, open_
         expect(page.locator("pre")).to_contain_text("--force")
 
 
+def test_a_run_that_goes_on_is_not_said_to_be_better_by_a_p_for_who_looks_once(
+    tmp_path: Path, open_page: OpenPage
+) -> None:
+    first, second = a_run(tmp_path / "a", push_v3="-" * 6), a_run(tmp_path / "b", push_v3="+" * 6)
+    going = replace(second, status="running", plan=replace(second.plan, episodes=20))
+    for run, p, tone in ((second, "p = 0.031", "won"), (going, "p = 0.069", "")):
+        content = comparison_content([compare(first, run)], ["a", "b"], [FilmsOfRun(), FilmsOfRun()])
+        (tmp_path / "going.html").write_text(comparison_page(content))
+        page = open_page(tmp_path / "going.html")
+        expect(page.locator(".headline")).to_contain_text(p)
+        expect(page.locator(".headline b")).to_have_class(tone)
+        expect(page.locator(".change.won")).to_have_count(1 if tone else 0)
+    expect(page.locator(".caution")).to_contain_text("holds whenever you look, p = 0.069 after 6 whole rounds")
+
+
 def test_filter_and_choice(tmp_path: Path, open_page: OpenPage) -> None:
     page = open_page(written(tmp_path))
     page.keyboard.press("/")

@@ -123,7 +123,7 @@ def test_of_a_run_that_goes_on_whole_rounds_are_compared_with_a_warning() -> Non
         assert found.overall.pairs == [(1.0, 2.0), (2.0, 4.0), (1.0, 2.0), (2.0, 2.5)]
         assert found.to_json()["rounds"] == 2
         assert "only whole rounds are compared (2)" in found.to_json()["cautions"][0]
-        assert "not finished, or stopped early" in rendered(returns_table(found, ("A", "B")))
+        assert "not finished, or could stop early" in rendered(returns_table(found, ("A", "B")))
         decided = replace(found, overall=ComparedReturns([(0.0, 1.0 + n % 3) for n in range(9)]))
         assert returns_verdict(decided, ("A", "B")).endswith(", if the number of episodes was fixed beforehand.")
     with pytest.raises(UsageError, match="no round"):

@@ -356,6 +356,7 @@ def test_a_run_that_is_never_sure_says_so(usage: Sparring, tmp_path: Path) -> No
     assert found is not None
     assert not found.stopped
     assert found.rounds == 40
+    assert "could stop early: p and intervals" in " ".join(usage("compare", "before", "same").stdout.split())
 
 
 @pytest.mark.parametrize(
