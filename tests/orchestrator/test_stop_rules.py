@@ -11,6 +11,7 @@ from scipy import integrate, stats
 
 from sparring.orchestrator.comparison.sequential import chance_of_decision, evidence, rate_interval
 from sparring.orchestrator.comparison.shares import EpisodeKey, Share
+from sparring.orchestrator.comparison.significance import mcnemar
 from sparring.orchestrator.comparison.stopping import Different, PreciseEnough, Round
 
 LOG20 = math.log(20.0)
@@ -64,6 +65,21 @@ def test_evidence_is_a_mixture_of_bets_by_quadrature() -> None:
 def test_two_equal_policies_are_told_apart_in_less_than_five_of_a_hundred_runs(differing: float) -> None:
     wrong, _ = chance_by_enumeration(differing / 2, differing / 2, 120)
     assert 0.002 < wrong <= 0.05
+
+
+def test_another_test_after_a_rule_that_did_not_stop_is_a_second_chance_to_err() -> None:
+    """Why `compare` does not use it for such runs. Exactly, of 120 pairs that all differ, half to either side."""
+    ways, stopped = {0: 1.0}, 0.0
+    for n in range(1, 121):
+        after: dict[int, float] = {}
+        for first, chance in ways.items():
+            for at in (first, first + 1):
+                after[at] = after.get(at, 0.0) + chance / 2
+        ways = {first: chance for first, chance in after.items() if evidence(first, n - first) < LOG20}
+        stopped += sum(chance for first, chance in after.items() if first not in ways)
+    later = sum(chance for first, chance in ways.items() if mcnemar(first, 120 - first) <= 0.05)
+    assert stopped <= 0.05 < stopped + later
+    assert 100 * (stopped + later) == pytest.approx(6.1, abs=0.05)  # docs/comparing.md has it
 
 
 def test_what_a_stop_saves() -> None:
