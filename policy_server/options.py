@@ -140,8 +140,8 @@ class ServerOptions:
     also: tuple[str, ...] = field(
         default=(),
         metadata=_how(
-            f"serve it by another wire, too: {', '.join(f'{name}:PORT' for name in SERVED)}, with /libero or "
-            "/metaworld for what its clients call things; may be repeated",
+            f"serve it by another wire, too: {', '.join(f'{name}:PORT' for name in SERVED)}, with /libero, "
+            "/metaworld or /aloha for what its clients call things; may be repeated",
             repeated=True,
         ),
     )

@@ -161,7 +161,8 @@ class ForeignClient:
         return self.layout.given_back(answer.actions)
 
     def _arrays(self, shown: Mapping[str, Any]) -> dict[str, Array]:
-        known = {name: array for name, value in shown.items() if (array := numbers_of(value)) is not None}
+        flat = self.layout.unfolded(shown)
+        known = {name: array for name, value in flat.items() if (array := numbers_of(value)) is not None}
         found = self._settings.layout.understood(known) if self._settings.layout else known
         arrays: dict[str, Array] = {}
         for name, array in found.items():

@@ -56,13 +56,15 @@ class BridgeLayout:
             rotation's matrix into one of at most pi, `:six-numbers` takes two columns of a matrix, `[2]` and `[0:3]`
             take some of its numbers; `zeros[0:3]` are zeros.
         dtype: Of states.
-        instruction: The policy's name for the sentence.
+        instruction: The policy's name for the sentence; empty: it is not sent, for its server has one of its own.
         gripper: What is done with the last number of an action: one of `GRIPPERS`.
         actions: Names of the parts of an action, in order, where an answer has one array for each; else nothing.
         play: The most actions of an answer that are played before it looks again.
         rotation: What is done with the rotation in an action: one of `ROTATIONS`.
         control: What actions mean where a benchmark takes both, `relative` or `absolute`; empty: it need not be said.
         constants: What is sent with every observation, as it is, where a wire has a place for it.
+        channels: Where images have their colours: `last`, as the benchmarks, or `first`.
+        nested: Whether `a/b`, as a name, is `b` in the map `a`, where a wire can have maps in maps.
     """
 
     images: Mapping[str, str] = field(default_factory=dict)
@@ -76,6 +78,8 @@ class BridgeLayout:
     rotation: str = "as-given"
     control: str = ""
     constants: Mapping[str, Any] = field(default_factory=dict)
+    channels: str = "last"
+    nested: bool = False
 
     def __post_init__(self) -> None:
         for parts in self.states.values():
@@ -89,6 +93,13 @@ class BridgeLayout:
             raise unknown("control", self.control, ("relative", "absolute"))
         if self.dtype not in ("float32", "float64"):
             raise unknown("type of states", self.dtype, ("float32", "float64"))
+        if self.channels not in ("last", "first"):
+            raise unknown("place of channels", self.channels, ("last", "first"))
+        if not isinstance(self.nested, bool):
+            raise UsageError(f"nested must be true or false, not {self.nested!r}.")
+        names = {*self.images, *self.states, *self.sentence(""), *self.constants}
+        if self.nested and (both := names & {name.partition("/")[0] for name in names if "/" in name}):
+            raise UsageError(f"{both.pop()!r} cannot be a map and something else: give one of them another name.")
         for name, value, least in (("side", self.side, 0), ("play", self.play, 1)):
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise UsageError(f"{name} must be a whole number of at least {least}, not {value!r}.")
@@ -116,11 +127,14 @@ class BridgeLayout:
 
     def __str__(self) -> str:
         scaling = f" at {self.side}×{self.side}" if self.side else ""
+        scaling += ", channels first" if self.channels == "first" else ""
         images = [f"{name} = {ours}{scaling}" for name, ours in self.images.items()]
         states = [f"{name} = {' + '.join(parts)} as {self.dtype}" for name, parts in self.states.items()]
         played = "1 action is" if self.play == 1 else f"up to {self.play} actions are"
         constants = [f"{name} = {value!r}" for name, value in self.constants.items()]
-        shown = ", ".join([*images, *states, f"{self.instruction} = the sentence", *constants])
+        sentence = f"{self.instruction} = the sentence" if self.instruction else "no sentence"
+        shown = ", ".join([*images, *states, sentence, *constants])
+        shown += " (a/b is b in the map a)" if self.nested else ""
         meant = [f"actions are {self.control}"] if self.control else []
         meant += [GRIPPERS[self.gripper], *filter(None, [ROTATIONS[self.rotation]])]
         return f"{shown}; {played} played before it looks again; {'; '.join(meant)}"
@@ -136,11 +150,40 @@ class BridgeLayout:
         """Returns an observation of the benchmark's as the policy knows it, without the sentence."""
         found: dict[str, Array] = {}
         for name, ours in self.images.items():
-            found[name] = scaled(np.ascontiguousarray(observation[ours]), self.side)
+            found[name] = self.placed(scaled(np.ascontiguousarray(observation[ours]), self.side))
         for name, parts in self.states.items():
             read = [_Part.parse(part).of(observation) for part in parts]
             found[name] = np.concatenate(read).astype(self.dtype)
         return found
+
+    def placed(self, image: Array) -> Array:
+        """Returns an image with its channels where the policy wants them."""
+        return np.moveaxis(image, -1, 0) if self.channels == "first" else image
+
+    def sentence(self, said: str) -> dict[str, str]:
+        """Returns the sentence by the policy's name for it; nothing, if it is not sent."""
+        return {self.instruction: said} if self.instruction else {}
+
+    def folded(self, shown: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what is shown with maps in it, if names are of such."""
+        if not self.nested:
+            return dict(shown)
+        found: dict[str, Any] = {}
+        for name, value in shown.items():
+            outer, slash, inner = name.partition("/")
+            if slash:
+                found.setdefault(outer, {})[inner] = value
+            else:
+                found[name] = value
+        return found
+
+    def unfolded(self, shown: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what a foreign client shows without maps in it: the way back of `folded`."""
+        if not self.nested:
+            return dict(shown)
+        maps = {outer: value for outer, value in shown.items() if isinstance(value, dict)}
+        inner = {f"{outer}/{name}": value for outer, found in maps.items() for name, value in found.items()}
+        return {**{name: value for name, value in shown.items() if name not in maps}, **inner}
 
     def understood(self, shown: Mapping[str, Any]) -> dict[str, Array]:
         """Returns what a foreign client shows, by the names of LeRobot's layout: the way back of `shown`.
@@ -148,6 +191,8 @@ class BridgeLayout:
         Images stay as they were scaled, and there is one state, of all parts.
         """
         found = {ours: np.asarray(shown[name]) for name, ours in self.images.items() if name in shown}
+        if self.channels == "first":
+            found = {name: np.moveaxis(image, 0, -1) if image.ndim == 3 else image for name, image in found.items()}
         parts = [np.ravel(np.asarray(shown[name])) for name in self.states if name in shown]
         if parts:
             found[STATE] = np.concatenate(parts)

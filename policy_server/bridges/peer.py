@@ -53,6 +53,8 @@ class Peer(ABC):
     keeps_connection: ClassVar[bool] = False
     """Whether all episodes have one connection, one after the other, because its server keeps nothing of an episode
     and setting up a connection takes long there."""
+    has_nested_maps: ClassVar[bool] = False
+    """Whether an observation may have maps in it, as `BridgeLayout.nested` says."""
     says_what_it_wants: ClassVar[bool] = False
     """Whether such a server may say, when it is connected to, what it is to be shown."""
     defaults: ClassVar[Mapping[str, Any]] = {}

@@ -45,8 +45,8 @@ class ForeignPolicy(Policy):
         timeout: Seconds that the server has for an answer.
         clients: The most sessions at once, for a server that cannot serve more; 0: as many as there are.
         key_file: File with the secret that the server asks for.
-        given: Of the layout: images, side, states, dtype, instruction, gripper, actions, play; and what the wire
-            takes beside it.
+        given: Of the layout: images, side, states, dtype, instruction, gripper, actions, play, channels, nested;
+            and what the wire takes beside it.
 
     Raises:
         UsageError: If one of these cannot be.
@@ -74,6 +74,8 @@ class ForeignPolicy(Policy):
         most = self._peer_class.most_clients
         if most is not None and clients > most:
             raise UsageError(f"a server of {self._wire} has at most {most} clients at once, not {clients}.")
+        if given.get("nested") and not self._peer_class.has_nested_maps:
+            raise UsageError(f"nested is for policies of openpi's wire: {self._wire} has no maps in an observation.")
         self._timeout = float(timeout)
         self.max_sessions = clients or most
         self._preset = preset

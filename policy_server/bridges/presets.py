@@ -13,6 +13,7 @@ from sparring.protos.errors import unknown
 
 _AGENT, _WRIST = "observation.images.image", "observation.images.image2"
 """Turned by 180 degrees, as LeRobot, openpi, vla-eval and GR00T all show them."""
+_TOP: Final = "observation.images.top"
 _LIBERO_STATE: Final = ("robot0_eef_pos", "robot0_eef_quat:axis-angle", "robot0_gripper_qpos")
 _POSE: Final = {
     "x": ("robot0_eef_pos[0]",),
@@ -38,6 +39,16 @@ PRESETS: Final[Mapping[str, Mapping[str, BridgeLayout]]] = {
             side=224,
             states={"observation/state": ("observation.state",)},
             play=5,
+        ),
+        # As its examples/aloha_sim: the sentence is the server's own ("Transfer cube", of pi0_aloha_sim).
+        "aloha": BridgeLayout(
+            images={"images/cam_high": _TOP},
+            side=224,
+            states={"state": (STATE,)},
+            instruction="",
+            play=10,
+            channels="first",
+            nested=True,
         ),
     },
     "roboarena": {
@@ -106,6 +117,20 @@ PRESETS: Final[Mapping[str, Mapping[str, BridgeLayout]]] = {
             dtype="float32",
             instruction="task",
             play=50,
+        ),
+        "pusht": BridgeLayout(
+            images={"observation.images.image": "observation.image"},
+            states={STATE: (STATE,)},
+            dtype="float32",
+            instruction="task",
+            play=8,
+        ),
+        "aloha": BridgeLayout(
+            images={_TOP: _TOP},
+            states={STATE: (STATE,)},
+            dtype="float32",
+            instruction="task",
+            play=100,  # as its ACT was trained
         ),
     },
     "xvla": {

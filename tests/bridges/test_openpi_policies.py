@@ -134,7 +134,8 @@ def test_nobody_there_is_told_at_once() -> None:
 def test_a_benchmark_that_no_preset_is_known_for_is_refused_with_what_to_give(server: OpenpiServer) -> None:
     address = f"openpi://127.0.0.1:{server.port}"  # type: ignore[attr-defined]
     policy = LocalPolicy(lambda: load_policy(address, {}), name=address)
-    with pytest.raises(PolicyRefused, match=r"no preset of openpi is known for 'mine' \(known: libero, metaworld\)"):
+    known = r"no preset of openpi is known for 'mine' \(known: libero, metaworld, aloha\)"
+    with pytest.raises(PolicyRefused, match=known):
         policy.open(OFFER, benchmark="mine")
 
 
@@ -148,6 +149,10 @@ def test_a_benchmark_that_no_preset_is_known_for_is_refused_with_what_to_give(se
         ({"states": {"observation/state": ["robot0_eef_quat:euler"]}}, "euler.*axis-angle"),
         ({"states": "robot0_eef_pos"}, "must map the policy's names"),
         ({"timeout": 0}, "timeout must be seconds above 0"),
+        ({"channels": "middle"}, "middle.*last"),
+        ({"nested": "yes"}, "nested must be true or false"),
+        ({"nested": True, "images": {"a": "x", "a/b": "y"}}, "'a' cannot be a map and something else"),
+        ({"nested": True, "form": "starvla"}, "starvla has no maps"),
         ({"form": "xvla"}, "openpi:// has no form .xvla.; http:// has"),
     ],
 )
@@ -182,6 +187,25 @@ def test_roboarenas_requests_name_the_session_and_say_when_an_episode_begins() -
     sessions = [seen["session_id"] for seen in server.seen]
     assert sessions[0] == sessions[1] != sessions[2] == sessions[3]
     assert server.resets == 2
+
+
+def test_channels_come_first_after_images_have_the_size_that_a_server_says() -> None:
+    server = RoboArenaServer()
+    offer = Offer({**OFFER.observations, "x": TensorSpec("float64", (1,))}, OFFER.action_low, OFFER.action_high)
+    given = {"form": "roboarena", "timeout": 5, "channels": "first", "nested": True, "states": {"robot/x": "x"}}
+    with listening(server.handle) as port:
+        address = f"openpi://127.0.0.1:{port}"
+        images = {"images/left": "observation.images.image"}
+        session = LocalPolicy(lambda: load_policy(address, {**given, "images": images}), name=address).open(
+            offer, benchmark="libero"
+        )
+        session.start(instruction="go", seed=0)
+        ours = {"observation.images.image": made_up(0)["observation.images.image"], "x": np.ones(1)}
+        session.act(ours, step=0)
+    (seen,) = server.seen
+    image = scaled_by_hand(ours["observation.images.image"], 180, 320)
+    assert np.array_equal(seen["images"]["left"], np.transpose(image, (2, 0, 1)))
+    assert np.array_equal(seen["robot"]["x"], [1.0])
 
 
 def scaled_by_hand(image: np.ndarray, high: int, wide: int) -> np.ndarray:

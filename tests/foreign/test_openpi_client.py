@@ -16,7 +16,7 @@ from bridges.foreign_servers import listening
 from bridges.served import Telling, serving
 from bridges.telling import OFFER, SIZE, actions_for, made_up
 from openpi_client import msgpack_numpy
-from openpi_client.image_tools import resize_with_pad
+from openpi_client.image_tools import convert_to_uint8, resize_with_pad
 from openpi_client.websocket_client_policy import WebsocketClientPolicy
 from websockets.sync.server import ServerConnection
 
@@ -25,6 +25,7 @@ from sparring.policy_server.bridges.rotations import axis_angle
 from sparring.policy_server.errors import PolicyFailed
 from sparring.policy_server.local import LocalPolicy
 from sparring.policy_server.policies import load_policy
+from sparring.protos.spec import Offer, TensorSpec
 
 
 def test_this_is_the_version() -> None:
@@ -111,6 +112,67 @@ def test_images_are_scaled_as_openpi_scales_them(shape: tuple[int, ...]) -> None
     assert np.array_equal(scaled(image, 224), resize_with_pad(image, 224, 224))
 
 
+ALOHA = Offer(
+    {"observation.images.top": TensorSpec("uint8", (480, 640, 3)), "observation.state": TensorSpec("float32", (14,))},
+    (-1.0,) * 14,
+    (1.0,) * 14,
+)
+
+
+def aloha(seed: int) -> dict[str, Any]:
+    """What our ALOHA shows."""
+    random = np.random.default_rng(seed)
+    image = random.integers(0, 256, (480, 640, 3)).astype(np.uint8)
+    return {"observation.images.top": image, "observation.state": random.normal(size=14).astype(np.float32)}
+
+
+def by_aloha_sim(ours: dict[str, Any]) -> dict[str, Any]:
+    """The same as openpi's examples/aloha_sim shows it, which says no sentence."""
+    image = convert_to_uint8(resize_with_pad(ours["observation.images.top"], 224, 224))
+    return {
+        "state": ours["observation.state"].astype(np.float64),
+        "images": {"cam_high": np.transpose(image, (2, 0, 1))},
+    }
+
+
+def test_the_client_of_aloha_sim_gets_the_policys_answers_to_what_it_shows() -> None:
+    policy = Telling(
+        needs={
+            "observation.images.top": TensorSpec("uint8", (-1, -1, 3)),
+            "observation.state": TensorSpec("float32", (14,)),
+        }
+    )
+    with serving(policy, "openpi:0/aloha") as (port,):
+        client = WebsocketClientPolicy("127.0.0.1", port)
+        for times in (1, 2):
+            seen = by_aloha_sim(aloha(times))
+            shown_to_us = {
+                "observation.images.top": np.transpose(seen["images"]["cam_high"], (1, 2, 0)),
+                "observation.state": seen["state"].astype(np.float32),
+            }
+            assert np.array_equal(client.infer(seen)["actions"], policy.tell(shown_to_us, "", times))
+
+
+def test_a_server_of_pi0_aloha_sim_is_shown_what_its_own_loop_shows() -> None:
+    server = Server()
+    server.size = 14
+    with listening(server.handle) as port:
+        address = f"openpi://127.0.0.1:{port}"
+        session = LocalPolicy(lambda: load_policy(address, {"timeout": 10}), name=address).open(
+            ALOHA, benchmark="aloha"
+        )
+        session.start(task="AlohaTransferCube-v0", instruction="Transfer it", seed=0)
+        for look in range(2):
+            chunk = session.act(aloha(look), step=10 * look)
+            (seen,), expected = server.seen[-1:], by_aloha_sim(aloha(look))
+            assert seen.keys() == expected.keys(), "a sentence would be played in the place of the server's own"
+            assert seen["images"].keys() == {"cam_high"}
+            assert np.array_equal(seen["images"]["cam_high"], expected["images"]["cam_high"])
+            assert seen["state"].dtype == np.float64
+            assert np.array_equal(seen["state"], expected["state"])
+            assert np.array_equal(chunk.actions, server.tell(seen)[:10])
+
+
 class Server:
     """Answers by all that it is shown, and notes it."""
 
@@ -118,6 +180,7 @@ class Server:
         self.seen: list[dict[str, Any]] = []
         self.connections = 0
         self.fails = False
+        self.size = SIZE
 
     def handle(self, connection: ServerConnection) -> None:
         self.connections += 1
@@ -136,7 +199,9 @@ class Server:
     def tell(self, seen: dict[str, Any]) -> Any:
         if self.fails:
             raise RuntimeError("CUDA error: out of memory")
-        return actions_for(seen, size=SIZE, horizon=10).astype(np.float64)
+        flat = {**seen, **seen.get("images", {})}
+        flat.pop("images", None)
+        return actions_for(flat, size=self.size, horizon=20).astype(np.float64)
 
 
 def test_a_server_of_its_codec_is_a_policy_of_ours() -> None:

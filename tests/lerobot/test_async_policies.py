@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from sparring.policy_server.errors import PolicyFailed, PolicyUnreachable
 from sparring.policy_server.local import LocalPolicy
 from sparring.policy_server.policies import load_policy
 from sparring.protos.errors import UsageError
-from sparring.protos.spec import Offer
+from sparring.protos.spec import Offer, TensorSpec
 from sparring.protos.tensor import Array
 
 CAMERAS = ("observation.images.image", "observation.images.image2")
@@ -62,14 +62,16 @@ def load(port: int, checkpoint: Path | str, **arguments: Any) -> LocalPolicy:
     return LocalPolicy(lambda: load_policy(address, given), name=address)
 
 
-def by_lerobot(folder: Path, frame: Mapping[str, Array]) -> Array:
+def by_lerobot(
+    folder: Path, frame: Mapping[str, Array], *, cameras: Sequence[str] = CAMERAS, play: int = PLAY
+) -> Array:
     """What LeRobot's own policy answers to a frame, without any server."""
     policy = get_policy_class("act").from_pretrained(folder)
     pre, post = make_pre_post_processors(policy.config, pretrained_path=str(folder))
-    seen = {name: torch.from_numpy(frame[name]).permute(2, 0, 1)[None].float() / 255 for name in CAMERAS}
+    seen = {name: torch.from_numpy(frame[name]).permute(2, 0, 1)[None].float() / 255 for name in cameras}
     with torch.inference_mode():
         chunk = policy.predict_action_chunk(pre({**seen, STATE: torch.from_numpy(frame[STATE])[None], "task": ""}))
-        return np.stack([post(chunk[:, step]).numpy()[0] for step in range(PLAY)])
+        return np.stack([post(chunk[:, step]).numpy()[0] for step in range(play)])
 
 
 def test_its_answers_are_those_of_the_checkpoint_and_belong_to_what_was_shown(
@@ -84,6 +86,37 @@ def test_its_answers_are_those_of_the_checkpoint_and_belong_to_what_was_shown(
             answers.append(session.act(frame, step=PLAY * look).actions)
             assert np.array_equal(answers[-1], by_lerobot(checkpoint, frame))
     assert len({answer.tobytes() for answer in answers}) == 6
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "ours", "theirs", "numbers"),
+    [
+        ("aloha", "observation.images.top", "observation.images.top", 14),
+        ("pusht", "observation.image", "observation.images.image", 2),
+    ],
+)
+def test_what_a_checkpoint_of_a_benchmark_is_shown_need_not_be_said(
+    server: tuple[Any, int], tmp_path: Path, benchmark: str, ours: str, theirs: str, numbers: int
+) -> None:
+    from lerobot.configs.types import FeatureType, PolicyFeature
+
+    config = act_config(64, (theirs,))
+    config.input_features[STATE] = PolicyFeature(FeatureType.STATE, (numbers,))
+    config.output_features["action"] = PolicyFeature(FeatureType.ACTION, (numbers,))
+    size = {name: torch.full((numbers,), value) for name, value in (("mean", 0.0), ("std", 0.5))}
+    checkpoint = save(config, tmp_path / "checkpoint", statistics={STATE: size, "action": size})
+    shown = {ours: TensorSpec("uint8", (64, 64, 3)), STATE: TensorSpec("float32", (numbers,))}
+    given = {"timeout": 10, "unpickle": True, "policy_type": "act", "checkpoint": str(checkpoint)}
+    address = f"lerobot-async://127.0.0.1:{server[1]}"
+    session = LocalPolicy(lambda: load_policy(address, given), name=address).open(
+        Offer(shown, action_low=(-1.0,) * numbers, action_high=(1.0,) * numbers), benchmark=benchmark
+    )
+    session.start(instruction=SENTENCE, seed=0)
+    (frame,) = film(0, 1, shown)
+    answer = session.act(frame, step=0).actions
+    known = by_lerobot(checkpoint, {theirs: frame[ours], STATE: frame[STATE]}, cameras=(theirs,), play=len(answer))
+    assert answer.shape == (8 if benchmark == "pusht" else 10, numbers)
+    assert np.array_equal(answer, known)
 
 
 def test_the_checkpoint_is_loaded_once_for_many_episodes_and_again_by_a_server_that_was_started_again(

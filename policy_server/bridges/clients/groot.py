@@ -67,7 +67,7 @@ class GrootPeer(Peer):
     def ask(self, observation: Observation) -> Array:
         # A batch of one, of one moment: what else has axes for it.
         shown: dict[str, Any] = {name: array[None, None] for name, array in self._layout.shown(observation).items()}
-        shown[self._layout.instruction] = [str(observation.task)]
+        shown |= {name: [said] for name, said in self._layout.sentence(str(observation.task)).items()}
         answer = self._call("get_action", {"observation": shown, "options": {}})
         found = answer[0] if isinstance(answer, list) and answer else answer
         if not isinstance(found, dict):

@@ -53,7 +53,7 @@ class _ActPeer(Peer):
 
     def ask(self, observation: Observation) -> Array:
         shown: dict[str, Any] = {name: self._written(array) for name, array in self._layout.shown(observation).items()}
-        question = {**shown, self._layout.instruction: str(observation.task), **self._layout.constants}
+        question = {**shown, **self._layout.sentence(str(observation.task)), **self._layout.constants}
         headers = {"Content-Type": "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"

@@ -120,7 +120,7 @@ class LeRobotAsyncPeer(Peer):
             for number, value in zip(_names(name, shown[name]), shown[name], strict=True)
         }
         raw |= {name.removeprefix(wire.IMAGES): shown[name] for name in self._layout.images}
-        raw[self._layout.instruction] = str(observation.task)
+        raw |= self._layout.sentence(str(observation.task))
         number, moment = next(self._numbers), time.time()
         question = {"timestamp": moment, "timestep": number, "observation": raw, "must_go": True}
         deadline = time.monotonic() + self._timeout

@@ -35,6 +35,7 @@ class OpenpiPeer(Peer):
     """A connection to a server of openpi's wire; raises PeerUnreachable if there is none."""
 
     default_port = 8000
+    has_nested_maps: ClassVar[bool] = True
 
     def _connect(self) -> None:
         try:
@@ -64,8 +65,9 @@ class OpenpiPeer(Peer):
         pass
 
     def ask(self, observation: Observation) -> Array:
-        question = {**self._layout.shown(observation), self._layout.instruction: str(observation.task)}
-        return self._played(self._actions(self._answer({**question, **self._layout.constants})))
+        shown = self._layout.folded(self._layout.shown(observation))
+        question = {**shown, **self._layout.sentence(str(observation.task)), **self._layout.constants}
+        return self._played(self._actions(self._answer(question)))
 
     def _answer(self, question: Mapping[str, Any]) -> bytes | str:
         """Returns what a question was answered with: the next message, for there are no numbers."""
@@ -164,13 +166,14 @@ class RoboArenaPeer(OpenpiPeer):
             raise self._failed(found)
 
     def ask(self, observation: Observation) -> Array:
-        shown: dict[str, Any] = self._layout.shown(observation)
+        shown: dict[str, Any] = replace(self._layout, channels="last").shown(observation)
         sides = self.metadata.get("image_resolution")
         if isinstance(sides, list) and len(sides) == 2 and all(isinstance(side, int) and side > 0 for side in sides):
             shown |= {name: fitted(shown[name], sides[0], sides[1]) for name in self._layout.images}
+        shown |= {name: self._layout.placed(shown[name]) for name in self._layout.images}
         if self._is_named:
             shown["session_id"] = self._name
-        question = {**shown, self._layout.instruction: str(observation.task), "endpoint": "infer"}
+        question = {**self._layout.folded(shown), **self._layout.sentence(str(observation.task)), "endpoint": "infer"}
         return self._played(self._actions(self._answer({**question, **self._layout.constants})))
 
 
@@ -178,6 +181,7 @@ class StarVlaPeer(OpenpiPeer):
     """starVLA's form: examples in an envelope with a number, so that answers can be told apart."""
 
     default_port = 10093
+    has_nested_maps: ClassVar[bool] = False
     says_what_it_wants: ClassVar[bool] = True
 
     @classmethod
@@ -204,7 +208,7 @@ class StarVlaPeer(OpenpiPeer):
         shown = self._layout.shown(observation)
         example: dict[str, Any] = {name: shown[name] for name in self._layout.states}
         example["image"] = [shown[name] for name in self._layout.images]
-        example[self._layout.instruction] = str(observation.task)
+        example |= self._layout.sentence(str(observation.task))
         number = uuid.uuid4().hex
         payload = {"examples": [example], **self._layout.constants}
         answer = self._read(self._answer({"type": "infer", "request_id": number, "payload": payload}))

@@ -71,7 +71,7 @@ class VlaEvalPeer(Peer):
         shown = self._layout.shown(observation)
         question: dict[str, Any] = {name: shown[name] for name in self._layout.states}
         question["images"] = {name: shown[name] for name in self._layout.images}
-        question[self._layout.instruction] = str(observation.task)
+        question |= self._layout.sentence(str(observation.task))
         try:
             answer = self._answer(self._send("observation", question), "action")
         except TimeoutError as error:

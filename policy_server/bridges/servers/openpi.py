@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed
 
 from sparring.policy_server.bridges.arrays import OPENPI, BadMessage
 from sparring.policy_server.bridges.front import ForeignClient, told
+from sparring.policy_server.bridges.layout import BridgeLayout
 from sparring.policy_server.bridges.servers.websockets_front import WebSocketFront
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class OpenpiFront(WebSocketFront):
                     client.reset()
                     await self._send(connection, _RESET)
                     continue
-                instruction = shown.pop(client.layout.instruction, "")
+                instruction = shown.pop(client.layout.instruction or BridgeLayout().instruction, "")
                 actions = await client.act(shown, str(instruction))
                 await self._send(connection, OPENPI.write({"actions": actions}))
         except (ConnectionClosed, TimeoutError):
