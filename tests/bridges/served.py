@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -30,12 +31,14 @@ class Telling(Policy):
         self.spec = PolicySpec(LIBERO if needs is None else needs, action_dim=SIZE, chunk_length=horizon)
         self.batches: list[int] = []
         self.fails = False
+        self.takes = 0.0
 
     def new_session(self, task: Instruction, seed: int) -> list[int]:
         return [0]
 
     def act(self, observations: Sequence[Observation], states: Sequence[list[int]]) -> list[Array]:
         self.batches.append(len(observations))
+        time.sleep(self.takes)
         if self.fails:
             raise RuntimeError("out of memory")
         answers = []

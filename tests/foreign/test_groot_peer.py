@@ -105,9 +105,9 @@ def test_its_server_is_a_policy_of_ours() -> None:
             session.act(made_up(4), step=16)
 
 
-def test_its_client_gets_our_policys_answers() -> None:
-    policy = Telling(horizon=3)
-    with serving(policy, "gr00t:0/libero") as (port,), zmq.Context() as context, context.socket(zmq.REQ) as socket:
+@contextmanager
+def client(port: int) -> Iterator[Any]:
+    with zmq.Context() as context, context.socket(zmq.REQ) as socket:
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RCVTIMEO, 60_000)
         socket.connect(f"tcp://127.0.0.1:{port}")
@@ -116,26 +116,59 @@ def test_its_client_gets_our_policys_answers() -> None:
             socket.send(msgpack_numpy.packb({"endpoint": endpoint, "data": data}))
             return msgpack_numpy.unpackb(socket.recv())
 
+        yield ask
+
+
+def shown(seed: int, sentence: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What its client shows, and what our policy is to see of it."""
+    ours = made_up(seed)
+    state = np.random.default_rng(seed).normal(size=8).astype(np.float32)
+    observation: dict[str, Any] = {
+        "video.image": ours["observation.images.image"][None, None],
+        "video.wrist_image": ours["observation.images.image2"][None, None],
+        **{f"state.{name}": state[i : i + 1][None, None] for i, name in enumerate(NAMES[:-1])},
+        "state.gripper": state[6:][None, None],
+        LANGUAGE: [sentence],
+    }
+    images = {name: ours[name] for name in ("observation.images.image", "observation.images.image2")}
+    return observation, {**images, "observation.state": state}
+
+
+def test_many_clients_are_answered_in_batches_each_its_own() -> None:
+    policy = Telling(horizon=3)
+    policy.takes = 0.02
+    wrong: list[int] = []
+
+    def play(number: int, port: int) -> None:
+        with client(port) as ask:
+            ask("reset", options={})
+            for times in range(1, 6):
+                observation, seen = shown(100 * number + times, f"do {number}")
+                action, _ = ask("get_action", observation=observation, options={})
+                if not np.array_equal(action["action.x"][0, :, 0], policy.tell(seen, f"do {number}", times)[:, 0]):
+                    wrong.append(number)
+
+    with serving(policy, "gr00t:0/libero") as (port,):
+        threads = [threading.Thread(target=play, args=(number, port)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert not wrong
+    assert sum(policy.batches) == 30
+    assert max(policy.batches) > 1
+
+
+def test_its_client_gets_our_policys_answers() -> None:
+    policy = Telling(horizon=3)
+    with serving(policy, "gr00t:0/libero") as (port,), client(port) as ask:
         assert ask("ping")["status"] == "ok"
         for episode in range(2):
             assert ask("reset", options={}) == {}
             for times in (1, 2):
-                ours = made_up(2 * episode + times)
-                state = np.random.default_rng(times).normal(size=8).astype(np.float32)
-                observation: dict[str, Any] = {
-                    "video.image": ours["observation.images.image"][None, None],
-                    "video.wrist_image": ours["observation.images.image2"][None, None],
-                    **{f"state.{name}": state[i : i + 1][None, None] for i, name in enumerate(NAMES[:-1])},
-                    "state.gripper": state[6:][None, None],
-                    LANGUAGE: [f"do {episode}"],
-                }
+                observation, seen = shown(2 * episode + times, f"do {episode}")
                 action, _ = ask("get_action", observation=observation, options={"a": np.float32(1)})
-                shown = {
-                    "observation.images.image": ours["observation.images.image"],
-                    "observation.images.image2": ours["observation.images.image2"],
-                    "observation.state": state,
-                }
-                whole = policy.tell(shown, f"do {episode}", times)
+                whole = policy.tell(seen, f"do {episode}", times)
                 for i, name in enumerate(NAMES[:-1]):
                     assert action[f"action.{name}"].dtype == np.float32
                     assert np.array_equal(action[f"action.{name}"], whole[None, :, i : i + 1]), name

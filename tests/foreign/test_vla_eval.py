@@ -71,6 +71,30 @@ def test_its_harness_gets_our_policys_chunk_action_by_action() -> None:
         assert np.array_equal(action, chunk[step % 3]), number
 
 
+def test_many_harnesses_are_answered_in_batches_each_its_own() -> None:
+    policy = Telling(horizon=1)
+    policy.takes = 0.4  # its clients make PNGs of their images meanwhile
+
+    async def play(number: int, port: int) -> bool:
+        async with Connection(f"ws://127.0.0.1:{port}", timeout=60) as connection:
+            await connection.connect()
+            await connection.start_episode({"task": {}})
+            right = True
+            for times in (1, 2):
+                seen = shown(10 * number + times)
+                action = (await connection.act(seen))["actions"]
+                right &= np.array_equal(action, policy.tell(as_ours(seen), seen["task_description"], times)[0])
+            return right
+
+    async def play_all(port: int) -> list[bool]:
+        return await asyncio.gather(*(play(number, port) for number in range(5)))
+
+    with serving(policy, "vla-eval:0/libero") as (port,):
+        assert all(asyncio.run(play_all(port)))
+    assert sum(policy.batches) == 10
+    assert max(policy.batches) > 1
+
+
 def test_a_failure_is_an_error_of_that_observation_and_the_connection_goes_on() -> None:
     policy = Telling()
 
