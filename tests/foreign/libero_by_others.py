@@ -1,8 +1,9 @@
 """LIBERO as other projects evaluate on it, beside ours by their protocol: a program of its own.
 
-    python libero_by_others.py vla-eval|openpi|gr00t TASK SIDE OUT.npz
+    python libero_by_others.py vla-eval|openpi|gr00t TASK SIDE OUT.npz [idle]
 
-Both play the same policy, which has planned its actions before and notes what it is shown. vla-eval's loop, runner and
+Both play the same policy, which has planned its actions before and notes what it is shown: one that succeeds, or an
+idle one that runs out of time. vla-eval's loop, runner and
 benchmark are its own. openpi's client loop and GR00T's environment are not on PyPI: they are written here after what
 they do, with openpi's own image tools, on LIBERO's own `OffScreenRenderEnv`.
 """
@@ -25,6 +26,8 @@ SOURCES = HERE.parent.parent / "src"
 INDEX = 1
 """Not the first episode: that what is before it counts is among what is compared."""
 AT_REST = [0.0] * 6 + [-1.0]
+FOREVER = 2000
+"""Steps: more than any project plays."""
 
 
 def environment() -> dict[str, str]:
@@ -107,7 +110,9 @@ class Behind:
         return replace(self._layout, play=len(whole)).played(whole)
 
 
-def ours(name: str, task_name: str, side: int, chunk: int) -> tuple[Any, list[dict[str, Any]], list[Any], int]:
+def ours(
+    name: str, task_name: str, side: int, chunk: int, *, idle: bool
+) -> tuple[Any, list[dict[str, Any]], list[Any], int]:
     from sparring.env_worker.benchmarks.libero import Libero
     from sparring.env_worker.episode.play import Order, run_episode
     from sparring.env_worker.protocol import protocols_of, whole
@@ -120,7 +125,7 @@ def ours(name: str, task_name: str, side: int, chunk: int) -> tuple[Any, list[di
     (task,) = benchmark.tasks(task_name)
     simulator = benchmark.make(task, benchmark.read_settings({**protocol.settings, "resolution": side}))
     seed = protocol.seed + INDEX
-    actions = plan(simulator, seed)
+    actions = [np.array(AT_REST)] * FOREVER if idle else plan(simulator, seed)
     policy = Planned(actions, layout, chunk)
     order = Order(task, INDEX, seed, EpisodeRules(**protocol.rules))
     record = run_episode(simulator, Behind(policy, layout), order)  # type: ignore[arg-type]
@@ -262,8 +267,8 @@ def main() -> None:
     from sparring.policy_server.bridges.presets import PRESETS
 
     who, task, side, out = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
-    layout = PRESETS[who]["libero"]
-    record, shown, actions, seed = ours(who, task, side, {"vla-eval": 1, "openpi": 10, "gr00t": 16}[who])
+    layout, chunk = PRESETS[who]["libero"], {"vla-eval": 1, "openpi": 10, "gr00t": 16}[who]
+    record, shown, actions, seed = ours(who, task, side, chunk, idle=sys.argv[5:] == ["idle"])
     if who == "gr00t":
         success, steps, theirs = by_gr00t(task, side, actions, layout, seed)
     else:
