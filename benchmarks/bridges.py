@@ -2,13 +2,14 @@
 
 A foreign server is asked by our bridge and by a foreign client, and our server by the same client: they take turns,
 round after round. Servers are processes of their own and compute nothing: openpi's as its client package speaks,
-vla-eval's own model server, one of pyzmq for GR00T, one of Python's http.server for /act in X-VLA's form, and LeRobot's
+vla-eval's own model server, one of pyzmq for GR00T, one of Python's http.server for /act in both forms, and LeRobot's
 own policy server.
 
     python benchmarks/bridges.py [--rounds 5] [--seconds 1] [--wire NAME...]
 
-In the environment of `make test-foreign`. LeRobot's has its own, and a folder of tests lets it run on Python 3.11:
-`PYTHONPATH=src:tests/lerobot .venvs/lerobot-0.6/bin/python benchmarks/bridges.py --wire lerobot-async`.
+In the environment of `make test-foreign`. LeRobot has its own, and a folder of tests lets it run on Python 3.11. All in
+one run: `PYTHONPATH=src:tests/lerobot:.venvs/foreign/lib/python3.11/site-packages .venvs/lerobot-0.6/bin/python
+benchmarks/bridges.py --wire openpi vla-eval gr00t openvla xvla lerobot-async`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from statistics import median
 from typing import Any, Final
@@ -58,7 +60,7 @@ Ask = Callable[[], Any]
 def bridge(wire: str, address: str) -> Ask:
     """Our side of a bridge, as a session uses it."""
     from sparring.policy_server.bridges.clients.groot import GrootPeer
-    from sparring.policy_server.bridges.clients.http_act import XvlaPeer
+    from sparring.policy_server.bridges.clients.http_act import OpenVlaPeer, XvlaPeer
     from sparring.policy_server.bridges.clients.lerobot_async import LeRobotAsyncPeer
     from sparring.policy_server.bridges.clients.openpi import OpenpiPeer
     from sparring.policy_server.bridges.clients.vla_eval import VlaEvalPeer
@@ -67,6 +69,7 @@ def bridge(wire: str, address: str) -> Ask:
         "openpi": OpenpiPeer,
         "vla-eval": VlaEvalPeer,
         "gr00t": GrootPeer,
+        "openvla": OpenVlaPeer,
         "xvla": XvlaPeer,
         "lerobot-async": LeRobotAsyncPeer,
     }
@@ -117,18 +120,23 @@ def groot_client(address: str) -> Ask:
     return ask
 
 
-def act_client(address: str) -> Ask:
+def act_client(form: str, address: str) -> Ask:
     import requests
 
-    layout = preset("xvla", "libero")
+    layout = preset(form, "libero").changed({"side": 0})
     session, shown = requests.Session(), layout.shown(SEEN)
+    written = (lambda array: json.dumps(_json_numpy(array))) if form == "xvla" else _json_numpy
 
     def ask() -> Any:
-        arrays = {name: json.dumps(_json_numpy(array)) for name, array in shown.items()}
-        question = {**arrays, "language_instruction": "go", **layout.constants}
-        return session.post(f"http://{address}/act", json=question, timeout=20).json()["action"]
+        arrays = {name: written(array) for name, array in shown.items()}
+        question = {**arrays, **layout.sentence("go"), **layout.constants}
+        return _told(session.post(f"http://{address}/act", json=question, timeout=20).json())
 
     return ask
+
+
+def _told(answer: Any) -> Any:
+    return answer["action"] if "action" in answer else _of_json_numpy(answer)
 
 
 def _json_numpy(array: Any) -> dict[str, Any]:
@@ -139,17 +147,24 @@ def _json_numpy(array: Any) -> dict[str, Any]:
     }
 
 
+def _of_json_numpy(found: Any) -> Any:
+    return np.frombuffer(base64.b64decode(found["__numpy__"]), found["dtype"]).reshape(found["shape"])
+
+
 class Acting(BaseHTTPRequestHandler):
-    """Reads a question of X-VLA's form, with its arrays, and answers with poses."""
+    """Reads a question of either form, with its arrays, and answers as that form does: X-VLA's with poses."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
         question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        for found in (json.loads(value) for value in question.values() if str(value).startswith("{")):
-            np.frombuffer(base64.b64decode(found["__numpy__"]), found["dtype"]).reshape(found["shape"])
-        content = json.dumps(POSES).encode()
+        of_xvla = "proprio" in question
+        for value in question.values():
+            found = json.loads(value) if str(value).startswith("{") and of_xvla else value
+            if isinstance(found, dict):
+                _of_json_numpy(found)
+        content = json.dumps(POSES if of_xvla else _json_numpy(CHUNK[0])).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
@@ -171,10 +186,11 @@ FOREIGN: Final[dict[str, Callable[[str], Ask]]] = {
     "openpi": openpi_client,
     "vla-eval": vla_eval_client,
     "gr00t": groot_client,
-    "xvla": act_client,
+    "openvla": partial(act_client, "openvla"),
+    "xvla": partial(act_client, "xvla"),
     "lerobot-async": lambda address: lerobot_client(address, preset("lerobot-async", "libero").shown(SEEN)),
 }
-_BY_DEFAULT: Final = ("openpi", "vla-eval", "gr00t", "xvla")
+_BY_DEFAULT: Final = ("openpi", "vla-eval", "gr00t", "openvla", "xvla")
 
 
 def serve(wire: str) -> None:
@@ -192,7 +208,7 @@ def serve(wire: str) -> None:
         with serve_background(Nothing()) as served:
             _say(f"{served.host}:{served.port}")
             time.sleep(3600)
-    elif wire == "xvla":
+    elif wire in ("openvla", "xvla"):
         server = ThreadingHTTPServer(("127.0.0.1", 0), Acting)
         _say(f"127.0.0.1:{server.server_port}")
         server.serve_forever()
