@@ -123,7 +123,11 @@ class BridgeLayout:
                 others = "values" if name == "constants" else "the benchmark's"
                 raise UsageError(f"{name} must map the policy's names to {others}, not {given[name]!r}.")
         states = {k: [v] if isinstance(v, str) else list(v) for k, v in given.get("states", self.states).items()}
-        return replace(self, **{**given, "states": states})
+        sentence = given.get("instruction", self.instruction)
+        if sentence is not None and not isinstance(sentence, str):
+            raise UsageError(f"instruction must be the policy's name for the sentence, not {sentence!r}.")
+        # What is empty on a command line is read as nothing.
+        return replace(self, **{**given, "states": states, "instruction": sentence or ""})
 
     def __str__(self) -> str:
         scaling = f" at {self.side}×{self.side}" if self.side else ""

@@ -149,6 +149,7 @@ def test_a_benchmark_that_no_preset_is_known_for_is_refused_with_what_to_give(se
         ({"states": {"observation/state": ["robot0_eef_quat:euler"]}}, "euler.*axis-angle"),
         ({"states": "robot0_eef_pos"}, "must map the policy's names"),
         ({"timeout": 0}, "timeout must be seconds above 0"),
+        ({"instruction": 3}, "instruction must be the policy's name for the sentence"),
         ({"channels": "middle"}, "middle.*last"),
         ({"nested": "yes"}, "nested must be true or false"),
         ({"nested": True, "images": {"a": "x", "a/b": "y"}}, "'a' cannot be a map and something else"),
@@ -187,6 +188,14 @@ def test_roboarenas_requests_name_the_session_and_say_when_an_episode_begins() -
     sessions = [seen["session_id"] for seen in server.seen]
     assert sessions[0] == sessions[1] != sessions[2] == sessions[3]
     assert server.resets == 2
+
+
+@pytest.mark.parametrize("nothing", ["", None])
+def test_a_sentence_that_is_not_to_be_sent_is_not(server: OpenpiServer, nothing: Any) -> None:
+    session = session_with(server, instruction=nothing)
+    session.start(instruction="go", seed=0)
+    session.act(made_up(0), step=0)
+    assert server.seen[-1].keys() == {"observation/image", "observation/wrist_image", "observation/state"}
 
 
 def test_channels_come_first_after_images_have_the_size_that_a_server_says() -> None:
