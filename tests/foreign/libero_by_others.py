@@ -1,9 +1,9 @@
 """LIBERO as other projects evaluate on it, beside ours by their protocol: a program of its own.
 
-    python libero_by_others.py vla-eval|openpi|gr00t TASK SIDE OUT.npz [idle]
+    python libero_by_others.py vla-eval|openpi|gr00t TASK SIDE OUT.npz [IDLE_TASK]
 
-Both play the same policy, which has planned its actions before and notes what it is shown: one that succeeds, or an
-idle one that runs out of time. vla-eval's loop, runner and
+Both play the same policy, which has planned its actions before and notes what it is shown: one that succeeds, and, on
+IDLE_TASK, an idle one that runs out of time. vla-eval's loop, runner and
 benchmark are its own. openpi's client loop and GR00T's environment are not on PyPI: they are written here after what
 they do, with openpi's own image tools, on LIBERO's own `OffScreenRenderEnv`.
 """
@@ -264,11 +264,19 @@ def main() -> None:
 
     os.environ["MUJOCO_GL"] = choose_backend()
     prepare_libero(_assets(LiberoSettings()))  # before others import LIBERO, which would ask for its settings
+    who, task, side, out, *idle = sys.argv[1:]
+    found = both(who, task, int(side), idle=False)
+    for waited in idle:
+        found |= {f"idle/{name}": value for name, value in both(who, waited, int(side), idle=True).items()}
+    np.savez(out, **found)
+
+
+def both(who: str, task: str, side: int, *, idle: bool) -> dict[str, Any]:
+    """An episode by our protocol and by theirs."""
     from sparring.policy_server.bridges.presets import PRESETS
 
-    who, task, side, out = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
     layout, chunk = PRESETS[who]["libero"], {"vla-eval": 1, "openpi": 10, "gr00t": 16}[who]
-    record, shown, actions, seed = ours(who, task, side, chunk, idle=sys.argv[5:] == ["idle"])
+    record, shown, actions, seed = ours(who, task, side, chunk, idle=idle)
     if who == "gr00t":
         success, steps, theirs = by_gr00t(task, side, actions, layout, seed)
     else:
@@ -280,7 +288,7 @@ def main() -> None:
     for side_name, noted in (("ours", shown), ("theirs", theirs)):
         for name in noted[0]:
             found[f"{side_name}/{name.replace('/', '.')}"] = np.stack([one[name] for one in noted])
-    np.savez(out, **found)
+    return found
 
 
 if __name__ == "__main__":

@@ -52,39 +52,30 @@ def test_a_protocol_and_the_layout_of_its_bridge_agree(name: str) -> None:
 
 @pytest.mark.processes
 @pytest.mark.requires("libero", "libero-assets", "rendering")
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("name", "task"), [("vla-eval", "libero_goal/8"), ("openpi", "libero_spatial/0"), ("gr00t", "libero_goal/8")]
 )
 def test_the_same_policy_sees_and_does_the_same(name: str, task: str, tmp_path: Path) -> None:
-    found = by_both(name, task, tmp_path)
-    assert found["ours/success"]
-    assert found["theirs/success"]
-    assert_same(found, name)
-
-
-@pytest.mark.processes
-@pytest.mark.requires("libero", "libero-assets", "rendering")
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ["openpi", "vla-eval"])  # GR00T's 720 steps would take minutes
-def test_an_episode_that_runs_out_of_time_ends_at_the_same_step(name: str, tmp_path: Path) -> None:
-    found = by_both(name, "libero_spatial/0", tmp_path, "idle")
-    assert not found["ours/success"]
-    assert not found["theirs/success"]
-    assert found["ours/steps"] == 220
-    assert_same(found, name)
-
-
-def by_both(name: str, task: str, folder: Path, *more: str) -> dict[str, np.ndarray]:
-    """What an episode was by our protocol and by theirs."""
-    out = folder / "found.npz"
+    out = tmp_path / "found.npz"
+    # An idle policy, too, that runs out of time: not by GR00T, whose episodes are long.
+    idle = [] if name == "gr00t" else ["libero_spatial/0"]
     done = subprocess.run(
-        [sys.executable, PROGRAM, name, task, str(SIDE), out, *more],
-        env=environment(), capture_output=True, text=True, timeout=560, check=False,
+        [sys.executable, PROGRAM, name, task, str(SIDE), out, *idle],
+        env=environment(), capture_output=True, text=True, timeout=860, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     with np.load(out) as loaded:
-        return dict(loaded)
+        found = {key: loaded[key] for key in loaded if not key.startswith("idle/")}
+        waited = {key.removeprefix("idle/"): loaded[key] for key in loaded if key.startswith("idle/")}
+    assert found["ours/success"]
+    assert found["theirs/success"]
+    assert_same(found, name)
+    if idle:
+        assert not waited["ours/success"]
+        assert not waited["theirs/success"]
+        assert waited["ours/steps"] == 220
+        assert_same(waited, name)
 
 
 def assert_same(found: dict[str, np.ndarray], name: str) -> None:
