@@ -5,6 +5,7 @@ from __future__ import annotations
 import av
 import numpy as np
 import pytest
+from encoded import encoded_frames
 from toy_benchmark import ToySettings, ToySimulator
 from toy_policies import Forward
 
@@ -77,7 +78,8 @@ def test_clipped_actions_are_kept_as_they_were_executed() -> None:
     assert actions.max() == 1.5
 
 
-def test_a_film_of_a_replay_is_that_of_the_episode() -> None:
+def test_a_film_of_a_replay_is_that_of_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    added = encoded_frames(monkeypatch)
     _, actions, _ = played(Forward(), order())
     live, later = ToySimulator("long", ToySettings()), ToySimulator("long", ToySettings())
     session = LocalPolicy(Forward(), name="toy").open(live.offers)
@@ -92,6 +94,7 @@ def test_a_film_of_a_replay_is_that_of_the_episode() -> None:
             seen.append(np.stack([frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)]))
         film.close()
     assert np.array_equal(*seen)
+    assert np.array_equal(*added.values())
 
 
 def test_an_episode_that_goes_on_where_it_had_ended_is_told() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
+from encoded import encoded_frames
 from toy_benchmark import ToySettings, ToySimulator
 from toy_policies import Forward
 
@@ -87,13 +88,17 @@ def content(film: Film) -> bytes:
         (Looking(FAST_ENOUGH), 20.0, {}),
     ],
 )
-def test_who_looks_at_every_frame_is_filmed_by_the_way(policy: Looking, fps: float, rules: dict[str, Any]) -> None:
+def test_who_looks_at_every_frame_is_filmed_by_the_way(
+    policy: Looking, fps: float, rules: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added = encoded_frames(monkeypatch)
     found, record = seen_film(policy, ["failure", "success"], fps, **rules)
     live = ToySimulator("short", ToySettings())
     film = Film(live, fps=fps)
     expected = played(policy, [film], live, **rules)
     assert found
     assert np.array_equal(frames(found), frames(content(film))), "it is not the film that a replay makes"
+    assert np.array_equal(*added.values())
     unfilmed = played(policy, [], ToySimulator("short", ToySettings()), **rules)
     assert record.renders - unfilmed.renders <= 1, "it draws more than what nobody can have looked at"
     for name in ("outcome", "steps", "reward_sum", "reward_max"):

@@ -25,6 +25,9 @@ LIBERO: Final = "tests/libero/test_libero_simulator.py"
 BITS: Final = f"{LOOPS}::test_every_bit_is_that_of_liberos_own_environment"
 IMAGES: Final = f"{LIBERO}::test_the_same_bits_as_hard_resets_and_rendering_always"
 METAWORLD: Final = "tests/env_worker/test_metaworld.py"
+DRAWING: Final = "tests/env_worker/test_gym_drawing.py"
+PUSHT: Final = "tests/gym/test_pusht.py"
+ALOHA: Final = "tests/gym/test_aloha.py::test_it_is_gym_alohas_environment"
 SHORTCUTS: Final = "tests/env_worker/test_metaworld_shortcuts.py::test_every_bit_is_metaworlds"
 
 NOTICED_BY: Final[dict[str, str]] = {
@@ -59,6 +62,17 @@ NOTICED_BY: Final[dict[str, str]] = {
     "::test_what_draws_images_may_be_made_before_the_first_episode_and_nothing_is_otherwise[push-v3]",
     "metaworld-rotation": f"{SHORTCUTS}[pick-place-v3]",
     "metaworld-fingers": f"{SHORTCUTS}[pick-place-v3]",
+    "metaworld-contacts": "tests/env_worker/test_metaworld_shortcuts.py::test_what_the_pads_touch_is_found_in_arrays",
+    "gym-image": f"{DRAWING}::test_on_look_only_what_is_looked_at_is_drawn_and_nothing_else_changes",
+    "gym-not-looking": f"{DRAWING}::test_on_look_only_what_is_looked_at_is_drawn_and_nothing_else_changes",
+    "pusht-image": f"{PUSHT}::test_it_is_the_environment_that_gymnasium_makes",
+    "pusht-state": f"{PUSHT}::test_it_is_the_environment_that_gymnasium_makes",
+    "pusht-not-looking": f"{PUSHT}::test_what_nobody_looks_at_is_not_drawn_and_changes_nothing",
+    "aloha-image": f"{ALOHA}[AlohaInsertion-v0]",
+    "aloha-state": f"{ALOHA}[AlohaInsertion-v0]",
+    "filmed-again": "tests/env_worker/test_replay.py::test_a_film_of_a_replay_is_that_of_the_episode",
+    "filmed-by-the-way": "tests/env_worker/test_seen_film.py"
+    "::test_who_looks_at_every_frame_is_filmed_by_the_way[policy0-20.0-rules0]",
     "replayed": "tests/env_worker/test_replay.py::test_a_replay_is_the_episode",
     "written": "tests/protos/test_wire.py::test_one_tensor_is_the_same_bytes_as_protobufs",
     "framed": "tests/policy_server/test_framed.py::test_a_session_near_by_uses_frames_and_answers_as_gRPC_does",
@@ -83,7 +97,7 @@ def tried(name: str) -> tuple[bool, str]:
 
 def _pytest(python: Path, tests: Sequence[str], *, change: str = "") -> subprocess.CompletedProcess[str]:
     if not python.exists():
-        sys.exit(f"there is no {python}: `make env-libero env-lerobot` makes it")
+        sys.exit(f"there is no {python}: `make env-libero env-lerobot`, or `make test-gym`, makes it")
     command = [str(python), "-m", "pytest", "-q", "-n", "0", "-p", "one_bit.changes", "-p", "no:cacheprovider"]
     return subprocess.run(
         [*command, *tests],
@@ -103,7 +117,8 @@ def _last(ended: subprocess.CompletedProcess[str]) -> str:
 
 def _python(name: str) -> Path:
     kind, _, _ = name.partition("-")
-    environment = {"lerobot": "lerobot-0.6"}.get(kind, "libero" if kind.startswith("libero") else "")
+    elsewhere = {"lerobot": "lerobot-0.6", "pusht": "packages/gym", "aloha": "packages/gym"}
+    environment = elsewhere.get(kind, "libero" if kind.startswith("libero") else "")
     return venvs_folder() / environment / "bin" / "python" if environment else Path(sys.executable)
 
 

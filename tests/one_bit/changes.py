@@ -12,22 +12,12 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
+from one_bit import drawing
+from one_bit.bits import flip, flipped
 
 from sparring.env_worker.benchmark import Step
 
 SUITES: Final = ("libero_spatial", "libero_object", "libero_goal", "libero_10", "libero_90")
-
-
-def flip(array: Any) -> Any:
-    """Changes the last bit of the first number of an array, in its place."""
-    bits = array.reshape(-1).view({1: np.uint8, 4: np.uint32, 8: np.uint64}[array.dtype.itemsize])
-    bits[:1] ^= 1
-    return array
-
-
-def flipped(array: Any) -> Any:
-    """Returns a copy that differs by one bit."""
-    return flip(np.array(array))
 
 
 def _libero_steps(change: Callable[[Any, Any, int], Any], when: Callable[..., bool] = lambda **_: True) -> None:
@@ -197,6 +187,14 @@ def _metaworld_resets() -> None:
     shortcuts._reset = changed
 
 
+def _metaworld_contacts() -> None:
+    """Whether something is held between the fingers is told otherwise, where contacts are read from arrays."""
+    from sparring.env_worker.benchmarks._metaworld import shortcuts
+
+    touching = shortcuts._touching_object
+    shortcuts._touching_object = lambda env, geom: not touching(env, geom)
+
+
 def _in_company() -> None:
     """In deterministic mode, the first row of several has another answer than it has alone."""
     from sparring.policy_server.policies.torch import TorchPolicy
@@ -295,6 +293,16 @@ CHANGES: Final[dict[str, Callable[[], None]]] = {
     "metaworld-prepared": _metaworld_contexts,
     "metaworld-rotation": _metaworld_rotations,
     "metaworld-fingers": _metaworld_fingers,
+    "metaworld-contacts": _metaworld_contacts,
+    "gym-image": partial(drawing.drawn_on_look, drawing.gym_images),
+    "gym-not-looking": partial(drawing.drawn_on_look, drawing.gym_states),
+    "pusht-image": partial(drawing.pusht, "observation.image"),
+    "pusht-state": partial(drawing.pusht, "observation.state"),
+    "pusht-not-looking": drawing.pusht_not_looking,
+    "aloha-image": partial(drawing.aloha, "observation.images.top"),
+    "aloha-state": partial(drawing.aloha, "observation.state"),
+    "filmed-again": drawing.film_of_a_replay,
+    "filmed-by-the-way": drawing.film_by_the_way,
     "replayed": _replayed,
     "written": _written,
     "framed": _framed,
