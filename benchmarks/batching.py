@@ -1,8 +1,8 @@
 # ruff: noqa: E402 - the path comes first
 """Actions per second of one LeRobot policy: many sessions on one server, with batching and without, against LeRobot.
 
-An ACT of about 10 M parameters on the CPU. Five contenders take turns, round after round: the server as it is by
-default, the same server with `--max-queue-delay auto`, the same limited to batches of one, LeRobot's own loop
+An ACT of about 10 M parameters on the CPU. Five contenders take turns, round after round: the server without waiting
+(`--max-queue-delay 0`), the server as it is by default (`auto`), the same limited to batches of one, LeRobot's own loop
 (`select_action` on a batch of eight in lock-step, with its processors, as lerobot-eval has it), and the network alone,
 called again and again with the same batch of eight.
 
@@ -50,9 +50,9 @@ from sparring.protos.spec import TensorSpec
 
 SIDE: Final = 96
 LOCK_STEP: Final = 8
-BATCHING, WAITING, SINGLE = "default", "auto", "batch of 1"
+BATCHING, WAITING, SINGLE = "never waits", "default (auto)", "batch of 1"
 LEROBOT, NETWORK = "LeRobot, 8 in lock-step", "network alone, 8 rows"
-SERVERS: Final = {BATCHING: (), WAITING: ("--max-queue-delay=auto",), SINGLE: ("--max-batch=1",)}
+SERVERS: Final = {BATCHING: ("--max-queue-delay=0",), WAITING: (), SINGLE: ("--max-batch=1",)}
 CHUNK: Final = 10
 START_SECONDS: Final = 300.0
 NETWORK_SECONDS: Final = 0.5

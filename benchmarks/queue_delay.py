@@ -2,9 +2,9 @@
 
 The batcher is the real one; the clock is not, so that nothing depends on the machine and a minute of play takes less
 than a second. A slot takes a core for the time of its physics, asks the policy, and begins again. Times of physics are
-drawn for each chunk, the same ones for both contenders.
+drawn for each chunk, the same ones for both contenders; --draw N draws others.
 
-    python benchmarks/queue_delay.py [--slots 1 2 4 8 16] [--cores 2 8 64] [--looks 100]
+    python benchmarks/queue_delay.py [--slots 1 2 4 8 16] [--cores 2 8 64] [--looks 100] [--draw 0]
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Modelled(Policy):
         return [np.zeros((1, 1))] * len(observations)
 
 
-def answers(policy: str, physics: str, slots: int, cores: int, looks: int, delay: QueueDelay) -> int:
+def answers(policy: str, physics: str, slots: int, cores: int, looks: int, delay: QueueDelay, *, draw: int = 0) -> int:
     """How many answers slots get in the time that one alone needs for so many looks."""
     mean, spread = PHYSICS[physics]
     seconds = looks * (mean + sum(POLICIES[policy])) / 1000
@@ -72,7 +72,7 @@ def answers(policy: str, physics: str, slots: int, cores: int, looks: int, delay
         free = asyncio.Semaphore(cores)
 
         async def play(number: int) -> int:
-            times, count = np.random.default_rng(number), 0
+            times, count = np.random.default_rng((number, draw)), 0
             who = _Who()
             await batcher.new_session(TASK, 0, who=who)
             while loop.time() < seconds:
@@ -99,6 +99,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, nargs="+", default=[1, 2, 4, 8, 16])
     parser.add_argument("--cores", type=int, nargs="+", default=[2, 8, 64])
     parser.add_argument("--looks", type=int, default=100, help="of a slot that waits for nobody")
+    parser.add_argument("--draw", type=int, default=0, help="which times of physics are drawn")
     options = parser.parse_args()
 
     ratios: dict[str, dict[int, float]] = {}
@@ -107,7 +108,8 @@ def main() -> None:
             for policy in POLICIES:
                 play = [(policy, physics, n, cores, options.looks) for n in options.slots]
                 found = {
-                    n: answers(*one, "auto") / answers(*one, 0.0) for n, one in zip(options.slots, play, strict=True)
+                    n: answers(*one, "auto", draw=options.draw) / answers(*one, 0.0, draw=options.draw)
+                    for n, one in zip(options.slots, play, strict=True)
                 }
                 ratios[f"{physics}, {cores} cores: {policy}"] = found
     curve = _curve(options.cores, options.looks)
@@ -121,6 +123,9 @@ def main() -> None:
         met=worst[0] >= LEAST,
         worst=worst,
         best=best,
+        more=sum(ratio > 1.05 for found in ratios.values() for ratio in found.values()),
+        less=sum(ratio < 1 for found in ratios.values() for ratio in found.values()),
+        cases=sum(map(len, ratios.values())),
         curve=curve,
         ratios=ratios,
     )

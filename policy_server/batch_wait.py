@@ -16,6 +16,8 @@ from weakref import WeakKeyDictionary
 
 _PASSES: Final = 8
 """Passes of each size that are remembered; the first of a size is often slow, and their median forgets it."""
+_LEAST_COST: Final = 1e-3
+"""Seconds that a pass costs whatever its size, for less of which nobody waits: a timer is not more exact."""
 
 
 @dataclass
@@ -50,6 +52,7 @@ class BatchWait:
     def __init__(self) -> None:
         self._seconds: defaultdict[int, deque[float]] = defaultdict(lambda: deque(maxlen=_PASSES))
         self._rhythms: WeakKeyDictionary[object, _Rhythm] = WeakKeyDictionary()
+        self._cost: float | None = None
         self._demand = 0.0
         self._ended: float | None = None
 
@@ -75,10 +78,16 @@ class BatchWait:
             arrived: When the first of its rows did.
         """
         self._seconds[rows].append(ended - began)
-        if self._ended is not None:
+        self._cost = None
+        if self._ended is not None and ended > self._ended:
             idle = max(0.0, arrived - self._ended)
             self._demand += ((1 - idle / (ended - self._ended)) - self._demand) / 4
         self._ended = ended
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions there are."""
+        return len(self._rhythms)
 
     @property
     def fixed_cost(self) -> float:
@@ -100,11 +109,16 @@ class BatchWait:
             room: Rows that the batch may still take.
             now: The time.
         """
+        if self._cost is None:
+            self._cost = self.fixed_cost
         # A policy that is idle half of the time is not what holds the sessions up; its time is worth less than theirs.
-        cost = self.fixed_cost * self._demand
-        best, wait = queued / cost if cost else float("inf"), 0.0
-        due = sorted(due for rhythm in self._rhythms.values() if (due := rhythm.due) is not None and due >= now)
+        cost = self._cost * self._demand
+        if cost < _LEAST_COST:
+            return 0.0
+        best, wait = queued / cost, 0.0
+        dues = (rhythm.due for rhythm in self._rhythms.values())
+        due = sorted(due for due in dues if due is not None and now <= due <= now + cost)
         for more, when in enumerate(due[:room], 1):
-            if when - now <= cost and (queued + more) / (cost + when - now) > best:
+            if (queued + more) / (cost + when - now) > best:
                 best, wait = (queued + more) / (cost + when - now), when - now
         return wait

@@ -17,6 +17,7 @@ from sparring.policy_server.errors import EpisodeInterrupted, PolicyFailed, Queu
 from sparring.policy_server.options import AUTO, QueueDelay
 from sparring.policy_server.policies.base import Instruction, Observation, Policy
 from sparring.policy_server.stats import StatsCounter
+from sparring.policy_server.wait_trial import WaitTrial
 from sparring.protos.errors import SparringError
 from sparring.protos.tensor import Array
 from sparring.protos.tracebacks import Tracebacks
@@ -53,7 +54,7 @@ class Batcher:
         max_batch: The most rows in one forward pass.
         max_queue: The most rows that wait; more are refused.
         max_queue_delay: Seconds that a row may wait for others to fill its batch. 0: none ever does; auto: as long as
-            that makes more answers per second.
+            that has been seen to make more answers per second.
         expected: How many rows could come at most: those of the episodes that are running. A batch of that size is
             full, so that nobody waits for a session that has nothing to ask.
         stats: Where what was done is counted.
@@ -80,6 +81,7 @@ class Batcher:
         self._max_queue = max_queue
         self._max_queue_delay = 0.0 if max_queue_delay == AUTO else max_queue_delay
         self._wait = BatchWait() if max_queue_delay == AUTO and not self._instant else None
+        self._trial = WaitTrial()
         self._expected = expected
         self._stats = stats or StatsCounter()
         self._queue: deque[_Waiting] = deque()
@@ -157,7 +159,7 @@ class Batcher:
             return 0.0
         now = self._loop.time()
         if self._wait is not None:
-            return self._wait.worth(len(self._queue), room, now)
+            return self._wait.worth(len(self._queue), room, now) if self._trial.waits else 0.0
         return self._queue[0].arrived + self._max_queue_delay - now
 
     def _silence(self) -> None:
@@ -204,6 +206,8 @@ class Batcher:
     def _learn(self, wait: BatchWait, batch: Sequence[_Waiting]) -> None:
         now = self._loop.time()
         wait.passed(len(batch), self._began, now, arrived=batch[0].arrived)
+        if wait.sessions:
+            self._trial.passed(len(batch), now, arrived=batch[0].arrived, sessions=wait.sessions)
         for waiting in batch:
             if waiting.who is not None:
                 wait.answered(waiting.who, now)

@@ -169,10 +169,10 @@ class ServerOptions:
         default=64, metadata=_how("the most observations in one forward pass", _at_least_one, of_run=True)
     )
     max_queue_delay: QueueDelay = field(
-        default=0.0,
+        default=AUTO,
         metadata=_how(
-            "seconds that an observation may wait for others to fill its batch; auto: as long as that makes more "
-            "answers per second",
+            "seconds that an observation may wait for others to fill its batch; auto: as long as that has been seen to "
+            "make more answers per second",
             _queue_delay,
             of_run=True,
         ),

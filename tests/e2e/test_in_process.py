@@ -260,7 +260,7 @@ VALUES: dict[str, Any] = {"benchmark": "toy", "task": "short", "policy": "zero",
         ({"listen": "127.0.0.1:0"}, "--listen is of no use with --in-process: there are no workers."),
         ({"metrics": ":9090"}, "--metrics is of no use with --in-process: no policy server is there to tell them."),
         ({"max_batch": 8}, "--max-batch is of no use with --in-process: observations are answered one by one."),
-        ({"max_queue_delay": "auto"}, "--max-queue-delay is of no use with --in-process: no observation waits for"),
+        ({"max_queue_delay": 0.5}, "--max-queue-delay is of no use with --in-process: no observation waits for"),
         ({"stall_timeout": 5}, "--stall-timeout is of no use with --in-process: nobody is there to kill a simulator"),
         ({"worker_timeout": 5}, "--worker-timeout is of no use with --in-process: there are no workers."),
         (

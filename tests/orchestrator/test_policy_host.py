@@ -90,12 +90,12 @@ def started(tmp_path: Path) -> list[str]:
 
 def test_it_is_told_what_to_serve_and_says_where_it_does(server: Scripted, tmp_path: Path) -> None:
     server("listen; exec sleep 60")
-    hosting = host(tmp_path, policy_arg={"gain": 2}, max_batch=7, max_queue_delay="auto", metrics=":9090")
+    hosting = host(tmp_path, policy_arg={"gain": 2}, max_batch=7, max_queue_delay=0.25, metrics=":9090")
     assert run(hosting, lambda: hosting.addresses[1].port == 4321)
     assert [str(address) for address in hosting.addresses] == [f"unix://{tmp_path}/policy.sock", "127.0.0.1:4321"]
     (arguments,) = started(tmp_path)
     assert arguments.startswith("-P -m sparring.policy_server --policy=toy_policies:Forward ")
-    for expected in ('--policy-args={"gain": 2}', "--max-batch=7", "--max-queue-delay=auto", "9090", "127.0.0.1:0"):
+    for expected in ('--policy-args={"gain": 2}', "--max-batch=7", "--max-queue-delay=0.25", "9090", "127.0.0.1:0"):
         assert expected in arguments
     assert (tmp_path / "policy.sock").stat().st_mode & 0o666 == 0o666, "containers are other users"
 

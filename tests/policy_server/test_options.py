@@ -28,7 +28,7 @@ OTHERS: dict[str, Any] = {
     "client_ca": Path("ca.pem"),
     "insecure": True,
     "max_batch": 3,
-    "max_queue_delay": "auto",
+    "max_queue_delay": 0.5,
     "metrics": ":0",
     "max_observation": 9,
     "max_sessions": 7,
