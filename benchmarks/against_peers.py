@@ -2,7 +2,8 @@ r"""The same checkpoint and the same seeds through other evaluators and through 
 
     python benchmarks/against_peers.py [--benchmark metaworld libero] [--rounds 1] [--only NAME ...]
 
-Contenders are LeRobot's own command (as it is, and at its best: without films, one simulator, soft resets), vla-eval
+Contenders are LeRobot's own command (as it is; without films and with one simulator, and with soft resets on LIBERO; on
+Meta-World also with a simulator for each episode, in processes of their own), vla-eval
 with its own LIBERO and its own LeRobot server, LIBERO as openpi loops over it, and Sparring without and with films.
 Each is a command of its own, in a process of its own, with one thread for the network. What cannot be run here is a
 line that says why. What is compared:
@@ -183,9 +184,13 @@ def _lerobot(load: Load, folder: Path, *more: str) -> list[str]:
     return ["-c", program, *where, *flags, *more]
 
 
-def _lerobot_at_its_best(load: Load, folder: Path) -> list[str]:
+def _lerobot_alone(load: Load, folder: Path) -> list[str]:
     soft = ["--env.hard_reset=false"] if load.benchmark == "libero" else []
     return _lerobot(load, folder, "--eval.batch_size=1", *soft)
+
+
+def _lerobot_at_once(load: Load, folder: Path) -> list[str]:
+    return _lerobot(load, folder, f"--eval.batch_size={load.episodes}", "--eval.use_async_envs=true")
 
 
 def _read_lerobot(load: Load, folder: Path, watch: Watch) -> Told:
@@ -231,11 +236,13 @@ def _read_script(load: Load, folder: Path, watch: Watch) -> Told:
 def contenders(benchmark: str) -> list[Contender]:
     """Everybody on one benchmark; the first is who others are compared with."""
     lerobot = "lerobot-0.6" if benchmark == "metaworld" else "peers"
-    best = {"PEERS_FILMS": "none"}
+    unfilmed = {"PEERS_FILMS": "none"}
     found = [
         Contender("lerobot-eval, its default", benchmark, lerobot, _lerobot, _read_lerobot),
-        Contender("lerobot-eval, at its best", benchmark, lerobot, _lerobot_at_its_best, _read_lerobot, best),
+        Contender("lerobot-eval, no films", benchmark, lerobot, _lerobot_alone, _read_lerobot, unfilmed),
     ]
+    if benchmark == "metaworld":  # of LIBERO's tasks there is one episode each, so that would be the same again
+        found.append(Contender("lerobot-eval, at once", benchmark, lerobot, _lerobot_at_once, _read_lerobot, unfilmed))
     if benchmark == "libero":
         found += [
             Contender("vla-eval 0.8", benchmark, "peers", _script("vla_eval_run.py"), _read_script),
