@@ -18,6 +18,7 @@ from sparring.env_worker.worker.registration import registration
 from sparring.env_worker.worker.slot_pool import SlotPool
 from sparring.env_worker.worker.stream import refusal_of, say_goodbye, write
 from sparring.protos import evaluation_pb2 as pb
+from sparring.protos.advice import Hint
 from sparring.protos.errors import SparringError, UsageError
 from sparring.protos.evaluation_pb2_grpc import WorkStub
 from sparring.protos.net.address import Address
@@ -123,7 +124,8 @@ class Worker:
             except TimeoutError:
                 raise OrchestratorGone(
                     f"no orchestrator answered at {self._address} within {self._connect_timeout:g} s. "
-                    "Is `sparring run` running there?"
+                    "Is `sparring run` running there? Then this machine does not reach it: have the run listen where a "
+                    f"firewall lets workers in, with {Hint('listen')}, and name its machine with {Hint('advertise')}."
                 ) from None
             except grpc.RpcError as error:
                 raise _translated(error, self._address) from error

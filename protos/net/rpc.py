@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
 from typing import Any, Final
 
@@ -35,6 +36,8 @@ CLIENT_OPTIONS: Final = [
     ("grpc.max_reconnect_backoff_ms", 1_000),
     # Two clients in one process must not share a connection: one slow reader would stall the other.
     ("grpc.use_local_subchannel_pool", 1),
+    # What clusters have in http_proxy leads to the web, and to no node of theirs. Who needs a proxy says grpc_proxy.
+    ("grpc.enable_http_proxy", int("grpc_proxy" in os.environ)),
 ]
 
 SERVER_OPTIONS: Final = [

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
-from support import Sparring, Undisturbed, read_csv
+from support import Sparring, Undisturbed, free_port, read_csv
 from toy_policies import Wanderer
 
 from sparring import Evaluator, Observation
@@ -19,8 +19,10 @@ from sparring.protos.tensor import Array
 
 @pytest.mark.processes
 def test_several_workers_of_a_benchmark_play_over_tls(
-    tmp_path: Path, sparring: Sparring, undisturbed: Undisturbed
+    tmp_path: Path, sparring: Sparring, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for variable in ("http_proxy", "https_proxy"):  # as on many clusters; it leads to the web, and to no node
+        monkeypatch.setenv(variable, f"http://127.0.0.1:{free_port()}")
     plan = ("run", "--benchmark", "toy", "--task", "good,short", "--policy", "toy_policies:Wanderer", "--episodes", "4")
     done = sparring(*plan, "--launcher", "far", "--workers", "2", "--slots-per-worker", "1", "--output", "far")
     assert done.returncode == 0, done.stderr
