@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +12,7 @@ _SHARED: Final = frozenset(
     {
         *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "ncpfs", "virtiofs"),
         *("lustre", "gpfs", "mmfs", "beegfs", "panfs", "pvfs2", "orangefs", "wekafs", "glusterfs", "ocfs2", "gfs2"),
-        *("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.beegfs", "fuse.juicefs", "fuse.s3fs", "fuse.gcsfuse"),
+        *("fuse.sshfs", "fuse.glusterfs", "fuse.ceph-fuse", "fuse.mfs", "fuse.juicefs", "fuse.s3fs", "fuse.gcsfuse"),
     }
 )
 _MOUNTS: Final = Path("/proc/self/mountinfo")
@@ -25,12 +26,13 @@ def shared_storage(folder: Path, mounts: Path | None = None) -> str:
         folder: It need not exist yet.
         mounts: Where the kernel says what is mounted, if not where it always does.
     """
+    whole = folder.absolute()
+    # With a dot at the end: what an automounter has, as on many clusters, is mounted when somebody looks into it.
+    here = next((path for path in (whole, *whole.parents) if os.path.exists(f"{path}/.")), Path("/")).resolve()
     try:
         lines = (mounts or _MOUNTS).read_text().splitlines()
     except OSError:
         return ""
-    whole = folder.absolute()
-    here = next((path for path in (whole, *whole.parents) if path.exists()), Path("/")).resolve()
     kind = _kind(here, lines)
     return kind if kind in _SHARED else ""
 

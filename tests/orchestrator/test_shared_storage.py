@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import Sparring
@@ -28,7 +30,7 @@ def mounted(point: Path, kind: str) -> str:
     return f"41 22 0:35 / {place} rw,relatime shared:20 - {kind} server:/export rw,vers=4.2"
 
 
-@pytest.mark.parametrize("kind", ["nfs4", "lustre", "gpfs", "beegfs", "cifs", "fuse.sshfs"])
+@pytest.mark.parametrize("kind", ["nfs4", "lustre", "gpfs", "beegfs", "cifs", "fuse.sshfs", "fuse.ceph-fuse"])
 def test_it_is_told_from_a_disk_by_the_nearest_mount(tmp_path: Path, kind: str) -> None:
     home, scratch = tmp_path / "ho me", tmp_path / "ho me" / "scratch"
     scratch.mkdir(parents=True)
@@ -41,6 +43,21 @@ def test_it_is_told_from_a_disk_by_the_nearest_mount(tmp_path: Path, kind: str) 
 def test_what_is_mounted_over_something_hides_it(tmp_path: Path) -> None:
     assert shared_storage(tmp_path, mounts(tmp_path, mounted(tmp_path, "nfs"), mounted(tmp_path, "tmpfs"))) == ""
     assert shared_storage(tmp_path, mounts(tmp_path, mounted(tmp_path, "tmpfs"), mounted(tmp_path, "nfs"))) == "nfs"
+
+
+def test_what_is_mounted_when_somebody_looks_into_it_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # There is no automounter in a test: this does what one does.
+    home, stat = tmp_path / "home", os.stat
+    home.mkdir()
+    found = mounts(tmp_path, mounted(home, "autofs"))
+
+    def looked_at(path: Any, *arguments: Any, **more: Any) -> os.stat_result:
+        if str(path).startswith(f"{home}/"):
+            found.write_text(f"{found.read_text()}{mounted(home, 'nfs4')}\n")
+        return stat(path, *arguments, **more)
+
+    monkeypatch.setattr(os, "stat", looked_at)
+    assert shared_storage(home, found) == "nfs4"
 
 
 def test_where_nobody_can_tell_it_is_taken_for_a_disk(tmp_path: Path) -> None:
