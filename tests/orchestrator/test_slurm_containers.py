@@ -40,15 +40,17 @@ def contained(text: str, **more: Any) -> ContainedProgram:
     [
         (
             "apptainer:/shared/metaworld.sif",
-            "apptainer exec --cleanenv --no-home --bind=/shared/run/slurm:/mnt:ro /shared/metaworld.sif",
+            "apptainer exec --cleanenv --no-home --no-mount=cwd --bind=/shared/run/slurm:/mnt:ro /shared/metaworld.sif",
         ),
         (
             "apptainer:docker://ghcr.io/lab/metaworld:1",
-            "apptainer exec --cleanenv --no-home --bind=/shared/run/slurm:/mnt:ro docker://ghcr.io/lab/metaworld:1",
+            "apptainer exec --cleanenv --no-home --no-mount=cwd --bind=/shared/run/slurm:/mnt:ro "
+            "docker://ghcr.io/lab/metaworld:1",
         ),
         (
             "singularity:/shared/metaworld.sif",
-            "singularity exec --cleanenv --no-home --bind=/shared/run/slurm:/mnt:ro /shared/metaworld.sif",
+            "singularity exec --cleanenv --no-home --no-mount=cwd --bind=/shared/run/slurm:/mnt:ro "
+            "/shared/metaworld.sif",
         ),
         (
             "pyxis:ghcr.io#lab/metaworld:1",
@@ -75,8 +77,8 @@ def test_gpus_and_assets_are_shown_to_it() -> None:
     head = (
         'sh -c \'if [ -n "${CUDA_VISIBLE_DEVICES+x}" ]; then '
         'export APPTAINERENV_CUDA_VISIBLE_DEVICES="$CUDA_VISIBLE_DEVICES"; fi; exec "$0" "$@"\' '
-        "apptainer exec --cleanenv --no-home --nv --bind=/shared/run/slurm:/mnt:ro --bind=/data/libero:/data/libero:ro "
-        "/shared/libero.sif"
+        "apptainer exec --cleanenv --no-home --no-mount=cwd --nv --bind=/shared/run/slurm:/mnt:ro "
+        "--bind=/data/libero:/data/libero:ro /shared/libero.sif"
     )
     inside = INSIDE.format(variables=" SPARRING_LIBERO_ASSETS=/data/libero")
     assert shlex.join(program.started(WORKER)) == f"{head} {inside}"

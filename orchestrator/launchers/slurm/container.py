@@ -113,7 +113,9 @@ class WorkerContainer:
         wants_gpu = any("gpu" in f"{name}={options[name]}" for name in _GPU_OPTIONS if name in options)
         own_gpus = ["sh", "-c", _OWN_GPUS.format(prefix=f"{self.kind.upper()}ENV")] if wants_gpu else []
         nv = ["--nv"] if wants_gpu else []
-        return [*own_gpus, self.kind, "exec", "--cleanenv", "--no-home", *nv, *binds, self.image]
+        # The current folder of a job is where it was submitted, often a home: without the last option it is shown, too.
+        alone = ["--cleanenv", "--no-home", "--no-mount=cwd"]
+        return [*own_gpus, self.kind, "exec", *alone, *nv, *binds, self.image]
 
     def step_options(self, shown: Mapping[Path, Path]) -> list[str]:
         """Returns the options of srun that start a step in it; empty: it takes none, `prefix` does."""
