@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pwd
@@ -14,10 +15,16 @@ from click.testing import CliRunner
 from sparring.orchestrator.cli.main import cli
 from sparring.orchestrator.launchers.registry import get_launcher
 from sparring.orchestrator.launchers.slurm import commands
+from sparring.orchestrator.launchers.slurm.end_jobs import cancel_earlier
+from sparring.orchestrator.launchers.slurm.job import Leftovers
+from sparring.orchestrator.launchers.slurm.script import comment
 from sparring.orchestrator.launchers.slurm.shared_files import SharedFiles
 from sparring.orchestrator.machine.owner import owner
 from sparring.protos.errors import SparringError
 
+LOST_NODE = "lost-node/boot/1/2"
+HOST, BOOT, _, STARTED = owner().split("/")
+OWNERS = {"alive": owner(), "dead": f"{HOST}/{BOOT}/{2**22 + 1}/{STARTED}", "elsewhere": LOST_NODE}
 SHARED = 1001
 """Of a group that is not this user's alone."""
 
@@ -55,6 +62,55 @@ def test_what_a_killed_execution_has_left_goes_and_nobody_elses(tmp_path: Path) 
             assert found == {"lives", "next", "elsewhere"}
             assert not list(secrets.glob("killed.*"))
     assert {path.stem for path in secrets.iterdir()} == {"elsewhere"}
+
+
+def test_in_the_runs_own_folder_whoever_was_there_before_has_ended_on_whatever_machine(tmp_path: Path) -> None:
+    """As where a submitted run has lost its node, and Slurm starts it again on another: the run's lock is taken."""
+    secrets = tmp_path / "first" / "slurm"
+    with SharedFiles.of(None, tmp_path / "first", "lost").written("secret", b"certificate"):
+        left = {path.name: path.read_bytes() for path in secrets.glob("lost.*")}
+    secrets.mkdir(mode=0o700)
+    for name, content in {**left, "lost.owner": LOST_NODE.encode(), "lost-alive": b""}.items():
+        (secrets / name).write_bytes(content)
+    with SharedFiles.of(None, tmp_path / "first", "next").written("secret", b"certificate") as ended:
+        assert ended == {LOST_NODE}
+        assert {path.stem for path in secrets.iterdir()} == {"next"}
+        with SharedFiles.of(None, tmp_path / "first", "policy").written("secret", b"") as ended:
+            assert ended == set(), "this run's own others go on"
+            assert (secrets / "next.token").exists()
+
+
+@pytest.mark.parametrize(("owner", "ended", "cancelled"), [
+    ("dead", (), True), ("alive", (), False), ("elsewhere", (), False), ("elsewhere", ("elsewhere",), True),
+])  # fmt: skip
+def test_jobs_of_earlier_executions_are_cancelled_where_these_have_ended(
+    owner: str, ended: tuple[str, ...], cancelled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [
+        Leftovers("7", "PENDING", "sparring-toy-first-abc", comment(OWNERS[owner], Path("/shared/first"))),
+        Leftovers("8", "PENDING", "sparring-toy-first-abc", comment(OWNERS[owner], Path("/other/first"))),
+        Leftovers("9", "PENDING", "training", ""),
+    ]
+    told: list[str] = []
+    monkeypatch.setattr(commands, "own_jobs", lambda: jobs)
+    monkeypatch.setattr(commands, "cancel", told.extend)
+    asyncio.run(cancel_earlier(Path("/shared/first"), [OWNERS[name] for name in ended]))
+    assert told == (["7"] if cancelled else [])
+
+
+def test_clean_names_jobs_of_which_only_another_machine_knows_whether_their_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    jobs = [Leftovers(name, "RUNNING", "sparring", comment(whose, tmp_path)) for name, whose in OWNERS.items()]
+    monkeypatch.setattr(commands, "is_installed", lambda name: True)
+    monkeypatch.setattr(commands, "own_jobs", lambda: [*jobs, Leftovers("9", "PENDING", "training", "")])
+    found = {leftover.what.split()[1]: leftover.kept for leftover in get_launcher("slurm").leftovers()}
+    assert found == {
+        "dead": "",
+        "elsewhere": "it was submitted on 'lost-node'; whether that run goes on is known there only: clean there.",
+    }
+    assert [leftover.kept for leftover in get_launcher("slurm").leftovers(everything=True)] == ["", "", ""]
 
 
 def test_a_folder_that_lets_others_in_is_refused(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -46,12 +46,17 @@ async def end_jobs(names: Sequence[str]) -> bool:
         return False
 
 
-async def cancel_earlier(folder: Path) -> None:
-    """Cancels what an earlier execution of the same run has left, which was killed."""
+async def cancel_earlier(folder: Path, ended: Collection[str]) -> None:
+    """Cancels what an earlier execution of the same run has left, which was killed.
+
+    Args:
+        folder: Of the run.
+        ended: Owners that are known to have ended, also on other machines.
+    """
     try:
         for job in await to_the_end(commands.own_jobs):
-            noted = read_comment(job.comment)
-            if noted is not None and noted[1] == str(folder.absolute()) and owner_state(noted[0]) == "dead":
+            whose, where = read_comment(job.comment) or ("", "")
+            if where == str(folder.absolute()) and (whose in ended or owner_state(whose) == "dead"):
                 log.info("cancelling job %s, left by an earlier execution of this run", job.number)
                 await to_the_end(commands.cancel, [job.number])
     except SparringError as error:

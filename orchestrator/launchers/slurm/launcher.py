@@ -57,14 +57,26 @@ _NO_FOLDER: Final = Path("OUTPUT")
 _NO_PORT: Final = 50052
 _EXECUTION: Final = "EXECUTION"
 _TOO_LARGE: Final = "node configuration is not available"
+_TOO_MANY: Final = "Invalid job array specification"
 
 
 def _hint(refused: SlurmFailed) -> str:
     """Returns what may help, where Slurm's own words say that a job is too large and not for what."""
+    slots = Hint("slots_per_worker")
+    if _TOO_MANY in refused.sentence:
+        return (
+            f" An array has a job for each of {Hint('workers')}, and Slurm takes fewer than MaxArraySize of `scontrol "
+            f"show config`: fewer of them, with more slots each ({slots})."
+        )
     if _TOO_LARGE not in refused.sentence:
         return ""
-    slots = Hint("slots_per_worker")
     return f" A job asks for one node, and there a core for each slot unless it is told otherwise: fewer with {slots}."
+
+
+def _known_elsewhere(done: str, whose: str) -> str:
+    """Returns why what a run on another machine has left, if it has, is not removed."""
+    host = whose.partition("/")[0]
+    return f"it was {done} on {host!r}; whether that run goes on is known there only: clean there."
 
 
 class SlurmLauncher(Launcher[SlurmSettings]):
@@ -145,8 +157,7 @@ class SlurmLauncher(Launcher[SlurmSettings]):
             if everything or note.is_left:
                 yield Leftover(what, note.remove)
             elif note.is_elsewhere:
-                kept = f"it was written on {note.host!r}; whether that run goes on is known there only: clean there."
-                yield Leftover(what, note.remove, kept)
+                yield Leftover(what, note.remove, _known_elsewhere("written", note.owner))
         if not commands.is_installed("squeue"):
             return
         try:
@@ -154,10 +165,14 @@ class SlurmLauncher(Launcher[SlurmSettings]):
         except SlurmFailed as error:
             raise SlurmFailed(f"jobs of killed runs, which may wait or run: {error.sentence}") from error
         for job in jobs:
-            noted = read_comment(job.comment)
-            if noted is not None and (everything or owner_state(noted[0]) == "dead"):
-                what = f"job {job.number} ({job.state}): {job.name}, of the run in {noted[1]!r}"
-                yield Leftover(what, partial(commands.cancel, [job.number]))
+            if (noted := read_comment(job.comment)) is None:
+                continue
+            whose, folder = noted
+            state = "dead" if everything else owner_state(whose)
+            if state != "alive":
+                kept = _known_elsewhere("submitted", whose) if state == "unknown" else ""
+                what = f"job {job.number} ({job.state}): {job.name}, of the run in {folder!r}"
+                yield Leftover(what, partial(commands.cancel, [job.number]), kept)
 
     def examine(self) -> Iterator[Finding]:
         if not commands.is_installed("sbatch"):
@@ -182,7 +197,7 @@ class SlurmLauncher(Launcher[SlurmSettings]):
             )
         files = SharedFiles.of(own.slurm_folder, order.folder, execution, encrypted=bool(order.ca))
         try:
-            with files.written(order.join_token, order.ca):
+            with files.written(order.join_token, order.ca) as ended:
                 if self._by_steps(order.run):
                     pythons = {label: self._python(order.run, label) for label in order.slots}
                     containers = {label: self._contained(order.run, label, files) for label in order.slots}
@@ -190,13 +205,13 @@ class SlurmLauncher(Launcher[SlurmSettings]):
                         container.make_ready()
                     await keep_steps(order, own, files, pythons, containers)
                 else:
+                    await cancel_earlier(order.folder, ended)
                     await self._run_jobs(order, files, execution)
         except SlurmFailed as error:
             raise LaunchFailed(error.sentence) from error
 
     async def _run_jobs(self, order: WorkerOrder, files: SharedFiles, execution: str) -> None:
         own = self.own(order.run)
-        await cancel_earlier(order.folder)
         parts = {}
         for label, workers in share_workers(own, order.slots).items():
             part = PartWorkers(label, workers, own.slots_per_worker, max_restarts=own.max_restarts, rules=order.rules)

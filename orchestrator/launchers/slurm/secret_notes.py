@@ -32,11 +32,6 @@ class SecretNote:
     token: Path
 
     @property
-    def host(self) -> str:
-        """The machine that the process ran on."""
-        return self.owner.partition("/")[0]
-
-    @property
     def is_left(self) -> bool:
         """Whether its process is known to have ended."""
         return owner_state(self.owner) == "dead"

@@ -112,8 +112,8 @@ class ServerJobs:
             UsageError: If the policy cannot be made.
             PolicyHostFailed: If servers do not start or do not stay.
         """
-        with self._files.written(self._token, b""):
-            await cancel_earlier(self._folder)
+        with self._files.written(self._token, b"") as ended:
+            await cancel_earlier(self._folder, ended)
             async with guarded([self._script.name]) as guard:
                 try:
                     await self._keep(ready)

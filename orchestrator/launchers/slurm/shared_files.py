@@ -65,8 +65,11 @@ class SharedFiles:
         return self.token.with_name(f"{self.token.stem}-{name}")
 
     @contextmanager
-    def written(self, token: str, ca: bytes) -> Iterator[None]:
+    def written(self, token: str, ca: bytes) -> Iterator[frozenset[str]]:
         """Has them, for this user alone, until the run has ended; logs stay.
+
+        Yields:
+            The owners of executions that were killed, whose files were found there.
 
         Raises:
             SparringError: If they cannot be written.
@@ -82,7 +85,7 @@ class SharedFiles:
             raise SparringError(
                 f"{str(folder)!r} cannot be made: {error.strerror}. Name another with {Hint('slurm_folder')}."
             ) from error
-        _remove_left(folder)
+        ended = _remove_left(folder, is_locked=self.made is None)
         try:
             with ExitStack() as stack:
                 stack.enter_context(noted(self.token))
@@ -90,7 +93,7 @@ class SharedFiles:
                 stack.enter_context(private_file(self.token, f"{token}\n".encode()))
                 if self.ca is not None:
                     stack.enter_context(private_file(self.ca, ca))
-                yield
+                yield ended
         finally:
             for left in folder.glob(f"{self.token.stem}-*"):
                 left.unlink(missing_ok=True)
@@ -98,16 +101,30 @@ class SharedFiles:
                 folder.rmdir()
 
 
-def _remove_left(folder: Path) -> None:
-    """Removes what executions have left that were killed; there may be others' that go on."""
+def _remove_left(folder: Path, *, is_locked: bool) -> frozenset[str]:
+    """Removes what executions have left that were killed; there may be others' that go on.
+
+    Args:
+        folder: That it is in.
+        is_locked: Whether it is in the folder of the run, whose lock is ours: whoever wrote there before has ended, on
+            whatever machine that was.
+
+    Returns:
+        Their owners.
+    """
+    ended = set()
     for note in folder.glob(f"*{_OWNER}"):
         with suppress(OSError):  # another one removes it, too
-            if owner_state(note.read_text(errors="replace")) == "dead":
+            whose = note.read_text(errors="replace")
+            state = owner_state(whose)
+            if state == "dead" or (is_locked and state == "unknown"):
+                ended.add(whose)
                 for left in [
                     *folder.glob(f"{note.stem}-*"),
                     *(note.with_suffix(s) for s in (".token", ".pem", _OWNER)),
                 ]:
                     left.unlink(missing_ok=True)
+    return frozenset(ended)
 
 
 def _check_above(folder: Path) -> None:
