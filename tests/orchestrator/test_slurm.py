@@ -194,6 +194,34 @@ def test_an_allocation_without_room_for_a_worker_is_told_at_once(
         check_room(SlurmSettings(**settings))
 
 
+@pytest.mark.parametrize(
+    ("cores", "step", "has", "refused"),
+    [
+        ("4", "0", "CPUs=4", True),  # the shell of `srun --pty`
+        ("4", "0", "CPUs=3", False),
+        ("2(x2)", "0", "CPUs=2", False),
+        ("2(x2)", "0", "CPUs=4", True),
+        ("4", "4294967290", "CPUs=4", False),  # that of a salloc whose site has one
+        ("4", "", "CPUs=4", False),  # a batch script
+        ("4", "0", "slurm_get_job_steps error", False),
+    ],
+)
+def test_a_step_that_has_the_cores_itself_is_told_instead_of_waited_for(
+    cores: str, step: str, has: str, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No step would ever begin beside it; tests/slurm has a real one."""
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho StepId=7.0 {has} Tasks=1\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for name, value in {"JOB_ID": "7", "STEP_ID": step, "JOB_CPUS_PER_NODE": cores}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    if refused:
+        with pytest.raises(UsageError, match="Begin with salloc instead"):
+            check_room(SlurmSettings(slots_per_worker=1))
+    else:
+        check_room(SlurmSettings(slots_per_worker=1))
+
+
 def test_squeue_is_read_by_its_columns() -> None:
     told = "\n".join(
         [

@@ -236,9 +236,13 @@ def test_the_guard_cancels_what_is_left_and_nothing_else(
 def test_steps_are_divided_as_jobs_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[str] = []
 
-    async def keep(order: Any, own: Any, files: Any, python: str, container: Any, label: str, place: int) -> None:
+    async def keep(
+        order: Any, own: Any, files: Any, python: str, container: Any, label: str, place: int, queue: Any
+    ) -> None:
         assert order.slots[label] == own.slots_per_worker
         kept.append(label)
+        if len(kept) == own.workers:
+            raise LaunchFailed("all of them")
 
     monkeypatch.setattr(steps, "_keep", keep)  # a step needs Slurm; how many there are does not
     own = SlurmSettings(workers=8, slots_per_worker=4)
@@ -257,5 +261,40 @@ def test_steps_are_divided_as_jobs_are(tmp_path: Path, monkeypatch: pytest.Monke
         join_token="",
     )
     files = SharedFiles.of(own.slurm_folder, tmp_path, "abc")
-    asyncio.run(steps.keep_steps(order, own, files, dict.fromkeys(slots, "python"), dict.fromkeys(slots)))
+    with pytest.raises(LaunchFailed, match="all of them"):
+        asyncio.run(steps.keep_steps(order, own, files, dict.fromkeys(slots, "python"), dict.fromkeys(slots)))
     assert {label: kept.count(label) for label in slots} == share_workers(own, slots) == {"a": 7, "b": 1}
+
+
+def test_it_is_told_how_many_steps_wait_and_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(steps, "_LOOK_SECONDS", LOOK)
+    monkeypatch.setattr(steps, "_TELL_SECONDS", LOOK)
+    logs = [tmp_path / f"worker-toy-{number}.log" for number in range(3)]
+    for log in logs:
+        log.write_text("srun: Job 7 step creation temporarily disabled, retrying (Requested nodes are busy)\n")
+
+    async def play() -> None:
+        queue = steps._Queue()
+        for log in logs:
+            queue.waits(log)
+        telling = asyncio.create_task(queue.tell())
+        for log in logs:
+            async with asyncio.timeout(60):
+                while not (told := caplog.messages):
+                    await asyncio.sleep(LOOK / 5)
+            said.append((caplog.records[0].levelname, *told))
+            caplog.clear()
+            queue.begins(log)
+        telling.cancel()
+
+    said: list[tuple[str, ...]] = []
+    with caplog.at_level("INFO"):
+        asyncio.run(play())
+    why = "Job 7 step creation temporarily disabled, retrying (Requested nodes are busy)"
+    assert said == [
+        ("WARNING", f"3 of 3 steps wait for room in this allocation; srun says: {why}"),
+        ("INFO", f"2 of 3 steps wait for room in this allocation; srun says: {why}"),
+        ("INFO", f"1 of 3 steps wait for room in this allocation; srun says: {why}"),
+    ]

@@ -231,6 +231,15 @@ def test_steps_inside_an_allocation(
     assert orphans(tmp_path) == []
 
 
+def test_inside_a_step_that_has_all_cores_it_is_said_at_once(cluster: Cluster, tmp_path: Path) -> None:
+    """As in the shell of `srun --pty bash`, in which many people work."""
+    command = ("srun", "--ntasks=1", "--cpus-per-task=2", "--mem=900", "--job-name=test-steps")
+    run = (sys.executable, "-m", "sparring", *PLAN, "--launcher", "slurm", "--workers", "1", "--slots-per-worker", "1")
+    done = subprocess.run([*command, *run], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "there is no room for a worker, which needs 1. Begin with salloc instead" in done.stderr
+
+
 def test_an_ordinary_user(cluster: Cluster, undisturbed: Undisturbed, user_folder: Path) -> None:
     expected = undisturbed(*PLAN)
     python = f"/usr/bin/python3.{sys.version_info.minor}"  # ours is in root's home
@@ -247,3 +256,9 @@ def test_an_ordinary_user(cluster: Cluster, undisturbed: Undisturbed, user_folde
     assert (user_folder / "own" / "episodes.csv").owner() == "tester"
     assert cluster.jobs("own") == {}
     assert orphans(user_folder) == []
+
+
+def test_it_holds_to_the_rules_of_launchers(cluster: Cluster, sparring: Sparring) -> None:
+    done = sparring("check", "launcher", "slurm", "--benchmark", "toy", "--slurm", "mem=100M", timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "7 ok, 0 skipped, 0 failed" in done.stdout

@@ -9,12 +9,15 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from sparring.orchestrator.launchers.base import WorkerOrder
 from sparring.orchestrator.launchers.cluster import share_workers
 from sparring.orchestrator.launchers.command import CommandWorker
 from sparring.orchestrator.launchers.keep_alive import Death, keep_all, keep_worker
+from sparring.orchestrator.launchers.slurm import commands
+from sparring.orchestrator.launchers.slurm.commands import SlurmFailed
 from sparring.orchestrator.launchers.slurm.container import ContainedProgram
 from sparring.orchestrator.launchers.slurm.settings import SlurmSettings
 from sparring.orchestrator.launchers.slurm.shared_files import SharedFiles
@@ -25,6 +28,11 @@ from sparring.protos.errors import UsageError
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 2.0
+_TELL_SECONDS: Final = 15.0
+"""After which it is told that a step waits."""
+_CORES: Final = re.compile(r"(?:^|,)(\d+)(?:\(x(\d+)\))?")
+_FIRST_SPECIAL: Final = 2**32 - 16
+"""From here on numbers of steps stand for those that take no cores from others: batch scripts, shells of salloc."""
 _BEGUN: Final = "step of worker"
 _SAYS_SO: Final = 'echo "$0 begins on ${SLURMD_NODENAME:-$(hostname)}"; exec "$@"'
 _MEMORY: Final = ("mem", "mem-per-cpu", "mem-per-gpu")
@@ -38,14 +46,37 @@ def check_room(own: SlurmSettings) -> None:
         UsageError: If none has: no step of the run would ever begin.
     """
     told = os.environ.get("SLURM_JOB_CPUS_PER_NODE", "")  # 2(x3),4: three nodes with two, and one with four
-    most = max((int(cores) for cores in re.findall(r"(?:^|,)(\d+)", told)), default=0)
+    nodes = [(int(cores), int(times or 1)) for cores, times in _CORES.findall(told)]
     wanted = own.slurm.get("cpus-per-task", str(own.slots_per_worker))
-    if most and wanted.isdecimal() and int(wanted) > most and "overcommit" not in own.slurm:
+    if not nodes or not wanted.isdecimal() or "overcommit" in own.slurm:
+        return
+    most, taken = max(cores for cores, _ in nodes), _own_cores()
+    if int(wanted) > most:
         raise UsageError(
             f"each worker needs {wanted} cores of one node, and this allocation has at most {most} on a node. Ask for "
             f"more, have fewer with {Hint('slots_per_worker')}, or have workers as jobs of their own with "
             f"{Hint('slurm_by', value='sbatch')}."
         )
+    if int(wanted) > sum(cores * times for cores, times in nodes) - taken:
+        raise UsageError(
+            f"this runs in a step of its allocation, as the shell of `srun --pty` is one, and that has {taken} of its "
+            f"cores: there is no room for a worker, which needs {wanted}. Begin with salloc instead, leave out "
+            f"{Hint('launcher', value='slurm')} to have workers here, beside the run, or have them as jobs of their "
+            f"own with {Hint('slurm_by', value='sbatch')}."
+        )
+
+
+def _own_cores() -> int:
+    """Returns how many cores the step has that this program runs in; 0: it is in none, or nobody can tell."""
+    job, step = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_STEP_ID", "")
+    if not step.isdecimal() or int(step) >= _FIRST_SPECIAL:
+        return 0
+    try:
+        told = commands.call("scontrol", "--oneliner", "show", "step", f"{job}.{step}")
+    except SlurmFailed:
+        return 0
+    found = re.search(r"\bCPUs=(\d+)", told)
+    return int(found[1]) if found else 0
 
 
 def step_command(
@@ -88,19 +119,19 @@ async def keep_steps(
     Raises:
         LaunchFailed: If replacing them is of no use.
     """
+    queue = _Queue()
     shares = share_workers(own, order.slots)  # by the slots that each benchmark is to have, as for jobs
     order = replace(
         order,
         slots=dict.fromkeys(order.slots, own.slots_per_worker),
         rules=replace(order.rules, worker_deaths=own.max_restarts + 1),
     )
-    await keep_all(
-        [
-            _keep(order, own, files, pythons[label], containers[label], label, place)
-            for label, workers in shares.items()
-            for place in range(min(workers, max(1, math.ceil(order.left(label) / own.slots_per_worker))))
-        ]
-    )
+    kept = [
+        _keep(order, own, files, pythons[label], containers[label], label, place, queue)
+        for label, workers in shares.items()
+        for place in range(min(workers, max(1, math.ceil(order.left(label) / own.slots_per_worker))))
+    ]
+    await keep_all([*kept, queue.tell()])
 
 
 async def _keep(
@@ -111,6 +142,7 @@ async def _keep(
     container: ContainedProgram | None,
     label: str,
     place: int,
+    queue: _Queue,
 ) -> None:
     path = order.logs / f"worker-{label}-{place}.log"
     ca = [] if files.ca is None else [f"--ca={files.ca if container is None else container.seen(files.ca)}"]
@@ -118,11 +150,13 @@ async def _keep(
     async def start(name: str) -> _Step:
         worker = [python, *order.program(label, name, orchestrator=order.public), *ca]
         command = step_command(own, name, worker, container)
+        queue.waits(path)
         return _Step(await CommandWorker.start(command, log=path, secret=order.join_token))
 
     async def given_up(name: str) -> str:
         while f"{_BEGUN} {name} " not in tail_of(path):  # it waits for its turn
             await asyncio.sleep(_LOOK_SECONDS)
+        queue.begins(path)
         return await order.given_up(name)
 
     def on_death(name: str, death: Death) -> None:
@@ -136,6 +170,42 @@ async def _keep(
         on_death=on_death,
         given_up=given_up,
     )
+
+
+class _Queue:
+    """The steps that wait for room in the allocation, by their logs, and what is told of them."""
+
+    def __init__(self) -> None:
+        self._since: dict[Path, float] = {}
+        self._begun: set[Path] = set()
+
+    def waits(self, log: Path) -> None:
+        """Hears that a step was asked for."""
+        self._begun.discard(log)
+        self._since[log] = asyncio.get_running_loop().time()
+
+    def begins(self, log: Path) -> None:
+        """Hears that it has begun."""
+        self._begun.add(log)
+        self._since.pop(log, None)
+
+    async def tell(self) -> None:
+        """Logs how many wait, and why, when that changes; never returns."""
+        told = 0
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            now = asyncio.get_running_loop().time()
+            late = [path for path, since in self._since.items() if now - since > _TELL_SECONDS]
+            if late and len(late) != told:
+                said = [*_said(tail_of(late[0]))]
+                why = f"; srun says: {said[-1]}" if said else ""
+                others = len(late) + len(self._begun)
+                log.log(
+                    logging.INFO if self._begun else logging.WARNING,
+                    "%d of %d steps wait for room in this allocation%s",
+                    *(len(late), others, why),
+                )
+            told = len(late)
 
 
 class _Step:
