@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -157,3 +158,21 @@ def test_workers_are_jobs_where_the_runs_own_job_has_no_room_for_them(
     assert done.returncode == 0, done.stderr
     assert ("--slurm-by=sbatch" in done.stdout) == added
     assert ("#SBATCH --ntasks=1\n" in done.stdout) == ("nodes=2" not in options)
+
+
+@pytest.mark.parametrize(
+    ("options", "flags", "cores"),
+    [
+        ((), ("--slots", "6"), "6"),
+        (("--slurm", "cpus-per-task=2"), ("--slots", "6"), "2"),
+        (("--slurm", "exclusive=true"), ("--slots", "6"), ""),
+        ((), (), ""),
+        ((), (*SLURM, "--slots-per-worker", "6"), ""),
+    ],
+)
+def test_the_job_has_a_core_for_each_slot_that_plays_in_it(
+    usage: Sparring, options: tuple[str, ...], flags: tuple[str, ...], cores: str
+) -> None:
+    done = usage("submit", "--dry-run", *options, *PLAN, *flags, "--output", "out")
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"#SBATCH --cpus-per-task=(\d+)", done.stdout) == ([cores] if cores else [])

@@ -70,6 +70,21 @@ def test_a_run_that_loses_its_node_goes_on_elsewhere_with_workers_that_are_jobs(
     assert not (tmp_path / "lost" / "slurm").exists(), "what the first one had left is gone as well"
 
 
+def test_workers_are_steps_of_a_job_that_has_room_for_them(
+    cluster: Cluster, undisturbed: Undisturbed, submitted: list[str], tmp_path: Path
+) -> None:
+    expected = undisturbed(*PLAN)
+    workers = ("--launcher", "slurm", "--workers", "2", "--slots-per-worker", "1", "--slurm", "mem=100M")
+    room = ("--slurm", "nodes=2", "--slurm", "ntasks-per-node=1", "--slurm", "mem=200M")
+    done = submit(tmp_path, *room, *PLAN, *workers, "--output", "room")
+    number = re.findall(r"submitted job (\d+)", done.stdout)[0]
+    submitted.append(number)
+    wait_for(lambda: "JobState=COMPLETED" in cluster.do("scontrol", "show", "job", number), seconds=120)
+    assert read_csv(tmp_path / "room") == expected
+    logs = "".join(path.read_text() for path in (tmp_path / "room" / "logs").glob("worker-*.log"))
+    assert set(re.findall(r"step of worker (toy-\d)-0 begins on n\d", logs)) == {"toy-0", "toy-1"}
+
+
 def test_a_job_that_is_cancelled_is_not_started_again(cluster: Cluster, submitted: list[str], tmp_path: Path) -> None:
     done = submit(tmp_path, "--slurm", "mem=100M", *SLOW, "--output", "gone")
     number = re.findall(r"submitted job (\d+)", done.stdout)[0]

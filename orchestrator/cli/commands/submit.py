@@ -47,9 +47,11 @@ def submit(slurm: tuple[str, ...], max_requeues: int, dry_run: bool, arguments: 
     """Submits a run as a job of Slurm's. What comes after `run` is what sparring run takes, with an --output.
 
     \b
-        sparring submit --slurm time=4:00:00 run --benchmark metaworld --task mt50 --policy expert --output results
+        sparring submit --slurm time=4:00:00 run --benchmark metaworld --task mt50 --policy expert --slots 16 \\
+            --output results
 
     When its time limit comes, the run stops, keeps what it has, and the job is started again, until the plan is done.
+    The job has a core for each of --slots, unless --slurm says how many (cpus-per-task=…).
     With --launcher slurm its workers are jobs of their own; with --slurm nodes=… they are steps of this one.
     """  # noqa: D301 - click wants the very character
     # Not at the top: --help needs none of it.
@@ -61,8 +63,11 @@ def submit(slurm: tuple[str, ...], max_requeues: int, dry_run: bool, arguments: 
         raise UsageError("say what to run: sparring submit [--slurm KEY=VALUE] run FLAGS..., as for sparring run.")
     folder = _output(arguments[1:])
     check_printable(folder)
-    options = _options(slurm)
-    if _starts_jobs(_checked(arguments[1:]), options):
+    options, run = _options(slurm), _checked(arguments[1:])
+    is_open = _leaves_cores_open(run, options)
+    if is_open and isinstance(run.plan.slots, int):
+        options["cpus-per-task"] = str(run.plan.slots)
+    if _starts_jobs(run, options):
         arguments = (*arguments, "--slurm-by=sbatch")
     script = Submission(
         name=re.sub(r"[^A-Za-z0-9_.-]+", "-", f"sparring-run-{folder.name}"),
@@ -79,6 +84,8 @@ def submit(slurm: tuple[str, ...], max_requeues: int, dry_run: bool, arguments: 
     number = commands.submit(script.text())
     click.echo(f"submitted job {number}; its log: {str(script.log).replace('%j', number)}")
     click.echo(f"see how far it is: sparring show {folder}")
+    if is_open and run.plan.slots == "auto":
+        click.echo("it has as many cores as is usual there, often one; for more: --slurm cpus-per-task=N, or --slots N")
     return 0
 
 
@@ -109,6 +116,13 @@ def _starts_jobs(run: RunSettings, options: Mapping[str, str]) -> bool:
     own = run.worker.own
     is_open = isinstance(own, SlurmSettings) and own.slurm_by == "auto"
     return is_open and not options.keys() & ROOM
+
+
+def _leaves_cores_open(run: RunSettings, options: Mapping[str, str]) -> bool:
+    """Returns whether a run plays in its own job, and nobody has said how many cores that has."""
+    from sparring.orchestrator.launchers.slurm.submission import CORES
+
+    return run.worker.launcher == "process" and not run.plan.in_process and not options.keys() & CORES
 
 
 def _checked(arguments: tuple[str, ...]) -> RunSettings:

@@ -16,6 +16,8 @@ from sparring.orchestrator.launchers.slurm.script import leave_seconds, option_l
 
 ROOM: Final = ("nodes", "ntasks", "ntasks-per-node")
 """Options of sbatch by which the job has room for workers beside the run."""
+CORES: Final = (*ROOM, "cpus-per-task", "cpus-per-gpu", "exclusive", "mincpus")
+"""And those that say how many cores it has; without any of them it has what is usual there, often one."""
 INTERRUPTED: Final = 130
 """Exit code of a run that was told to stop and can go on."""
 TERMINATED: Final = 128 + 15
