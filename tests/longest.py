@@ -35,6 +35,7 @@ LONGEST: Final = (
     "docker/test_docker_launcher.py",
     "docker/test_compose.py",
     "docker/test_smoke.py",
+    "docker/test_kubernetes_pods.py",
     "pages/test_pages.py",
     "e2e/test_metaworld_runs.py",
     "test_wheel.py",
