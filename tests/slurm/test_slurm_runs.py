@@ -200,6 +200,9 @@ def test_what_slurm_does_not_take_ends_the_run_in_seconds_with_its_own_words(
     assert done.returncode == 2
     assert "Requested node configuration is not available. A job asks for one node" in done.stderr
     assert "fewer with --slots-per-worker" in done.stderr
+    done = sparring(*PLAN, *SLURM, "--workers", "2000", "--output", "out")
+    assert done.returncode == 2
+    assert "Invalid job array specification. An array has a job for each of --workers" in done.stderr
     cluster.do("scontrol", "update", "partitionname=short", "allowaccounts=lab")
     try:
         done = sparring(*PLAN, *SLURM, "--slurm", "partition=short", "--slurm", "account=nope", "--output", "out")

@@ -122,7 +122,8 @@ def _leaves_cores_open(run: RunSettings, options: Mapping[str, str]) -> bool:
     """Returns whether a run plays in its own job, and nobody has said how many cores that has."""
     from sparring.orchestrator.launchers.slurm.submission import CORES
 
-    return run.worker.launcher == "process" and not run.plan.in_process and not options.keys() & CORES
+    plays_here = run.launcher.starts_workers and run.launcher.slot_count(run) is None and not run.plan.in_process
+    return plays_here and not options.keys() & CORES
 
 
 def _checked(arguments: tuple[str, ...]) -> RunSettings:
