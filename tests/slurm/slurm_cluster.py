@@ -14,6 +14,7 @@ import psutil
 from support import wait_for
 
 PLAN = ("run", "--benchmark", "toy", "--task", "good", "--policy", "toy_policies:Wanderer", "--episodes", "6")
+HELD = "test-held"
 SLOW = (*PLAN, "--benchmark-arg", "step_seconds=0.1")
 
 
@@ -38,6 +39,7 @@ class Cluster:
     def repair(self) -> None:
         """Has all nodes up and well."""
         self._call(self.folder / "cluster-up")
+        self._call("scancel", f"--name={HELD}")  # a controller that was killed may not have heard of it before
 
     def kill(self, node: str) -> None:
         """Does what a power cut does to a node, and has Slurm know of it."""
@@ -55,14 +57,14 @@ class Cluster:
         """
         state = base_folder() / "state" / "job_state"
         before = state.stat().st_mtime_ns
-        self._call("scancel", self._call("sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true").strip())
+        self._call("scancel", self._held_job())
         wait_for(lambda: state.stat().st_mtime_ns > before)
         psutil.Process(int((base_folder() / "run" / "slurmctld.pid").read_text())).kill()
 
     @contextmanager
     def unable_to_start(self, node: str, jobs: int) -> Iterator[None]:
         """Has a node fail to start the next jobs: there are files where it would make their folders."""
-        last = int(self._call("sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true"))
+        last = int(self._held_job())
         self._call("scancel", str(last))
         places = [base_folder() / "spool" / node / f"job{last + 1 + more:05}" for more in range(jobs)]
         for place in places:
@@ -88,6 +90,11 @@ class Cluster:
     def do(self, *command: str) -> str:
         """Calls a command of Slurm's."""
         return self._call(*command)
+
+    def _held_job(self) -> str:
+        """Submits a job that does not start, and returns its number."""
+        job = ("--hold", f"--job-name={HELD}", "--output=/dev/null", "--wrap=true")
+        return self._call("sbatch", "--parsable", *job).strip()
 
     def _call(self, *command: str | Path) -> str:
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
