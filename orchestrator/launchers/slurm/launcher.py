@@ -65,7 +65,7 @@ def _hint(refused: SlurmFailed) -> str:
     slots = Hint("slots_per_worker")
     if _TOO_MANY in refused.sentence:
         return (
-            f" An array has a job for each of {Hint('workers')}, and Slurm takes fewer than MaxArraySize of `scontrol "
+            f" An array has a job for each of {Hint('workers')}, and Slurm takes at most MaxArraySize of `scontrol "
             f"show config`: fewer of them, with more slots each ({slots})."
         )
     if _TOO_LARGE not in refused.sentence:
