@@ -40,6 +40,23 @@ def test_neither_docker_nor_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         connect()
 
 
+@pytest.mark.parametrize("lacking", ["engine", "package"])
+def test_clean_has_nothing_to_remove_where_there_are_no_containers(
+    lacking: str, usage: Sparring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on the login node of a cluster."""
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(containers, "sockets", lambda: [tmp_path / "docker.sock"])
+    if lacking == "package":
+        (tmp_path / "docker.sock").touch()
+        there = containers.version
+        monkeypatch.setattr(containers, "version", lambda name: there("no-docker" if name == "docker" else name))
+    done = usage("clean")
+    assert (done.returncode, done.stdout) == (0, "There is nothing to remove.\n")
+
+
 def test_podman_is_found_where_it_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/7")
     found = [str(path) for path in containers.sockets()]

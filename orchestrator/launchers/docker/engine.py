@@ -6,6 +6,7 @@ Every container of ours carries labels that say whose it is, so that what a kill
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -218,6 +219,17 @@ def connect() -> Engine:
         f"there is no container engine here: none of {', '.join(map(str, sockets()))} exists. Install and start Docker "
         "(sudo systemctl start docker) or podman (systemctl --user start podman.socket), or name one with DOCKER_HOST."
     )
+
+
+def may_be_here() -> bool:
+    """Returns whether runs of this installation may have had containers: there is an engine, and what talks to it."""
+    try:
+        version("docker")
+    except PackageNotFoundError:
+        return False
+    if "DOCKER_HOST" in os.environ or any(path.exists() for path in sockets()):
+        return True
+    return any(shutil.which(command) for command in ("docker", "podman"))  # one that does not run may have some
 
 
 def sockets() -> Sequence[Path]:

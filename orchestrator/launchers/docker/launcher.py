@@ -19,6 +19,7 @@ from sparring.orchestrator.launchers.docker.engine import (
     EngineFailed,
     connect,
     image_of,
+    may_be_here,
 )
 from sparring.orchestrator.launchers.docker.fetch import fetch_into_volume
 from sparring.orchestrator.launchers.docker.route import Route, find_route
@@ -66,6 +67,8 @@ class DockerLauncher(Launcher[DockerSettings]):
         return find_route(run, self.own(run), connect()).listen or run.worker.listen_address
 
     def leftovers(self, *, everything: bool = False) -> Sequence[Leftover]:
+        if not may_be_here():  # as on a login node
+            return []
         engine = connect()
         found = engine.containers() if everything else engine.leftovers()
         return [Leftover(_what(container), partial(engine.remove, container)) for container in found]
