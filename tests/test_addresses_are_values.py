@@ -16,7 +16,6 @@ EXCEPTIONS = {
     ROOT / "protos" / "net" / "address.py": "the one place",
     ROOT / "env_worker" / "hub.py": "the address of a web server",
     ROOT / "env_worker" / "benchmarks" / "_gym" / "registration.py": "module:Environment-v0",
-    ROOT / "policy_server" / "bridges" / "endpoint.py": "where addresses of foreign servers are read",
     ROOT / "policy_server" / "bridges" / "wires.py": "which addresses are of foreign servers",
     ROOT / "policy_server" / "policies" / "_lerobot" / "inspection.py": "web addresses in a checkpoint's configuration",
     ROOT / "orchestrator" / "trackers" / "secrets.py": "a secret in any URL",

@@ -49,7 +49,7 @@ def rendered(tree: ast.AST) -> Iterator[str]:
 
 
 FLAG = re.compile(r"(?<![\w`=-])--[a-z][a-z-]+")
-COMMAND = re.compile(r"(sparring|python|pip|docker|systemctl) [^`;)]*$")
+COMMAND = re.compile(r"(sparring|python|pip|docker|srun|systemctl) [^`;)]*$")
 """Of what can be typed as it stands, with its flags: anybody may be told that, whatever they use."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sparring.policy_server.wait_trial import WaitTrial
+from sparring.policy_server.wait_trial import _LONGEST, _LOOKS, _SETTLING, WaitTrial
 
 Rate = Callable[[bool], float]
 
@@ -45,6 +45,7 @@ def test_the_better_way_is_kept_and_the_other_one_tried_now_and_then(gain: float
     assert 0 < share < 1
     lengths = [count for way, count in server.turns[:-1] if way == waits]
     assert lengths[:-1] == sorted(lengths[:-1]), "the longer it holds, the less often it is doubted"
+    assert max(lengths) == 4 * (_SETTLING + _LONGEST * _LOOKS), "and that has an end"
 
 
 def test_what_changes_is_noticed() -> None:
