@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 from support import Sparring, StartSparring, Undisturbed, free_port, orphans, read_csv, recorded, wait_for
+
+from sparring.policy_server.client import fetch_stats
 
 RUN = ("run", "--benchmark", "toy", "--task", "good", "--episodes", "6")
 POLICY = ("--policy", "toy_policies:Wanderer")
@@ -34,6 +37,11 @@ def start_server(start_sparring: StartSparring, *arguments: str) -> tuple[subpro
     line = server.stdout.readline()
     assert line, server.communicate()[1]
     return server, json.loads(line)["listening"][0]
+
+
+def begun(server: str) -> int:
+    """Returns how many episodes have begun at a server."""
+    return asyncio.run(fetch_stats(server, timeout=60)).episodes
 
 
 def test_run_json_has_the_stats_of_the_hosted_policy(usage: Sparring, tmp_path: Path) -> None:
@@ -192,6 +200,8 @@ def test_a_replica_that_is_killed_changes_no_number(
         "--output", "out",
     )  # fmt: skip
     wait_for(lambda: recorded(tmp_path / "out") >= 1)
+    before = begun(first)  # slots are in step, and may all be between two episodes now
+    wait_for(lambda: begun(first) > before)
     victim.kill()
     killed = time.monotonic()
     _, errors = run.communicate(timeout=60)
