@@ -77,7 +77,7 @@ def saved_settings(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str
         kept = {key: value for key, value in kept.items() if key not in fields_of(HostedServerSettings)}
     if now.get("serve_on", saved.get("serve_on")) != saved.get("serve_on") or "policy_server" in now:
         kept = {key: value for key, value in kept.items() if not key.startswith(SERVING)}
-    if now.get("in_process"):
+    if now.get("in_process", saved.get("in_process")):  # an earlier release may have had other defaults
         kept = settings_in_process(kept)
     return {**kept, **now}
 
