@@ -137,8 +137,8 @@ test: $(DEV)
 
 test-all: export SPARRING_TEST_ALL := 1
 test-all: $(DEV)
-	@echo "running all tests, four runs at once; each tells at its end, the first in about ten minutes"
-	@$(MAKE) $(AT_ONCE) --jobs 4 test-docker test-plain lint test-slurm test-lerobot test-libero test-foreign test-ray test-gym test-trackers
+	@echo "running all tests, three runs at once; each tells at its end, the first in about ten minutes"
+	@$(MAKE) $(AT_ONCE) --jobs 3 test-docker test-plain lint test-slurm test-lerobot test-libero test-foreign test-ray test-gym test-trackers
 
 # What needs no simulator, no server and no other process: the answer while you work. Without whole runs in a test's own
 # process, simulated runs, fuzzing and the pages, which need none either, but time.
