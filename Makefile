@@ -17,8 +17,7 @@ TRACKERS := .venvs/trackers
 LEROBOTS := 0.6 0.4
 LEROBOT := 0.6
 
-# Runs with LIBERO's worker in its environment, and everything else in ours.
-# Or tests in its environment, which has what they need by then.
+# Runs with LIBERO's worker in its environment, and everything else in ours; or that start tests there, which has pytest by then.
 LIBERO_RUNS := tests/e2e/test_libero_runs.py tests/e2e/test_libero_preflight.py tests/pages/test_libero_pages.py \
 	tests/one_bit/test_libero_one_bit.py
 # And those with packages of Gymnasium environments in theirs.
